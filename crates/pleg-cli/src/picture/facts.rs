@@ -12,7 +12,7 @@ use pleg::{HealthWatch, Pleg};
 use pleg_cri::{CriClient, Endpoint, diagnose};
 use tokio::sync::watch;
 
-use super::finding::{Finding, Severity};
+use super::finding::{FROM_LISTS, Finding, Severity, contains};
 use super::host::{self, Calls, Host, HostTarget};
 use super::runtime::{self, Conditions, Pods, Unusable};
 use crate::connect::Target;
@@ -243,7 +243,7 @@ impl Collector {
         let usable = usable && self.earlier.is_some();
         let check = |pods: &Pods, listed| host::check(host, Calls::new(pods, slow, listed));
         let findings = check(&self.pods, usable);
-        if !findings.iter().any(|f| host::FROM_LISTS.contains(&f.code)) {
+        if !findings.iter().any(|f| contains(FROM_LISTS, f.code)) {
             return findings;
         }
         let relist = tokio::time::timeout(DEADLINE, self.pleg.relist_now()).await;

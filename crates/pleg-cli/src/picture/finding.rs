@@ -74,60 +74,81 @@ pub(crate) struct Finding {
     pub(crate) explains: Codes,
 }
 
-pub(crate) type Codes = &'static [&'static str];
+/// Codes of findings, separated by spaces.
+pub(crate) type Codes = &'static str;
+
+/// Returns true if the code is one of these.
+pub(crate) fn contains(codes: Codes, code: &str) -> bool {
+    codes.split(' ').any(|other| other == code)
+}
 
 /// The findings whose advice kills or removes something.
-const DESTROY: Codes = &[
-    "list_failed",
-    "list_slow",
-    "list_large",
-    "dead_containers",
-    "dead_sandboxes",
-    "pods_hung",
-    "pods_failing",
-    "container_runs_twice",
-    "sandbox_twice",
-    "shim_missing",
-    "shim_zombie",
-    "init_gone",
-];
+const DESTROY: Codes = "list_failed list_slow list_large dead_containers dead_sandboxes pods_hung pods_failing \
+                        container_runs_twice sandbox_twice shim_missing shim_zombie init_gone";
+/// The findings that follow from the lists of the runtime. If the lists are old, nothing may follow.
+pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orphaned init_gone";
+/// The findings that a runtime explains that does not answer.
+const ANSWERS: Codes =
+    "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale";
+/// The findings about calls that a cause on the host may explain.
+const CALLS: Codes = "runtime_silent list_slow list_failed status_slow pods_hung pods_failing";
+/// The findings that a runtime or node explains that lacks CPU, memory, threads or a disk.
+pub(super) const STARVED: Codes = "runtime_silent runtime_unreachable list_slow list_failed status_slow pods_hung \
+                                   pods_failing daemon_blocked daemon_restarted runc_hangs shim_blocked shim_zombie \
+                                   init_gone container_blocked blocked_tasks kubelet_pleg_unhealthy";
+/// The findings that a pod explains that does not react.
+const OF_POD: Codes = "status_slow pods_hung pods_failing init_gone shim_zombie runc_hangs";
 
-/// What can be found: code, layer, severity, and which findings it explains where both are found.
-pub(crate) struct Kind(
-    pub(crate) &'static str,
-    pub(crate) Layer,
-    pub(crate) Severity,
-    pub(crate) Codes,
-);
-
-impl Kind {
-    pub(crate) fn found(&self, summary: impl Into<String>, next: impl Into<String>) -> Finding {
-        Finding {
-            code: self.0,
-            layer: self.1,
-            severity: self.2,
-            summary: summary.into(),
-            evidence: Vec::new(),
-            next: next.into(),
-            seconds: None,
-            not_ready: false,
-            cause: None,
-            explains: self.3,
+/// The layer and the severity of a finding, and the findings that it explains where both are found.
+fn kind(code: &str) -> (Layer, Severity, Codes) {
+    use Layer::{Calls, Host, Kubelet, Network, Pod, Runtime, Stream};
+    use Severity::{Critical, Info, Warning};
+    match code {
+        "mount_hangs" | "disk_readonly" | "disk_full" | "disk_inodes" => (Host, Critical, STARVED),
+        "daemon_cpu_limit" | "daemon_memory_limit" => (Host, Warning, STARVED),
+        "daemon_pids_limit" => (Host, Warning, STARVED),
+        "systemd_silent" => (Host, Critical, CALLS),
+        "host_descriptors" | "host_pids" => (Host, Warning, CALLS),
+        "clock_step" => (Host, Warning, ""),
+        "mount_slow" | "systemd_old" | "blocked_tasks" => (Host, Info, ""),
+        "io_pressure" | "memory_pressure" | "cpu_pressure" => (Host, Info, ""),
+        "runtime_silent" | "runtime_unreachable" => (Runtime, Critical, ANSWERS),
+        "not_examined" => (Runtime, Warning, ANSWERS),
+        "daemon_stopped" | "daemon_frozen" | "runc_hangs" => (Runtime, Critical, CALLS),
+        "daemon_blocked" | "daemon_descriptors" => (Runtime, Warning, CALLS),
+        "runtime_not_ready" => (Runtime, Critical, ""),
+        "daemon_restarted" => (Runtime, Info, ""),
+        // The runtime has forgotten its containers.
+        "ended_container_runs" => {
+            let lost = "shim_orphaned init_gone pods_failing status_slow shim_missing";
+            (Pod, Critical, lost)
         }
-    }
-
-    /// One finding about pods. Each line has the name of a pod and what shows it. In the summary, `{}` stands for the names.
-    pub(crate) fn about(
-        &self,
-        lines: impl IntoIterator<Item = (String, String)>,
-        summary: &str,
-        next: impl Into<String>,
-    ) -> Option<Finding> {
-        let lines: Vec<(String, String)> = lines.into_iter().collect();
-        let names = first_of(lines.iter().map(|(name, _)| &**name))?;
-        let finding = self.found(summary.replace("{}", &names), next);
-        let lines = lines.iter().map(|(name, line)| format!("{name}: {line}"));
-        Some(finding.because_of(lines))
+        "shim_stopped" | "shim_blocked" | "container_frozen" => (Pod, Critical, OF_POD),
+        "container_blocked" | "shim_missing" => (Pod, Warning, OF_POD),
+        "shim_zombie" => (Pod, Warning, "status_slow pods_hung pods_failing init_gone"),
+        "init_gone" | "pods_hung" | "container_runs_twice" => (Pod, Critical, ""),
+        "shim_orphaned" | "pods_failing" | "status_slow" => (Pod, Warning, ""),
+        "sandbox_twice" | "sandbox_empty" | "container_not_started" => (Pod, Warning, ""),
+        "containers_restart" => (Pod, Info, "dead_containers"),
+        "list_failed" => (Calls, Critical, "never_listed stale"),
+        "list_slow" => (Calls, Warning, "never_listed stale"),
+        "list_large" => (Calls, Critical, "list_failed list_slow"),
+        "dead_containers" | "dead_sandboxes" => (Calls, Warning, "list_slow list_large"),
+        "filters_ignored" => (Calls, Warning, "list_slow"),
+        "never_listed" | "stale" => (Calls, Critical, ""),
+        "stream_silent" => (Stream, Warning, "stream_lossy"),
+        "stream_down" | "stream_lossy" => (Stream, Warning, ""),
+        "stream_not_examined" | "stream_disabled" => (Stream, Info, ""),
+        "network_not_ready" => (Network, Critical, ""),
+        "sandbox_without_address" => (Network, Warning, ""),
+        "stalled" | "closed" | "kubelet_stopped" => (Kubelet, Critical, ""),
+        "kubelet_pleg_unhealthy" => (Kubelet, Critical, ""),
+        "backlog" | "unacknowledged" | "kubelet_other_runtime" => (Kubelet, Warning, ""),
+        "kubelet_unhealthy" | "kubelet_relist_slow" => (Kubelet, Warning, ""),
+        other => {
+            debug_assert!(false, "{other} is missing here");
+            (Host, Info, "")
+        }
     }
 }
 
@@ -145,6 +166,40 @@ fn first_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
 }
 
 impl Finding {
+    pub(crate) fn new(
+        code: &'static str,
+        summary: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Self {
+        let (layer, severity, explains) = kind(code);
+        Self {
+            code,
+            layer,
+            severity,
+            summary: summary.into(),
+            evidence: Vec::new(),
+            next: next.into(),
+            seconds: None,
+            not_ready: false,
+            cause: None,
+            explains,
+        }
+    }
+
+    /// One finding about pods. Each line has the name of a pod and the evidence. In the summary, `{}` stands for the names.
+    pub(crate) fn about(
+        code: &'static str,
+        lines: impl IntoIterator<Item = (String, String)>,
+        summary: &str,
+        next: impl Into<String>,
+    ) -> Option<Self> {
+        let lines: Vec<(String, String)> = lines.into_iter().collect();
+        let names = first_of(lines.iter().map(|(name, _)| &**name))?;
+        let finding = Self::new(code, summary.replace("{}", &names), next);
+        let lines = lines.iter().map(|(name, line)| format!("{name}: {line}"));
+        Some(finding.because_of(lines))
+    }
+
     /// The same with a line of evidence.
     pub(crate) fn because(mut self, evidence: impl Into<String>) -> Self {
         self.evidence.push(evidence.into());
@@ -176,7 +231,7 @@ impl Finding {
 
     /// Returns true if the advice kills or removes something.
     pub(crate) fn destroys(&self) -> bool {
-        DESTROY.contains(&self.code)
+        contains(DESTROY, self.code)
     }
 }
 
@@ -186,7 +241,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     // Causes of causes: a chain is no longer than the layers.
     for _ in 0..4 {
         for at in 0..findings.len() {
-            let explained = |other: &&Finding| findings[at].explains.contains(&other.code);
+            let explained = |other: &&Finding| contains(findings[at].explains, other.code);
             let worst = findings.iter().filter(explained).map(|f| f.severity).max();
             findings[at].severity = findings[at].severity.max(worst.unwrap_or(Severity::Info));
         }
@@ -201,7 +256,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     });
     let mut arranged = Vec::new();
     while !findings.is_empty() {
-        let explains = |code| findings.iter().any(|other| other.explains.contains(&code));
+        let explains = |code| findings.iter().any(|other| contains(other.explains, code));
         let cause = findings.iter().position(|finding| !explains(finding.code));
         // Findings that explain each other have no first cause: the worst is taken for it.
         let cause = findings.remove(cause.unwrap_or(0));
@@ -215,7 +270,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
 fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
     let (code, explains) = (cause.code, cause.explains);
     arranged.push(cause);
-    let explained = |finding: &mut Finding| explains.contains(&finding.code);
+    let explained = |finding: &mut Finding| contains(explains, finding.code);
     let explained: Vec<Finding> = rest.extract_if(.., explained).collect();
     for mut finding in explained {
         finding.cause = Some(code);
@@ -239,24 +294,31 @@ fn withhold_destruction(findings: &mut [Finding]) {
 
 #[cfg(test)]
 mod tests {
-    use super::Layer::{Calls, Host, Pod, Runtime, Stream};
     use super::Severity::{Critical, Info, Warning};
     use super::*;
 
+    fn found(code: &'static str, severity: Severity, explains: Codes) -> Finding {
+        let finding = Finding::new(code, "", "").severity(severity);
+        Finding {
+            explains,
+            ..finding
+        }
+    }
+
     /// Code, severity and cause of each finding, in their order.
-    fn arranged(all: &[Kind]) -> Vec<(&'static str, Severity, Option<&'static str>)> {
-        let all = arrange(all.iter().map(|kind| kind.found("", "")).collect());
+    fn arranged(all: &[Finding]) -> Vec<(&'static str, Severity, Option<&'static str>)> {
+        let all = arrange(all.to_vec());
         all.iter().map(|f| (f.code, f.severity, f.cause)).collect()
     }
 
     #[test]
     fn cause_precedes_what_it_explains_and_is_as_bad() {
         let over_layers = [
-            Kind("stale", Calls, Critical, &[]),
-            Kind("runtime_silent", Runtime, Critical, &[]),
-            Kind("list_slow", Calls, Warning, &["stale"]),
-            Kind("dead_containers", Calls, Info, &[]),
-            Kind("io_pressure", Host, Warning, &["list_slow"]),
+            found("stale", Critical, ""),
+            found("runtime_silent", Critical, ""),
+            found("list_slow", Warning, "stale"),
+            found("dead_containers", Info, ""),
+            found("io_pressure", Warning, "list_slow"),
         ];
         let expected = [
             ("io_pressure", Critical, None),
@@ -267,17 +329,20 @@ mod tests {
         ];
         assert_eq!(arranged(&over_layers), expected);
         let in_one_layer = [
-            Kind("list_failed", Calls, Critical, &[]),
-            Kind("list_large", Calls, Warning, &["list_failed"]),
+            found("list_failed", Critical, ""),
+            found("list_large", Warning, "list_failed"),
         ];
         assert_eq!(arranged(&in_one_layer)[0], ("list_large", Critical, None));
         let explains_nothing_found = [
-            Kind("io_pressure", Host, Info, &["list_slow"]),
-            Kind("stream_lossy", Stream, Warning, &[]),
+            found("io_pressure", Info, "list_slow"),
+            found("stream_lossy", Warning, ""),
         ];
         let last = ("io_pressure", Info, None);
         assert_eq!(arranged(&explains_nothing_found)[1], last);
-        let circle = [Kind("a", Host, Info, &["b"]), Kind("b", Host, Info, &["a"])];
+        let circle = [
+            found("stale", Info, "closed"),
+            found("closed", Info, "stale"),
+        ];
         assert_eq!(arranged(&circle).len(), 2);
     }
 
@@ -285,9 +350,9 @@ mod tests {
     fn no_destructive_advice_while_the_host_is_in_trouble() {
         for (severity, is_withheld) in [(Warning, true), (Info, false)] {
             let all = arrange(vec![
-                Kind("io_pressure", Host, severity, &[]).found("", ""),
-                Kind("shim_zombie", Pod, Warning, &[]).found("", ""),
-                Kind("stream_lossy", Stream, Warning, &[]).found("", ""),
+                found("io_pressure", severity, ""),
+                found("shim_zombie", Warning, ""),
+                found("stream_lossy", Warning, ""),
             ]);
             let withheld = |finding: &&Finding| finding.next.contains("kill and remove nothing");
             let withheld: Vec<_> = all.iter().filter(withheld).map(|f| f.code).collect();

@@ -1,15 +1,14 @@
-//! systemd on the system bus: whether it answers, and whether it is so old that it stops to.
+//! systemd on the system bus: whether it answers, and whether it is so old that it will stop to.
 //!
 //! systemd numbers the messages that it sends. Before version 242 the number outgrows the 32 bits that a message has
 //! for it (systemd issue 11809): after 2^32 messages, some months on a busy node, systemd cannot send any more. Then no
-//! unit can be started, and no pod either, until it is executed again. It is asked by `busctl`, because
-//! `systemctl` of root does not use the bus.
+//! unit and no pod can be started until systemd is executed again. `busctl` reads the version: `systemctl` of root does
+//! not use the bus.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::kinds::{SYSTEMD_OLD, SYSTEMD_SILENT};
 use super::{HostTarget, command, on_host};
 use crate::picture::finding::Finding;
 use crate::proc::Proc;
@@ -28,7 +27,7 @@ pub(crate) struct Systemd {
     pub(crate) version: Option<String>,
 }
 
-/// Asks systemd. The error says why it could not be asked.
+/// Reads the version of systemd. The error is about `busctl`.
 pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, String> {
     let init = Proc::below(&target.root).process(1);
     if init.is_none_or(|process| process.name != "systemd") {
@@ -39,18 +38,21 @@ pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, Stri
         .arg(format!("--address=unix:path={}", socket.display()))
         .args(PROPERTY.split(' '))
         .output();
-    let (mut silent, mut version) = (true, None);
-    if let Ok(output) = tokio::time::timeout(DEADLINE, output).await {
-        let output = output.map_err(|error| format!("systemd: busctl: {error}"))?;
-        // `s "252.39-1~deb12u1"`.
-        let text = String::from_utf8_lossy(&output.stdout);
-        let quoted = text.trim().strip_prefix("s \"");
-        let quoted = quoted.and_then(|text| text.strip_suffix('"'));
-        let error = String::from_utf8_lossy(&output.stderr);
-        let why = || format!("systemd: busctl: {}", error.trim());
-        (silent, version) = (false, Some(quoted.ok_or_else(why)?.to_owned()));
-    }
-    Ok(Some(Systemd { silent, version }))
+    let Ok(output) = tokio::time::timeout(DEADLINE, output).await else {
+        let (silent, version) = (true, None);
+        return Ok(Some(Systemd { silent, version }));
+    };
+    let output = output.map_err(|error| format!("systemd: busctl: {error}"))?;
+    // `s "252.39-1~deb12u1"`.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let quoted = text.trim().strip_prefix("s \"");
+    let version = quoted.and_then(|text| text.strip_suffix('"'));
+    let error = String::from_utf8_lossy(&output.stderr);
+    let version = version.ok_or_else(|| format!("systemd: busctl: {}", error.trim()))?;
+    Ok(Some(Systemd {
+        silent: false,
+        version: Some(version.to_owned()),
+    }))
 }
 
 pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
@@ -59,7 +61,7 @@ pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
                     after some months.";
         let summary =
             "systemd does not answer on the system bus; no unit and no pod can be started";
-        let finding = SYSTEMD_SILENT.found(summary, next);
+        let finding = Finding::new("systemd_silent", summary, next);
         return Some(finding.because("no answer within 5 s to the request for its version"));
     }
     let version = systemd.version.as_deref()?;
@@ -70,7 +72,7 @@ pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
                 are not affected.";
     let summary = format!("systemd {version} stops to send messages after some months");
     let why = "the numbers of its messages outgrow 32 bits before version 242";
-    Some(SYSTEMD_OLD.found(summary, next).because(why))
+    Some(Finding::new("systemd_old", summary, next).because(why))
 }
 
 #[cfg(test)]

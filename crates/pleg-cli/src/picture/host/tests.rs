@@ -3,7 +3,7 @@ mod processes;
 
 use self::fake::FakeHost;
 use super::*;
-use crate::picture::finding::{Kind, Layer, Severity, arrange};
+use crate::picture::finding::{FROM_LISTS, Severity, arrange, contains};
 
 /// Evidence, and the codes and severities of its findings if no call is slow.
 const FINDINGS: &str = r#"
@@ -102,7 +102,7 @@ fn host(evidence: &str) -> Host {
 /// The findings, as they are shown, if calls are slow and this is found too.
 fn arranged(evidence: &str, code: &'static str) -> Vec<Finding> {
     let mut findings = checked(evidence, true, true);
-    findings.push(Kind(code, Layer::Runtime, Severity::Critical, &[]).found("", ""));
+    findings.push(Finding::new(code, "", "").severity(Severity::Critical));
     arrange(findings)
 }
 
@@ -126,10 +126,10 @@ fn findings_follow_from_the_evidence_and_the_runbook_explains_them() {
             let heading = format!("\n### {code}\n");
             assert!(doctor.contains(&heading), "{code} is missing");
             assert!(!next.contains("PID") && !next.contains("{}"), "{next}");
-            assert!(!explains.contains(&code), "{code}");
+            assert!(!contains(explains, code), "{code}");
             let with_old_lists = checked(evidence, false, false);
             let is_found = with_old_lists.iter().any(|f| f.code == code);
-            assert_ne!(is_found, FROM_LISTS.contains(&code), "{code}");
+            assert_ne!(is_found, contains(FROM_LISTS, code), "{code}");
         }
         if expected.ends_with("_pressure info") || expected.ends_with("_tasks info") {
             let beside_a_slow_call = &checked(evidence, true, true)[0];
@@ -241,11 +241,11 @@ async fn watch_compares_each_look_with_the_one_before() {
     let mut watch = Watch::new(target);
     let first = watch.look(false).await;
     // One look does not show what lasts.
-    assert!(!first.daemon.unwrap().stopped);
+    assert!(!first.daemon.unwrap().lasting.stopped);
     // Of its arguments and its configuration.
     assert!(first.disks.iter().map(|disk| &*disk.path).eq(["/state"; 2]));
     assert!(first.disks[0].bytes > 0 && !first.disks[0].read_only);
-    assert!(watch.look(false).await.daemon.unwrap().stopped);
+    assert!(watch.look(false).await.daemon.unwrap().lasting.stopped);
     let _hangs = Arc::clone(&watch.processes).try_acquire_owned().unwrap();
     let unread = watch.look(false).await.unreadable;
     assert_eq!(unread, ["processes: an earlier read still hangs"]);

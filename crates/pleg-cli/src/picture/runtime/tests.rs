@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
 use serde_json::json;
 
 use super::super::finding::{Layer, Severity};
@@ -151,4 +154,52 @@ fn pod_that_was_never_read_is_named_by_lists() {
         let found = statuses::check(&statuses, &pods).next().unwrap();
         assert_eq!(found.summary, "shop/cart cannot be read");
     }
+}
+
+#[test]
+fn clock_step_or_pods_from_the_future_are_found() {
+    for (step_millis, from_future, is_found) in [
+        (999.0, 0, false),
+        (-999.0, 0, false),
+        (1000.0, 0, true),
+        (-3_600_000.0, 0, true),
+        (0.0, 1, true),
+    ] {
+        let clock = json!({ "stepMillis": step_millis, "fromFuture": from_future });
+        let clock: WallClock = serde_json::from_value(clock).unwrap();
+        assert_eq!(clock.check().is_some(), is_found, "{clock:?}");
+    }
+}
+
+fn answer(name: &str, status: bool, message: &str, times: usize) -> Conditions {
+    let condition = RuntimeCondition {
+        r#type: name.to_owned(),
+        status,
+        message: message.to_owned(),
+        ..RuntimeCondition::default()
+    };
+    let conditions = vec![condition; times];
+    Conditions::from(StatusResponse {
+        status: Some(RuntimeStatus { conditions }),
+        ..StatusResponse::default()
+    })
+}
+
+#[test]
+fn condition_keeps_its_time_while_its_status_stays_the_same() {
+    let at = |seconds| Instant::ORIGIN.after(Duration::from_secs(seconds));
+    let mut last = Conditions::default();
+    for (now, status, message, shown, since) in [
+        (1, false, "no cni config", "false: no cni config", 1),
+        (31, false, "not initialized", "false: not initialized", 1),
+        (61, true, "", "true", 61),
+    ] {
+        last = answer("NetworkReady", status, message, 1).since(&last, at(now));
+        let condition = &last.conditions[0];
+        assert_eq!(condition.to_string(), shown);
+        assert_eq!(condition.since, Some(at(since)), "{shown}");
+    }
+    let many = answer("a", false, &"x".repeat(10_000), 1_000).conditions;
+    assert_eq!(many.len(), MOST_CONDITIONS);
+    assert_eq!(many[0].message.chars().count(), MOST_TEXT);
 }

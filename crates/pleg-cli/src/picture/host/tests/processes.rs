@@ -90,9 +90,12 @@ fn only_what_lasts_is_reported() {
     let [first, second, ended] = &shims.shims[..] else {
         panic!("{shims:?}");
     };
-    assert!(shims.complete && first.stopped && !second.stopped);
-    assert!(second.zombies == [100] && second.blocked == ["nfs_wait"]);
-    assert_eq!((ended.pid, &*ended.id, ended.stopped), (12, "s12", false));
+    assert!(shims.complete && first.lasting.stopped && !second.lasting.stopped);
+    assert!(second.zombies == [100] && second.lasting.blocked == ["nfs_wait"]);
+    assert_eq!(
+        (ended.pid, &*ended.id, ended.lasting.stopped),
+        (12, "s12", false)
+    );
 }
 
 /// The control group of a process, the directory of the group above, the file that shows the freeze and how, the flag of the cause.
@@ -121,10 +124,10 @@ fn container_processes_are_found_with_both_cgroup_versions() {
         let all = shims(&host, |_| ()).processes;
         assert_eq!((all.len(), all[0].pid, &*all[0].id), (1, 100, &*id));
         let cause = Some(format!("/sys/fs/cgroup/{above}"));
-        assert!(all[0].old && all[0].frozen == cause, "{all:?}");
+        assert!(all[0].old && all[0].lasting.frozen == cause, "{all:?}");
         assert_eq!(all[0].shim.as_deref(), Some("s1"));
         let thawed = shims(&host, |host| host.write(&state, thawed));
-        assert_eq!(thawed.processes[0].frozen, None, "{group}");
+        assert_eq!(thawed.processes[0].lasting.frozen, None, "{group}");
     }
 }
 
@@ -162,7 +165,12 @@ fn helper_that_runs_for_long_is_found() {
         let helpers = Shims::of(&host.samples(Some(800), |_| ()))
             .helpers
             .into_iter();
-        helpers.map(|helper| format!("{} {:?} {}", helper.pid, helper.shim, helper.stopped))
+        helpers.map(|helper| {
+            format!(
+                "{} {:?} {}",
+                helper.pid, helper.shim, helper.lasting.stopped
+            )
+        })
     };
     // People start the others.
     assert!(found().eq(["11 Some(\"s1\") false", "12 None true"]));
@@ -228,14 +236,14 @@ fn daemon_is_assessed_from_two_samples() {
     let age = r#""ageSeconds":4004.0"#;
     assert!(shown.contains(expected) && shown.contains(age), "{shown}");
     assert!(found.name == "containerd" && (found.cpus - 0.5).abs() < 0.01);
-    assert!(!found.stopped && !found.replaced);
+    assert!(!found.lasting.stopped && !found.replaced);
     assert!(daemon::assess(&samples, Some(799), 800).unwrap().replaced);
     assert_eq!(daemon::assess(&samples, None, 9), None);
     for (first, last, stopped) in [('T', 'T', true), ('S', 'T', false), ('t', 't', true)] {
         host.process(800, "containerd", first, 1);
         let samples = host.samples(Some(800), |host| host.process(800, "containerd", last, 1));
         let found = daemon::assess(&samples, None, 800).unwrap();
-        assert_eq!(found.stopped, stopped);
+        assert_eq!(found.lasting.stopped, stopped);
     }
 }
 
