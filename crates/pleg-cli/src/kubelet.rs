@@ -70,8 +70,7 @@ impl Kubelet {
         matches!(name, "kubelet" | "hyperkube") || EMBEDDING.contains(&name)
     }
 
-    /// The kubelet that this process is or contains. Processes of pods and of users do not count: root would read the files
-    /// that their flags name.
+    /// The kubelet in this process. Processes of pods and users do not count: root would read files that their flags name.
     pub(crate) fn of(proc: &Proc, process: &Process) -> Option<Self> {
         let pid = process.pid;
         if !Self::has_name_of(process) || proc.belongs(pid) != Some(Belongs::System) {
@@ -103,8 +102,8 @@ impl Kubelet {
     fn endpoint(&self) -> Option<String> {
         let flag = value(&self.arguments, &["--container-runtime-endpoint"]);
         let configured = || self.configured(|config| config.container_runtime_endpoint);
-        flag.map(str::to_owned)
-            .or_else(|| configured().filter(|endpoint| !endpoint.is_empty()))
+        let configured = || configured().filter(|endpoint| !endpoint.is_empty());
+        flag.map(str::to_owned).or_else(configured)
     }
 
     /// Returns true if its runtime serves another socket. `None` if it names a socket that does not exist.

@@ -62,8 +62,7 @@ impl Process {
         matches!(self.state, 'T' | 't')
     }
 
-    /// Returns true if it has ended and its parent has not reaped it. A process whose first thread has ended has the same
-    /// state, but other threads.
+    /// Returns true for a zombie. A process whose first thread alone has ended has the same state, but other threads.
     pub(crate) fn is_dead(&self) -> bool {
         self.state == 'X' || self.state == 'Z' && self.threads <= 1
     }
@@ -101,8 +100,7 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / second.filter(|ticks| *ticks > 0).unwrap_or(100) as f64
 }
 
-/// The owner of a process: the real user root outside of a pod, root in the control group of a pod, or another user. Anybody
-/// can call a program kubelet.
+/// The owner of a process, by its real user and its control group: root outside of pods, root in a pod, or another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Belongs {
     System,
@@ -234,9 +232,8 @@ impl Proc {
     pub(crate) fn blocked_threads(&self, pid: u32) -> BTreeMap<u32, Blocked> {
         let threads = self.threads(pid);
         let blocked = threads.filter(|(_, dir)| self.process(dir).is_some_and(|t| t.state == 'D'));
-        blocked
-            .map(|(thread, dir)| (thread, self.blocked(dir)))
-            .collect()
+        let blocked = blocked.map(|(thread, dir)| (thread, self.blocked(dir)));
+        blocked.collect()
     }
 
     /// The sum of the times that the threads of a process have waited for a CPU.
@@ -310,19 +307,10 @@ mod tests {
     fn name_with_spaces_and_parentheses_is_parsed() {
         let stat = "42 (a) b (c) D 7 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 3 0 900 4096000 16 0";
         let process = Process::parse(stat).unwrap();
-        let Process {
-            pid,
-            state,
-            parent,
-            threads,
-            memory,
-            ..
-        } = process;
-        assert_eq!(
-            (pid, state, parent, threads, memory),
-            (42, 'D', 7, 3, 4_096_000)
-        );
-        assert_eq!((&*process.name, process.resident() % 16), ("a) b (c", 0));
+        let numbers = (process.pid, process.parent, process.threads, process.memory);
+        assert_eq!(numbers, (42, 7, 3, 4_096_000));
+        let name = (&*process.name, process.state, process.resident() % 16);
+        assert_eq!(name, ("a) b (c", 'D', 0));
         let times = [process.age(19.0), process.started_at(1000.0)];
         assert_eq!(times.map(|time| time.round() as u64), [10, 1009]);
         for stat in ["", "42", "42 (x)", "42 (x) R 1", "x (x) R 1 1", "42 x R"] {
@@ -351,10 +339,9 @@ mod tests {
         let uid = "0b5c3a1e-2f4d-4c6b-8a7e-9d0f1a2b3c4d";
         for (lines, expected) in [(OF_PODS, true), (OF_OTHERS, false)] {
             let lines = lines.replace("SLICE", &uid.replace('-', "_"));
-            let lines = lines
-                .replace("HEX", &uid.replace('-', ""))
-                .replace("UID", uid);
-            for line in lines.replace("ID", &"f".repeat(64)).trim().lines() {
+            let lines = lines.replace("HEX", &uid.replace('-', ""));
+            let lines = lines.replace("UID", uid).replace("ID", &"f".repeat(64));
+            for line in lines.trim().lines() {
                 assert_eq!(is_pods(line.trim()), expected, "{line}");
             }
         }

@@ -65,7 +65,7 @@ async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Examination {
-    /// When it began: UTC, RFC 3339.
+    /// The start: UTC, RFC 3339.
     at: String,
     seconds: f64,
     runtime: Evidence,

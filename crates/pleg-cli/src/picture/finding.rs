@@ -1,4 +1,4 @@
-//! A finding: a cause, how bad it is, the figures that show it, and what to do.
+//! A finding: a cause, its severity, the figures that show it, and the next step.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// How bad a finding is. The exit code of `pleg doctor` follows from the worst.
+/// The severity of a finding. The exit code of `pleg doctor` follows from the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
@@ -18,8 +18,7 @@ pub(crate) enum Severity {
     Critical,
 }
 
-/// Where the cause is. Findings of one severity are shown in this order: a cause below explains what is
-/// above it.
+/// The place of the cause. Findings of one severity are shown in this order: lower layers explain higher ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Layer {
@@ -27,7 +26,7 @@ pub(crate) enum Layer {
     Host,
     /// The process of the container runtime.
     Runtime,
-    /// A shim, or what else belongs to one pod.
+    /// A shim or another process of one pod.
     Pod,
     /// The runtime's lists and status calls.
     Calls,
@@ -57,11 +56,11 @@ pub(crate) struct Finding {
     pub(crate) layer: Layer,
     pub(crate) severity: Severity,
     pub(crate) summary: String,
-    /// The figures that show it, one line each.
+    /// Lines with the figures.
     pub(crate) evidence: Vec<String>,
-    /// What to do next, with the values filled in.
+    /// The next step, with the values filled in.
     pub(crate) next: String,
-    /// How long it has lasted, if that is known.
+    /// Its duration, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
     /// The node is not ready because of it.
@@ -235,10 +234,9 @@ impl Finding {
     }
 }
 
-/// The table as every command shows it: the worst first, and each cause before what it explains. A cause is as bad
-/// as the worst finding that it explains.
+/// Sorts findings: the worst first, and each cause before the findings that it explains, with the severity of the worst.
 pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
-    // Causes of causes: a chain is no longer than the layers.
+    // A cause can have a cause; longer chains than four do not exist.
     for _ in 0..4 {
         for at in 0..findings.len() {
             let explained = |other: &&Finding| contains(findings[at].explains, other.code);
@@ -248,7 +246,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     }
     findings.sort_by_key(|finding| {
         let layer = match finding.severity {
-            // Where nothing is wrong, the host's load explains nothing and is the least interesting.
+            // Without trouble, the host's load explains nothing and is the least interesting.
             Severity::Info => -(finding.layer as i32),
             _ => finding.layer as i32,
         };
@@ -258,7 +256,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     while !findings.is_empty() {
         let explains = |code| findings.iter().any(|other| contains(other.explains, code));
         let cause = findings.iter().position(|finding| !explains(finding.code));
-        // Findings that explain each other have no first cause: the worst is taken for it.
+        // Of findings that explain each other the worst counts as the cause.
         let cause = findings.remove(cause.unwrap_or(0));
         place(cause, &mut findings, &mut arranged);
     }
@@ -266,7 +264,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     arranged
 }
 
-/// Moves the cause, and after it what it explains of the rest, to the arranged findings.
+/// Moves the cause, and then the findings of the rest that it explains, to the arranged findings.
 fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
     let (code, explains) = (cause.code, cause.explains);
     arranged.push(cause);
@@ -278,8 +276,7 @@ fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
     }
 }
 
-/// Replaces advice that kills or removes something while the first finding is trouble of the host: a pod that hangs because
-/// its disk does is not helped by that, and its data may be lost.
+/// Replaces advice that kills or removes something if the first finding is about the host: a pod may lose its data then.
 fn withhold_destruction(findings: &mut [Finding]) {
     let [first, others @ ..] = findings else {
         return;
@@ -359,5 +356,15 @@ mod tests {
             let expected: &[&str] = if is_withheld { &["shim_zombie"] } else { &[] };
             assert_eq!(withheld, expected, "{severity}");
         }
+    }
+    #[test]
+    fn names_and_lines_beyond_the_first_are_counted() {
+        let lines = (0..30).map(|n| (format!("p{n}"), "line".to_owned()));
+        let finding = Finding::about("shim_stopped", lines, "{} stopped", "").unwrap();
+        assert_eq!(finding.summary, "p0, p1, p2 and 27 more stopped");
+        assert_eq!(
+            (finding.evidence.len(), &*finding.evidence[10]),
+            (11, "and 20 more")
+        );
     }
 }

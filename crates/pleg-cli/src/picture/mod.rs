@@ -15,7 +15,7 @@ use finding::{Finding, arrange};
 use generator::Generator;
 use runtime::Problem;
 
-/// What is wrong with a node now.
+/// The present troubles of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Picture {
     pub(crate) ready: Result<(), NotReady>,
@@ -42,9 +42,8 @@ impl Picture {
     ) -> Self {
         let mut findings = generator::check(generator);
         findings.extend(runtime::check_problems(problems));
-        let is_usable = findings
-            .iter()
-            .all(|f| !f.not_ready && f.code != "list_failed");
+        let answers = |f: &Finding| !f.not_ready && f.code != "list_failed";
+        let is_usable = findings.iter().all(answers);
         let mut of_facts: Vec<Finding> = facts.findings(now).collect();
         of_facts.retain(|fact| {
             let is_over = is_usable && runtime::UNUSABLE.contains(&fact.code);

@@ -1,13 +1,6 @@
 //! Control groups of version 1 and 2: the runtime's limits, and the freezer.
 
-use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
-
-use super::daemon::Daemon;
-use super::share;
-use crate::figures::bytes;
-use crate::picture::finding::Finding;
+use super::*;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 /// In a cgroup namespace of its own, this process sees paths that begin at the nearest group above both processes. A pod's
@@ -110,7 +103,7 @@ impl Group {
     fn figure(&self, at: &str) -> Option<u64> {
         let (file, word) = at.split_once(' ').unwrap_or((at, ""));
         // The kernel's own file, in a tree that only root can change.
-        let text = std::fs::read_to_string(self.file(file)).ok()?;
+        let text = fs::read_to_string(self.file(file)).ok()?;
         let mut words = text.split_whitespace();
         let figure = match word {
             "" => words.next(),
@@ -136,7 +129,7 @@ impl Group {
             // With version 1 a frozen process is in state D. Hundreds that are not need no look at the file.
             true if state != 'D' => return None,
             true => {
-                let state = std::fs::read_to_string(self.file("freezer.state")).ok()?;
+                let state = fs::read_to_string(self.file("freezer.state")).ok()?;
                 (state.trim() != "THAWED", "freezer.self_freezing")
             }
             false => (self.figure("cgroup.events frozen")? == 1, "cgroup.freeze"),
@@ -165,16 +158,13 @@ impl Group {
 
 /// The limits of a process, found by the text of its `/proc/PID/cgroup`. The counts began when each group was made.
 pub(super) fn limits(files: &Path, text: &str) -> Vec<Limit> {
-    let limits = ["cpu", "memory", "pids"]
-        .into_iter()
-        .flat_map(|controller| {
-            let group = Group::find(files, text, controller);
-            let groups = group.iter().flat_map(Group::with_parents);
-            groups
-                .filter_map(|group| group.limit(controller))
-                .collect::<Vec<_>>()
-        });
-    limits.collect()
+    let limits = ["cpu", "memory", "pids"].map(|controller| {
+        let group = Group::find(files, text, controller);
+        let groups = group.iter().flat_map(Group::with_parents);
+        let limits = groups.filter_map(|group| group.limit(controller));
+        limits.collect::<Vec<_>>()
+    });
+    limits.concat()
 }
 
 /// For each controller, the limit that held the runtime back most between two samples.

@@ -1,16 +1,8 @@
 //! The process of the container runtime: the one that listens on the CRI socket.
 
-use std::path::Path;
-use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
-use super::cgroup::thaw;
-use super::sample::{Lasting, Samples, Seen};
-use super::{Host, STOPPED, blocked_evidence, rounded, share, stopped, what_blocks};
-use crate::picture::finding::{Finding, Severity};
-use crate::proc::Open;
+use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(2);
 /// The share of the open files at which a process or the system is close to its limit.
@@ -31,7 +23,7 @@ pub(crate) struct Daemon {
     pub(crate) resident_bytes: u64,
     /// The CPU time that it used, in CPUs.
     pub(crate) cpus: f64,
-    /// How many of its threads waited for a CPU, on average.
+    /// The average number of its threads that waited for a CPU.
     pub(crate) waiting_for_cpu: Option<f64>,
     pub(crate) age_seconds: Option<f64>,
     /// Another process listened on the socket at the start.
@@ -46,18 +38,16 @@ fn full(used: Option<Open>) -> Option<Open> {
 /// The process that listens on the socket, unless it is systemd or not visible from here.
 pub(super) async fn listener(socket: &Path) -> Result<u32, String> {
     let connect = tokio::time::timeout(DEADLINE, UnixStream::connect(socket));
-    let peer = match connect.await {
-        Err(_) => Err("no connection within 2 s".to_owned()),
-        Ok(stream) => stream
-            .and_then(|stream| stream.peer_cred())
-            .map_err(|e| e.to_string()),
+    let peer = connect.await.map(|stream| stream?.peer_cred());
+    let why = match peer.map(|peer| peer.map(|peer| peer.pid().map(u32::try_from))) {
+        Ok(Ok(Some(Ok(pid)))) if pid > 1 => return Ok(pid),
+        Ok(Ok(Some(Ok(1)))) => "systemd listens for it".to_owned(),
+        Ok(Ok(_)) => "it is not visible from here".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "no connection within 2 s".to_owned(),
     };
-    let pid = peer.and_then(|peer| match peer.pid().map(u32::try_from) {
-        Some(Ok(1)) => Err("systemd listens for it".to_owned()),
-        Some(Ok(pid)) if pid > 1 => Ok(pid),
-        _ => Err("it is not visible from here".to_owned()),
-    });
-    pid.map_err(|why| format!("the process that listens on {}: {why}", socket.display()))
+    let socket = socket.display();
+    Err(format!("the process that listens on {socket}: {why}"))
 }
 
 /// The daemon in two samples. `first` listened at the start, `pid` at the end.
@@ -105,16 +95,11 @@ pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
 }
 
 fn halted(daemon: &Daemon, limited: bool, who: &str) -> Option<Finding> {
-    let (
-        pid,
-        Lasting {
-            frozen, blocked, ..
-        },
-    ) = (daemon.pid, &daemon.lasting);
-    let (code, what, next, why) = if daemon.lasting.stopped {
+    let (pid, lasting, blocked) = (daemon.pid, &daemon.lasting, &daemon.lasting.blocked);
+    let (code, what, next, why) = if lasting.stopped {
         let what = "the runtime is stopped".to_owned();
         ("daemon_stopped", what, stopped(pid), STOPPED.to_owned())
-    } else if let Some(group) = frozen {
+    } else if let Some(group) = &lasting.frozen {
         let what = "the runtime is frozen".to_owned();
         let thaw = thaw(group);
         let next = format!("Find out who froze its control group; then thaw it: {thaw}");
@@ -156,20 +141,4 @@ fn restarted(daemon: &Daemon, who: &str) -> Option<Finding> {
     finding.severity = severity;
     let finding = finding.because_of(age.map(|age| format!("the process is {age:.0} s old")));
     (daemon.replaced || age.is_some()).then_some(finding)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::net::UnixListener;
-
-    #[tokio::test]
-    async fn listener_is_found_by_its_socket() {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("cri.sock");
-        let why = listener(&socket).await.unwrap_err();
-        assert!(why.contains("cri.sock: No such file"), "{why}");
-        let _bound = UnixListener::bind(&socket).unwrap();
-        assert_eq!(listener(&socket).await, Ok(std::process::id()));
-    }
 }

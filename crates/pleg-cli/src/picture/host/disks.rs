@@ -1,17 +1,9 @@
 //! The file systems on which the runtime keeps its data and its state.
 
-use std::path::{Path, PathBuf};
-
 use nix::sys::statvfs::{FsFlags, statvfs};
-use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
-use super::share;
-use crate::bounded;
-use crate::figures::bytes;
-use crate::kubelet::value;
-use crate::picture::finding::{Finding, Severity};
-use crate::proc::{Proc, Process};
+use super::*;
 
 /// A disk with less free space is short of it, if that is also a small part of the disk.
 const LITTLE: u64 = 5 << 30;
@@ -51,15 +43,9 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     let config = value(&arguments, &["--config", "-c"]).unwrap_or("/etc/containerd/config.toml");
     let config = bounded::read(&of_daemon(proc, daemon.pid, config)).unwrap_or_default();
     let config = DeTable::parse(&config).ok();
+    let config = config.as_ref().map(toml::Spanned::get_ref);
     let paths = flags.into_iter().zip(defaults).map(|(flag, default)| {
-        let set = || {
-            config
-                .as_ref()?
-                .get_ref()
-                .get(&flag[2..])?
-                .get_ref()
-                .as_str()
-        };
+        let set = || config?.get(&flag[2..])?.get_ref().as_str();
         let path = value(&arguments, &[flag]).or_else(set);
         path.unwrap_or(default).to_owned()
     });
@@ -72,17 +58,13 @@ fn of_daemon(proc: &Proc, daemon: u32, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
-/// Reads the file systems of these directories, as the daemon sees them. If no daemon runs, reads those of the well-known
-/// directories that exist: the daemon may have ended because of them.
+/// Reads the file systems of these directories of the daemon, or of the well-known ones: a full disk may have ended it.
 pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> Vec<Disk> {
     let proc = Proc::below(root);
+    let known = [CONTAINERD, CRIO].concat();
     let directories = match daemon {
         Some(_) => directories.to_vec(),
-        None => [CONTAINERD, CRIO]
-            .concat()
-            .into_iter()
-            .map(str::to_owned)
-            .collect(),
+        None => known.iter().map(ToString::to_string).collect(),
     };
     let daemon = daemon.unwrap_or(1);
     let disks = directories.into_iter().filter_map(|path| {

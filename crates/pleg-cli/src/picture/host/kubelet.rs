@@ -1,40 +1,27 @@
-//! What the kubelet says about its PLEG: its health, its metrics, its log.
-
-use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::Duration;
+//! What the kubelet reports about its PLEG: its health, its metrics, its log.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use pleg::core::Instant;
-use pleg::runtime::clock::{Clock, wall};
-use serde::{Deserialize, Serialize};
+use pleg::runtime::clock::wall;
 use tokio::io::AsyncReadExt as _;
 
-use super::sample::{Sample, Samples};
-use super::{HostTarget, STOPPED, command, host_files, stopped, within};
+use super::*;
 use crate::agent_client::get_from;
-use crate::bounded;
-use crate::picture::finding::{Finding, Severity};
-use crate::proc::Proc;
 
 const DEADLINE: Duration = Duration::from_secs(3);
 /// The mean duration of a relist that is a warning, in seconds.
 const SLOW: f64 = 1.0;
-/// The age of the last complaint in the log up to which the PLEG is still unhealthy, in seconds. The kubelet repeats it at
-/// least every 5 s.
+/// The age up to which a complaint in the log is still true, in seconds. The kubelet repeats it at least every 5 s.
 const RECENT: f64 = 60.0;
-/// What a kubelet logs of its PLEG until its first relist has ended, and the time in seconds for which that is normal.
+/// The complaint that a kubelet logs until its first relist has ended, and the seconds for which that is normal.
 const STARTS: &str = "pleg has yet to be successful";
 const STARTED: f64 = 60.0;
 /// The age up to which lines of the log count, in seconds.
 const OLDEST: f64 = 900.0;
 const MOST_LOG: u64 = 8 << 20;
-/// The units that contain a kubelet: of kubeadm, Bottlerocket and most others, k3s, RKE2, k0s, MicroK8s, Canonical
-/// Kubernetes.
+/// The units of kubelets: of kubeadm, Bottlerocket and most others, k3s, RKE2, k0s, MicroK8s, Canonical Kubernetes.
 const UNITS: &str = "kubelet, k3s, k3s-agent, rke2-server, rke2-agent, k0scontroller, k0sworker, \
                      snap.microk8s.daemon-kubelite, snap.k8s.kubelet";
 /// The log files of kubelets that do not write to the journal: RKE2, Talos, k3s without systemd.
@@ -90,8 +77,7 @@ pub(crate) struct Journal {
     pub(crate) threshold: Option<String>,
 }
 
-/// Reads the health, the metrics until then, and the log of the kubelet in this sample, unless it uses another runtime. The
-/// error names what could not be read.
+/// Reads health, metrics and log of the kubelet in this sample, unless it uses another runtime. Also returns what failed.
 pub(super) async fn ask(
     target: &HostTarget,
     sample: &Sample,
@@ -312,11 +298,8 @@ pub(super) fn check(kubelet: &Kubelet) -> Vec<Finding> {
         let finding = Finding::new("kubelet_stopped", summary, stopped(pid));
         return vec![finding.because(STOPPED)];
     }
-    let all = [
-        pleg_unhealthy(kubelet),
-        unhealthy(kubelet),
-        relist_slow(kubelet),
-    ];
+    let (pleg, others) = (pleg_unhealthy(kubelet), unhealthy(kubelet));
+    let all = [pleg, others, relist_slow(kubelet)];
     all.into_iter().flatten().collect()
 }
 
@@ -342,15 +325,11 @@ fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {
     let ago = ago.map_or_else(String::new, |ago| format!(", the last {ago:.0} s ago"));
     let (times, skips) = (journal.unhealthy, journal.skipped);
     let active = journal.inactive.as_ref().zip(journal.threshold.as_ref());
-    let active =
-        active.map(|(at, most)| format!("last active {at} before; the threshold is {most}"));
+    let active = active.map(|(a, most)| format!("last active {a} before; the threshold is {most}"));
     let skipped = format!("it skipped the synchronization of pods {skips} times");
+    let skipped = (skips > 0).then_some(skipped);
     let finding = finding.because(format!("{times} times in its log in 15 min{ago}"));
-    Some(
-        finding
-            .because_of(active)
-            .because_of((skips > 0).then_some(skipped)),
-    )
+    Some(finding.because_of(active.into_iter().chain(skipped)))
 }
 
 /// The finding about failed checks of `/healthz` other than the PLEG's.
@@ -373,12 +352,8 @@ fn relist_slow(kubelet: &Kubelet) -> Option<Finding> {
     let relists = kubelet.relists.as_ref()?;
     let mean = relists.mean_seconds.filter(|mean| *mean >= SLOW)?;
     let next = "See the findings about lists and statuses; the kubelet reports the PLEG as unhealthy after 3 min";
-    let finding = Finding::new(
-        "kubelet_relist_slow",
-        format!("the kubelet's relist takes {mean:.1} s"),
-        next,
-    );
-    let finding = finding.because(match relists.count {
+    let summary = format!("the kubelet's relist takes {mean:.1} s");
+    let finding = Finding::new("kubelet_relist_slow", summary, next).because(match relists.count {
         0 => "the mean since its start; none ended during the examination".to_owned(),
         n => format!("the mean of {n} during the examination"),
     });

@@ -14,44 +14,47 @@ mod sample;
 mod shims;
 mod systemd;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::env;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{env, fs, io};
 
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
-use self::cgroup::Limit;
+use self::cgroup::{Group, Limit, thaw};
 use self::daemon::Daemon;
 use self::disks::Disk;
 use self::kubelet::Kubelet;
 use self::mounts::Mounts;
 pub(crate) use self::mounts::ask_mount;
 use self::pressure::{BlockedProcess, Pressure};
-use self::sample::{Sample, Samples};
+use self::sample::{Lasting, Sample, Samples, Seen};
 use self::shims::Shims;
 use self::systemd::Systemd;
-use super::finding::Finding;
+use super::finding::{Finding, Severity, contains};
 use super::runtime::{Pod, Pods};
-use crate::proc::{Open, Proc};
+use crate::bounded;
+use crate::figures::bytes;
+use crate::kubelet::{identity, value};
+use crate::proc::{Open, Proc, Process};
 use crate::text::short;
 
 /// The hidden command that asks one mount.
 pub(crate) const ASK_MOUNT: &str = "doctor-mount";
 
-/// How long the processes may take to be read.
+/// The deadline for reading the processes.
 const SAMPLE_DEADLINE: Duration = Duration::from_secs(10);
-/// How long the runtime's file systems may take to answer.
+/// The deadline for the runtime's file systems.
 const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 
-/// What the host shows. What could not be read is empty.
+/// The evidence of the host. Fields that could not be read are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Host {
@@ -166,10 +169,8 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
     host
 }
 
-/// Looks at the host, and compares each look with the one before.
-///
-/// A look reads files of the kernel and calls the file systems of the runtime's directories; it starts no process. Facts
-/// that last need two looks, a few seconds or more apart: the first look returns only the others.
+/// Looks at the host, without starting a process, and compares each look with the one before. The first look shows no
+/// facts that need two looks, some seconds apart.
 #[derive(Debug)]
 pub(crate) struct Watch {
     target: HostTarget,
@@ -247,8 +248,7 @@ impl Watch {
         Ok(Samples { begin, end })
     }
 
-    /// The process that listens on the socket. While it lives, no connection is made to find it: a runtime that hangs may
-    /// accept none.
+    /// The process that listens on the socket. Connects only if that is not known: a runtime that hangs may not accept.
     async fn listener(&self) -> Result<Option<u32>, String> {
         let Some(socket) = &self.target.socket else {
             return Ok(None);
@@ -292,7 +292,7 @@ async fn within<T: Send + 'static>(
 
 /// The root of the host's files. A container with the PID namespace of the host finds it as the root of process 1.
 fn host_files(root: &Path) -> PathBuf {
-    let namespace = |pid: &str| std::fs::read_link(root.join(format!("proc/{pid}/ns/mnt"))).ok();
+    let namespace = |pid: &str| fs::read_link(root.join(format!("proc/{pid}/ns/mnt"))).ok();
     match (namespace("self"), namespace("1")) {
         (Some(own), Some(host)) if own != host => root.join("proc/1/root"),
         _ => root.to_owned(),
@@ -314,8 +314,7 @@ pub(crate) fn check(host: &Host, calls: Calls<'_>) -> Vec<Finding> {
     findings.extend(daemon::check(host, limited));
     findings.extend(shims::check(&host.shims, daemon, calls));
     findings.extend(host.systemd.as_ref().and_then(systemd::check));
-    // A finding that names one process, disk or mount is a more likely cause of slow calls than the load, unless it may
-    // follow from the load.
+    // A cause with a name is more likely than the load, unless it may follow from the load.
     let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys();
     let explained = findings.iter().any(explains);
     findings.extend(pressure::check(host, calls, explained));
@@ -346,19 +345,22 @@ fn stopped(pid: u32) -> String {
 }
 const STOPPED: &str = "its state is T at the start and at the end";
 
-/// What to do about a process that waits in these functions of the kernel: `disk`, unless it waits for something else.
+/// The next step about a process that waits in these functions of the kernel: `disk` if it may wait for a disk.
 fn what_blocks(places: &[String], disk: String) -> String {
     let all = |words: &[&str]| {
         let is_one = |place: &String| words.iter().any(|word| place.contains(word));
         !places.is_empty() && places.iter().all(is_one)
     };
-    if all(&["refrigerator", "freezer"]) {
-        "It is frozen. Find out what froze its control group (freezer.state, cgroup.freeze), and thaw it.".to_owned()
-    } else if all(&["mem_cgroup", "try_charge"]) {
-        "It waits for memory: its control group is at its limit. Find what uses the memory (memory.stat), or raise the limit."
-            .to_owned()
-    } else {
-        disk
+    let frozen = "It is frozen. Find out what froze its control group (freezer.state, cgroup.freeze), and thaw it.";
+    let memory = "It waits for memory: its control group is at its limit. Find what uses the memory (memory.stat), or raise \
+                  the limit.";
+    match (
+        all(&["refrigerator", "freezer"]),
+        all(&["mem_cgroup", "try_charge"]),
+    ) {
+        (true, _) => frozen.to_owned(),
+        (_, true) => memory.to_owned(),
+        _ => disk,
     }
 }
 

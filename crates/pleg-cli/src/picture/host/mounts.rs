@@ -3,20 +3,9 @@
 //! A call that reads a mount whose server is gone may never return, and its process cannot be killed then. So a process of
 //! its own reads each mount, and is abandoned if it does not end in time.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::io;
-use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
-
 use futures::StreamExt as _;
-use pleg::runtime::clock::Clock;
-use serde::{Deserialize, Serialize};
 
-use super::{Calls, HostTarget, command, on_host};
-use crate::picture::finding::{Finding, contains};
-use crate::proc::Proc;
+use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(2);
 /// An answer that takes longer is slow.
@@ -52,7 +41,7 @@ pub(crate) struct Mount {
     pub(crate) answer_millis: Option<u64>,
 }
 
-/// Asks all mounts. The error says what could not be read.
+/// Reads all mounts. Also returns the first error.
 pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Option<String>) {
     let proc = Proc::below(&target.root);
     // The mounts of the host, or those that are visible from here.
@@ -63,22 +52,20 @@ pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Optio
 }
 
 async fn ask_all(target: &HostTarget, clock: Clock, all: Vec<Mount>) -> (Mounts, Option<String>) {
-    let (mut mounts, mut failed) = (Mounts::default(), None);
-    mounts.skipped = all.len().saturating_sub(MOST);
-    let asked = all.into_iter().take(MOST).map(async |mut mount| {
+    let mut mounts = Mounts {
+        skipped: all.len().saturating_sub(MOST),
+        ..Mounts::default()
+    };
+    let answers = all.into_iter().take(MOST).map(async |mut mount| {
         let answer = ask(target, clock, &mount.path).await;
         mount.answer_millis = answer?.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
         io::Result::Ok(mount)
     });
-    let asked = futures::stream::iter(asked).buffer_unordered(PARALLEL);
-    for answer in asked.collect::<Vec<_>>().await {
-        let mount = match answer {
-            Err(error) => {
-                failed = Some(format!("mounts: cannot start a process that asks: {error}"));
-                continue;
-            }
-            Ok(mount) => mount,
-        };
+    let answers = futures::stream::iter(answers).buffer_unordered(PARALLEL);
+    let answers: Vec<io::Result<Mount>> = answers.collect().await;
+    let failed = answers.iter().find_map(|answer| answer.as_ref().err());
+    let failed = failed.map(|error| format!("mounts: cannot start a process that asks: {error}"));
+    for mount in answers.into_iter().flatten() {
         mounts.asked += 1;
         match mount.answer_millis {
             None => mounts.hanging.push(mount),

@@ -2,18 +2,10 @@
 //!
 //! They matter only if a call is slow: a node may work at full load and answer fast.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use super::*;
+use crate::picture::finding::STARVED;
 
-use serde::{Deserialize, Serialize};
-
-use super::sample::Samples;
-use super::{Calls, Host, blocked_evidence, rounded, what_blocks};
-use crate::picture::finding::{Finding, STARVED, Severity};
-use crate::proc::Proc;
-
-/// A resource in /proc/pressure, the code of its finding, its name, the shares of the time for which some and all tasks wait,
-/// and what to do.
+/// A file of /proc/pressure, the code, the name, the shares of the time for which some and all tasks wait, and the advice.
 const RESOURCES: [(&str, &str, &str, [f64; 2], &str); 3] = [
     ("io", "io_pressure", "disks", [0.2, 0.1], IO),
     ("memory", "memory_pressure", "memory", [0.1, 0.05], MEMORY),
@@ -88,11 +80,11 @@ pub(super) fn assess(samples: &Samples) -> Pressure {
         Stall { avg10, share }
     };
     let all = RESOURCES.map(|(resource, ..)| {
-        let both = [&samples.begin, &samples.end].map(|sample| sample.pressure.get(resource));
-        let [before, after] = both;
-        let stalls = before.zip(after).map(|(before, after)| Stalls {
-            some: stall(before[0], after[0]),
-            full: stall(before[1], after[1]),
+        let before = samples.begin.pressure.get(resource);
+        let both = before.zip(samples.end.pressure.get(resource));
+        let stalls = both.map(|(before, after)| {
+            let [some, full] = [0, 1].map(|n| stall(before[n], after[n]));
+            Stalls { some, full }
         });
         (resource.to_owned(), stalls)
     });
@@ -112,11 +104,9 @@ pub(super) fn blocked(samples: &Samples) -> Vec<BlockedProcess> {
 /// `explained`: another finding already explains slow calls.
 pub(super) fn check(host: &Host, calls: Calls<'_>, explained: bool) -> Vec<Finding> {
     let waits = host.daemon.as_ref().and_then(|d| d.waiting_for_cpu);
-    let load = host
-        .load
-        .map(|n| format!("load {n:.1} on {} CPUs", host.cpus));
-    let of_daemon =
-        waits.map(|n| format!("on average {n:.2} threads of the runtime waited for a CPU"));
+    let (cpus, threads) = (host.cpus, "threads of the runtime waited for a CPU");
+    let load = host.load.map(|n| format!("load {n:.1} on {cpus} CPUs"));
+    let of_daemon = waits.map(|n| format!("on average {n:.2} {threads}"));
     let pressure = RESOURCES.iter().filter_map(|&(resource, code, what, least, next)| {
         let Stalls { some, full } = host.pressure.get(resource)?.as_ref()?;
         (some.share >= least[0] || full.share >= least[1]).then_some(())?;
@@ -162,7 +152,6 @@ fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::picture::host::tests::fake::{FakeHost, codes};
-    use crate::picture::runtime::Pods;
 
     /// The runtime's wait for a CPU, whether another finding explains slow calls, whether a call is slow, the severity, and
     /// whether the pressure explains slow calls.

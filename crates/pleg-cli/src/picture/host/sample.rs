@@ -1,20 +1,11 @@
 //! A sample of `/proc`. Two samples, some seconds apart, show what lasts: a process that was stopped or blocked all the
 //! time, a zombie that nobody reaps.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
-
-use super::cgroup::{self, Group};
-use super::pressure::{self, Counters};
-use super::shims::{self, Role};
-use super::{HostTarget, disks, host_files, rounded};
+use super::pressure::Counters;
+use super::shims::Role;
+use super::*;
 use crate::kubelet::Kubelet;
-use crate::proc::{Blocked, Open, Proc, Process};
+use crate::proc::Blocked;
 
 /// One look of so many reads the threads of a shim: reading them each time would cost more than everything else.
 const SLICES: u32 = 10;
@@ -30,7 +21,7 @@ pub(super) struct Sample {
     /// The PIDs of first processes of containers.
     pub(super) inits: BTreeMap<String, u32>,
     pub(super) pressure: Counters,
-    pub(super) limits: Vec<cgroup::Limit>,
+    pub(super) limits: Vec<Limit>,
     pub(super) directories: Arc<Vec<String>>,
     /// The daemon's.
     pub(super) descriptors: Option<Open>,
@@ -57,16 +48,6 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn new(process: Process, role: Option<Arc<Role>>) -> Self {
-        Self {
-            process,
-            role,
-            blocked: None,
-            threads: BTreeMap::new(),
-            frozen: None,
-        }
-    }
-
     pub(super) fn shim(&self) -> Option<&str> {
         match self.role.as_deref()? {
             Role::Shim(id) if !self.process.is_dead() => Some(id),
@@ -110,7 +91,14 @@ impl Sample {
             let known = known.filter(|seen| seen.process.is(&process) && !process.is_dead());
             let role = known.and_then(|seen| seen.role.clone());
             let role = role.filter(|role| **role != Role::Child);
-            Some((pid, Seen::new(process, role)))
+            let seen = Seen {
+                process,
+                role,
+                blocked: None,
+                threads: BTreeMap::new(),
+                frozen: None,
+            };
+            Some((pid, seen))
         });
         let mut processes: BTreeMap<u32, Seen> = processes.collect();
         shims::find(&proc, &files, target, daemon, &mut processes);
@@ -213,16 +201,13 @@ impl Samples {
         let process = process.zip(&before.blocked);
         let threads = after.threads.iter();
         let threads = threads.filter_map(|(id, blocked)| Some((blocked, before.threads.get(id)?)));
-        let both = process
-            .chain(threads)
-            .filter(|(after, before)| after.since(before));
+        let both = process.chain(threads);
+        let both = both.filter(|(after, before)| after.since(before));
+        let frozen = after.frozen.clone();
         let place = |at: &Option<String>| at.clone().unwrap_or_else(|| "unknown".to_owned());
         Lasting {
             stopped: before.process.is_stopped() && after.process.is_stopped(),
-            frozen: after
-                .frozen
-                .clone()
-                .filter(|_| after.frozen == before.frozen),
+            frozen: frozen.filter(|_| after.frozen == before.frozen),
             blocked: both.map(|(blocked, _)| place(&blocked.at)).collect(),
         }
     }

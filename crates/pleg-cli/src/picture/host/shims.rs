@@ -1,22 +1,9 @@
 //! Shims: the process beside the containers of a sandbox (containerd) or of a container (CRI-O's conmon), and its children:
 //! the processes of containers, and programs such as `runc`. And the findings about them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::cgroup::{Group, thaw};
-use super::daemon::Daemon;
-use super::sample::{Lasting, Sample, Samples, Seen};
-use super::{Calls, HostTarget, Pod, blocked_evidence, rounded, what_blocks};
-use crate::bounded;
-use crate::kubelet::{Kubelet, identity, value};
-use crate::picture::finding::Finding;
-use crate::proc::{Belongs, Proc, Process};
-use crate::text::short;
+use super::*;
+use crate::kubelet::Kubelet;
+use crate::proc::Belongs;
 
 /// The start of the name of containerd's shims. The kernel keeps no more of it.
 const CONTAINERD: &str = "containerd-shim";
@@ -54,8 +41,7 @@ pub(crate) struct Shims {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Member {
     pub(crate) pid: u32,
-    /// A shim: the id of its sandbox, or for CRI-O of its container. A process: the id of its container or sandbox. A
-    /// program: its name.
+    /// The id of a shim's sandbox (of CRI-O: container), or of a process's container or sandbox; the name of a program.
     pub(crate) id: String,
     /// The id of the shim that is its parent. A program without one was started by the runtime itself.
     pub(crate) shim: Option<String>,
@@ -202,10 +188,8 @@ fn container_in(line: &str) -> Option<&str> {
     parts.next()
 }
 
-/// The PIDs of init processes, by the ids of the containers whose bundles exist.
-///
-/// The working directory of a shim of containerd is the bundle of its sandbox. The bundles of all containers are in the
-/// same directory, each with the PID of its init process in the file `init.pid`.
+/// The PIDs of init processes by containers, from the files `init.pid` of their bundles. The working directory of a shim of
+/// containerd is the bundle of its sandbox, beside the bundles of all containers.
 pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<String, u32> {
     let named = sample.all().filter(|seen| seen.process.name == CONTAINERD);
     let shims = named.filter(|seen| seen.shim().is_some());
@@ -368,12 +352,10 @@ fn helpers(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let oldest = helpers.max_by(|a, b| a.age_seconds.total_cmp(&b.age_seconds))?;
     let pid = oldest.pid;
     let see = format!("`cat /proc/{pid}/stack; ls -l /proc/{pid}/fd; pgrep -a -P {pid}`");
+    let see = format!("See what it waits for: {see}");
     let next = match oldest.lasting.stopped {
         true => format!("It is stopped: `kill -CONT {pid}`"),
-        false => what_blocks(
-            &oldest.lasting.blocked,
-            format!("See what it waits for: {see}"),
-        ),
+        false => what_blocks(&oldest.lasting.blocked, see),
     };
     let mut rows = rows(&shims.helpers, calls, |helper| {
         let (name, pid, age) = (&helper.id, helper.pid, helper.age_seconds);
@@ -415,11 +397,8 @@ fn frozen(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
         let group = process.lasting.frozen.as_ref()?;
         Some(format!("process {} is frozen by {group}", process.pid))
     });
-    let mut groups = shims
-        .processes
-        .iter()
-        .filter_map(|p| p.lasting.frozen.as_ref());
-    let group = groups.next()?;
+    let mut processes = shims.processes.iter();
+    let group = processes.find_map(|p| p.lasting.frozen.as_ref())?;
     let why = "Find out who froze it (a paused task, a checkpoint that failed)";
     let next = format!("{why}; then thaw it: {}", thaw(group));
     let summary = "a container of {} is frozen: it does nothing, and cannot be stopped";
@@ -434,9 +413,8 @@ fn blocked(
 ) -> Option<Finding> {
     let rows = rows(all, calls, |member| {
         let why = blocked_evidence(&member.lasting.blocked);
-        member
-            .is_blocked()
-            .then(|| format!("{what} (pid {}): {why}", member.pid))
+        let line = format!("{what} (pid {}): {why}", member.pid);
+        member.is_blocked().then_some(line)
     });
     let (_, _, pid) = rows.first()?;
     let find =

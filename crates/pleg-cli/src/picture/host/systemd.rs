@@ -5,13 +5,7 @@
 //! unit and no pod can be started until systemd is executed again. `busctl` reads the version: `systemctl` of root does
 //! not use the bus.
 
-use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
-
-use super::{HostTarget, command, on_host};
-use crate::picture::finding::Finding;
-use crate::proc::Proc;
+use super::*;
 
 const SOCKET: &str = "/run/dbus/system_bus_socket";
 const PROPERTY: &str = "get-property org.freedesktop.systemd1 /org/freedesktop/systemd1 \
@@ -38,9 +32,10 @@ pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, Stri
         .arg(format!("--address=unix:path={}", socket.display()))
         .args(PROPERTY.split(' '))
         .output();
+    let mut systemd = Systemd::default();
     let Ok(output) = tokio::time::timeout(DEADLINE, output).await else {
-        let (silent, version) = (true, None);
-        return Ok(Some(Systemd { silent, version }));
+        systemd.silent = true;
+        return Ok(Some(systemd));
     };
     let output = output.map_err(|error| format!("systemd: busctl: {error}"))?;
     // `s "252.39-1~deb12u1"`.
@@ -49,10 +44,8 @@ pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, Stri
     let version = quoted.and_then(|text| text.strip_suffix('"'));
     let error = String::from_utf8_lossy(&output.stderr);
     let version = version.ok_or_else(|| format!("systemd: busctl: {}", error.trim()))?;
-    Ok(Some(Systemd {
-        silent: false,
-        version: Some(version.to_owned()),
-    }))
+    systemd.version = Some(version.to_owned());
+    Ok(Some(systemd))
 }
 
 pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
@@ -78,10 +71,9 @@ pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::finding::Severity;
     use crate::picture::host::tests::fake::{FakeHost, codes};
 
-    /// What `busctl` does, and what is found.
+    /// A script for `busctl`, and the finding.
     #[tokio::test]
     async fn old_version_is_found_and_a_silent_systemd_is_critical() {
         let old = ("systemd_old", Severity::Info);
@@ -104,11 +96,8 @@ mod tests {
             host.run(1, "systemd");
             let systemd = collect(&target).await;
             let codes = systemd.map(|systemd| codes(check(&systemd.unwrap()).as_slice()));
-            assert_eq!(
-                codes,
-                found.map(Vec::from_iter).map_err(str::to_owned),
-                "{script}"
-            );
+            let expected = found.map(Vec::from_iter).map_err(str::to_owned);
+            assert_eq!(codes, expected, "{script}");
         }
     }
 }

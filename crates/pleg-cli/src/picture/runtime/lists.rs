@@ -1,19 +1,9 @@
 //! Full lists as the kubelet's generic PLEG makes them: their time and size, the number of pods at which they would be too
 //! slow, and whether the runtime applies filters.
 
-use std::time::Duration;
-
 use hyper::body::Bytes;
-use pleg::core::{CallErrorKind, Instant, Kind, PodUid};
-use pleg::runtime::{Runtime as _, Scope};
-use pleg_cri::CriRuntime;
-use serde::{Deserialize, Serialize};
 
-use super::Failure;
-use super::pods::Pods;
-use crate::figures::{bytes, median, millis, span};
-use crate::picture::finding::{Finding, Severity};
-use crate::picture::generator::next_step;
+use super::*;
 
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 const ROUNDS: u32 = 3;
@@ -172,8 +162,7 @@ impl Lists {
         median(complete.map(Round::millis))
     }
 
-    /// The times of [`MARKS`], each with the number of pods like these for which a relist would take that time. The part of
-    /// a list that does not depend on pods takes the time of `Version`.
+    /// Each of [`MARKS`], and the number of pods with which a relist takes this time. Without pods it takes as long as `Version`.
     pub(crate) fn marks(&self, pods: usize) -> Vec<(Duration, f64)> {
         let Some(relist) = self.relist().filter(|_| pods >= ENOUGH) else {
             return Vec::new();
@@ -228,10 +217,11 @@ fn slow(lists: &Lists) -> Option<Finding> {
         return None;
     }
     let hangs = lists.rounds.last().is_some_and(Round::timed_out);
+    let hanging =
+        "a full list does not answer: the kubelet's PLEG becomes unhealthy after 3 minutes";
     let time = span(usual);
     let summary = match hangs {
-        true => "a full list does not answer: the kubelet's PLEG becomes unhealthy after 3 minutes"
-            .to_owned(),
+        true => hanging.to_owned(),
         false => format!("a relist takes {time}: the kubelet learns of every change that late"),
     };
     let mut found = Finding::new("list_slow", summary, next_step("list_slow"));

@@ -9,25 +9,38 @@ mod pods;
 mod session;
 mod statuses;
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
-use pleg::core::{CallError, Instant};
-use pleg_cri::ConnectError;
+use futures::StreamExt as _;
+use pleg::core::{
+    CallError, CallErrorKind, ContainerState, ContainerStatus, Id, Instant, Kind, PodUid, PodView,
+    SandboxState, SandboxStatus, Settings, WallTime,
+};
+use pleg::runtime::{Runtime as _, Scope};
 use pleg_cri::v1::StatusResponse;
+use pleg_cri::{ConnectError, CriClient, CriConfig, CriRuntime};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::lists::Lists;
+use self::oddities::Oddity;
 pub(crate) use self::pods::{Pod, Pods, WallClock, check as check_pods};
+use self::pods::{objects, ready, running};
 pub(crate) use self::session::collect;
 pub(crate) use self::statuses::{Problem, Statuses, check_problems};
-use super::finding::Finding;
-use super::generator::{self, Generator};
+use super::finding::{Finding, Severity};
+use super::generator::{self, Generator, next_step};
 use super::host::Calls;
-use crate::text::clip;
+use crate::figures::{bytes, median, millis, quantile, span};
+use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing};
+use crate::record;
+use crate::text::{clip, short};
 
-/// How many characters of a runtime's text are recorded.
+/// The number of characters of a runtime's text that are recorded.
 const MOST_TEXT: usize = 300;
-/// How many conditions are recorded. containerd has three.
+/// The number of conditions that are recorded. containerd has three.
 const MOST_CONDITIONS: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -233,7 +246,7 @@ pub(crate) fn unusable(unusable: &Unusable) -> Finding {
             "Run pleg doctor as root.",
         ),
         (false, true) => {
-            let next = generator::next_step("runtime_silent");
+            let next = next_step("runtime_silent");
             ("runtime_silent", "the runtime does not answer", next)
         }
         (false, false) => (

@@ -1,15 +1,7 @@
 //! Pods in states that a kubelet does not leave them in: a container that runs twice, two ready sandboxes, a sandbox without
 //! containers, a container that is not started, containers that restart again and again.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use pleg::core::{ContainerState, ContainerStatus, Id, PodUid, PodView, WallTime};
-use serde::{Deserialize, Serialize};
-
-use super::pods::{Pods, ready, running};
-use crate::figures::span;
-use crate::picture::finding::{Finding, Severity};
-use crate::text::short;
+use super::*;
 
 /// In milliseconds.
 const MINUTE: f64 = 60_000.0;
@@ -17,13 +9,12 @@ const MINUTE: f64 = 60_000.0;
 const UNSTARTED: f64 = 2.0 * MINUTE;
 /// A sandbox has no container while images are pulled.
 const EMPTY: f64 = 10.0 * MINUTE;
-/// A container crashes again and again after so many restarts, the last of them in this time. A kubelet waits at most
-/// five minutes before a restart.
+/// A container with so many restarts, the last within this time, crashes again and again: a kubelet waits at most 5 min.
 const MANY_ATTEMPTS: u32 = 3;
 const RECENT: f64 = 10.0 * MINUTE;
 /// So many restarts in a minute load the node.
 const MANY_RESTARTS: usize = 30;
-/// How many pods are recorded with each code.
+/// The number of pods that are recorded with each code.
 const MOST: usize = 100;
 
 const CODES: &str =
@@ -32,8 +23,7 @@ const CODES: &str =
 type Rule = fn(&Oddity) -> bool;
 type Object<'a> = (&'a Id, Option<WallTime>);
 
-/// The summary of the finding and the next step: `{}` stands for the names of the pods, `{pod}` for the first one, `{id}`
-/// for its older sandbox or container.
+/// The summary and the next step: `{}` stands for the names of the pods, `{pod}` for the first, `{id}` for its older object.
 fn words(code: &str) -> [&'static str; 2] {
     match code {
         "container_runs_twice" => [

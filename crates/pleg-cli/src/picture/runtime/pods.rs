@@ -1,17 +1,6 @@
 //! The pods on the node: how many, and too many dead containers, sandboxes without an address, creation times in the future.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-use pleg::core::{
-    ContainerState, ContainerStatus, Id, PodView, SandboxState, SandboxStatus, WallTime,
-};
-use serde::{Deserialize, Serialize};
-
-use super::oddities::{self, Oddity};
-use crate::figures::span;
-use crate::picture::finding::Finding;
-use crate::record;
+use super::*;
 
 /// So many dead containers make lists large and slow.
 const MANY_DEAD: usize = 1000;

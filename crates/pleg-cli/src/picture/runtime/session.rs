@@ -1,24 +1,13 @@
 //! Reads the node for some time, as an agent does.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-use futures::StreamExt as _;
-use pleg::core::{CallError, Id, Instant, PodView, SandboxState, Settings, WallTime};
-use pleg::runtime::{Runtime as _, Scope};
 use pleg::{Delivery, Pleg, Subscription};
 use pleg_cri::v1::{NamespaceMode, PodSandboxStatusRequest, PodSandboxStatusResponse};
-use pleg_cri::{CriClient, CriConfig, CriRuntime};
 
-use super::lists::{self, DEADLINE, RECEIVED};
-use super::pods::Pods;
-use super::statuses::{Problem, Statuses, is_slow};
-use super::{Conditions, Evidence, Failure, Unusable, WallClock};
+use super::lists::{DEADLINE, RECEIVED};
+use super::statuses::is_slow;
+use super::*;
 use crate::args::EventsPolicy;
 use crate::connect::Target;
-use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing};
-use crate::picture::generator::Generator;
 
 /// The time that the generator has to read the node at first, and again at the end.
 const READ: Duration = Duration::from_secs(4);
@@ -26,11 +15,10 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The generator relists at least this often, to check the stream.
 const RELIST: Duration = Duration::from_secs(2);
 const PROBE: Duration = Duration::from_secs(5);
-/// How many pods are read at once.
+/// The number of pods that are read at once.
 const PARALLEL: usize = 4;
 
-/// Reads the whole node, watches it for this time while `host` runs, and reads it once more. `origin` is the wall time of
-/// the origin of instants, as the wall clock was set at the start.
+/// Reads the node, watches it while `host` runs, and reads it again. `origin`: the origin of instants by the wall clock.
 pub(crate) async fn collect<T>(
     target: &Target,
     events: EventsPolicy,
@@ -94,8 +82,7 @@ pub(crate) async fn collect<T>(
     Ok((evidence, host))
 }
 
-/// Repeats the slow calls about single pods, one after the other. A call that is fast then was slow only because the
-/// whole node was read at once.
+/// Repeats slow calls about single pods, one by one: they may have been slow because the whole node was read at once.
 async fn repeat_slow(runtime: &CriRuntime, calls: &mut BTreeMap<Key, Timing>) {
     let clock = runtime.clock();
     let slow = calls.iter_mut().filter(|(_, timing)| is_slow(timing));

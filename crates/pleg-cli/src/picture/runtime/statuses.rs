@@ -1,19 +1,8 @@
 //! The calls about single pods: how long they take, and which of them hang or fail.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use pleg::core::{Id, Instant, PodView};
 use pleg::{PodProblem, PodProblemKind};
-use serde::{Deserialize, Serialize};
 
-use super::Failure;
-use super::pods::{Pods, objects};
-use crate::figures::{median, millis, quantile, span};
-use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, Timing};
-use crate::picture::finding::Finding;
-use crate::record;
-use crate::text::short;
+use super::*;
 
 /// The time without an answer after which a call hangs.
 const HANGS: Duration = Duration::from_secs(2);
@@ -100,17 +89,7 @@ impl Problem {
     }
 
     fn shown(&self) -> String {
-        let of = if self.container.is_empty() {
-            ""
-        } else {
-            " of "
-        };
-        let call = format!(
-            "{}{of}{}{}",
-            self.operation,
-            self.container,
-            with_id(&self.id)
-        );
+        let call = call(&self.operation, &self.container, &self.id);
         match &self.failure {
             _ if self.hangs() => format!("{call}: no answer for {:.0} s", self.seconds),
             Some(failure) => format!("{call}: {failure}"),
@@ -126,16 +105,19 @@ impl PodCall {
 
     fn shown(&self) -> String {
         let hangs = if self.hangs { "no answer for " } else { "" };
-        let (id, time) = (with_id(&self.id), span(self.millis));
-        format!("{}{id}: {hangs}{time}", self.operation)
+        let call = call(&self.operation, "", &self.id);
+        format!("{call}: {hangs}{}", span(self.millis))
     }
 }
 
-fn with_id(id: &str) -> String {
-    match id {
-        "" => String::new(),
-        id => format!(" ({})", short(id)),
+/// A call such as `ContainerStatus of app (0123456789ab)`.
+fn call(operation: &str, container: &str, id: &str) -> String {
+    let (mut call, id) = (operation.to_owned(), short(id));
+    let parts = [(" of ", container, ""), (" (", &*id, ")")];
+    for (before, text, after) in parts.into_iter().filter(|part| !part.1.is_empty()) {
+        call += &[before, text, after].concat();
     }
+    call
 }
 
 impl Statuses {
