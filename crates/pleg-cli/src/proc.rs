@@ -90,8 +90,8 @@ impl Process {
     /// Its resident memory in bytes.
     pub(crate) fn resident(&self) -> u64 {
         let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-        let page = page.map_or(4096, |bytes| bytes.unsigned_abs().into());
-        self.pages.saturating_mul(page)
+        let page = page.and_then(|bytes| u64::try_from(bytes).ok());
+        self.pages.saturating_mul(page.unwrap_or(4096))
     }
 }
 

@@ -104,15 +104,9 @@ impl<'a> Calls<'a> {
         pod.map_or_else(|| short(id), |pod| pod.name.clone())
     }
 
-    /// [`Pods::listed`]. `None` if a list failed.
-    fn listed(self) -> Option<&'a BTreeMap<String, bool>> {
-        self.is_listed.then_some(&self.pods.listed)
-    }
-
-    /// All pods. None if a list failed.
-    fn both(self) -> impl Iterator<Item = &'a Pod> {
-        let pods = self.pods.pods.iter();
-        pods.filter(move |_| self.is_listed)
+    /// The pods, or `None` if a list failed.
+    fn listed(self) -> Option<&'a Pods> {
+        self.is_listed.then_some(self.pods)
     }
 }
 

@@ -43,19 +43,13 @@ pub(crate) struct Mount {
 
 /// Reads all mounts. Also returns the first error.
 pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Option<String>) {
-    let proc = Proc::below(&target.root);
+    let (proc, mut mounts) = (Proc::below(&target.root), Mounts::default());
     // The mounts of the host, or those that are visible from here.
-    match proc.mounts(1).or_else(|_| proc.mounts("self")) {
-        Ok(table) => ask_all(target, clock, relevant(&table)).await,
-        Err(error) => (Mounts::default(), Some(format!("mounts: {error}"))),
-    }
-}
-
-async fn ask_all(target: &HostTarget, clock: Clock, all: Vec<Mount>) -> (Mounts, Option<String>) {
-    let mut mounts = Mounts {
-        skipped: all.len().saturating_sub(MOST),
-        ..Mounts::default()
+    let all = match proc.mounts(1).or_else(|_| proc.mounts("self")) {
+        Ok(table) => relevant(&table),
+        Err(error) => return (mounts, Some(format!("mounts: {error}"))),
     };
+    mounts.skipped = all.len().saturating_sub(MOST);
     let answers = all.into_iter().take(MOST).map(async |mut mount| {
         let answer = ask(target, clock, &mount.path).await;
         mount.answer_millis = answer?.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));

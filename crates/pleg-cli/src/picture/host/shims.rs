@@ -374,7 +374,7 @@ fn helpers(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
 
 /// Processes of containers that the runtime lists as ended or not at all. The kubelet has started the pod again, or will.
 fn ended_runs(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
-    let listed = calls.listed()?;
+    let listed = &calls.listed()?.listed;
     let rows = rows(&shims.processes, calls, |process| {
         let (pid, id) = (process.pid, short(&process.id));
         let state = match listed.get(&process.id) {
@@ -427,13 +427,13 @@ fn blocked(
 }
 
 /// Sandboxes that both lists show as Ready and that have no shim.
-fn missing<'a>(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'a>) -> Option<Finding> {
+fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) -> Option<Finding> {
     if !shims.complete || daemon.is_none_or(|daemon| daemon.name != "containerd") {
         return None;
     }
     let with: HashSet<&str> = shims.shims.iter().map(|shim| shim.id.as_str()).collect();
-    let ids = |pod: &'a Pod| pod.ready.iter().map(move |id| (id, &pod.name));
-    let ready = calls.both().flat_map(ids);
+    let pods = calls.listed()?.pods.iter();
+    let ready = pods.flat_map(|pod| pod.ready.iter().map(move |id| (id, &pod.name)));
     let without = ready.filter(|(id, _)| !with.contains(id.as_str()));
     let rows = without.map(|(id, pod)| {
         let id = short(id);
@@ -446,7 +446,7 @@ fn missing<'a>(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'a>) -> Opti
 
 /// Shims whose sandbox no list contains, and that keep no process.
 fn orphaned(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
-    let listed = calls.listed()?;
+    let listed = &calls.listed()?.listed;
     let keeping = shims.processes.iter().filter_map(|p| p.shim.as_deref());
     let keeping: HashSet<&str> = keeping.collect();
     let rows = rows(&shims.shims, calls, |shim| {
@@ -461,10 +461,12 @@ fn orphaned(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
 }
 
 /// Containers that both lists show as Running and whose process is gone.
-fn dead_inits<'a>(shims: &Shims, calls: Calls<'a>) -> Option<Finding> {
+fn dead_inits(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
+    let pods = &calls.listed()?.pods;
     let rows = shims.dead_inits.iter().filter_map(|init| {
-        let running = |pod: &'a Pod| Some((&pod.name, pod.running.get(&init.container)?));
-        let (pod, container) = calls.both().find_map(running)?;
+        let mut pods = pods.iter();
+        let (pod, container) =
+            pods.find_map(|pod| Some((&pod.name, pod.running.get(&init.container)?)))?;
         let (pid, id) = (init.pid, short(&init.container));
         let state = ["does not exist", "is a zombie"][usize::from(init.zombie)];
         let line = format!("process {pid} of {id} {state}");

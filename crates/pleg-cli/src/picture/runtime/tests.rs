@@ -108,7 +108,7 @@ fn finding_replaces_the_one_that_it_makes_pointless() {
         let (evidence, found) = row.split_once(" => ").unwrap();
         let evidence: serde_json::Map<_, _> = serde_json::from_str(evidence).unwrap();
         let codes = codes(&recorded(|all| {
-            all.as_object_mut().unwrap().extend(evidence)
+            all.as_object_mut().unwrap().extend(evidence);
         }));
         let count = |code| codes.iter().filter(|found| **found == code).count();
         let (found, replaced) = found.split_once(' ').unwrap();

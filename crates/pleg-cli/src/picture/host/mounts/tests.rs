@@ -1,5 +1,3 @@
-use pleg_tests::fuse::HangingMount;
-
 use super::*;
 use crate::picture::host::tests::fake::FakeHost;
 
@@ -50,28 +48,6 @@ fn escaped_paths_are_decoded() {
     ] {
         assert_eq!(unescaped(escaped), path);
     }
-}
-
-#[tokio::test]
-async fn mount_that_does_not_answer_is_found_and_others_answer() {
-    let dir = tempfile::tempdir().unwrap();
-    let hanging = dir.path().join("hanging");
-    fs::create_dir(&hanging).unwrap();
-    let mount = match HangingMount::new(&hanging) {
-        Ok(mount) => mount,
-        Err(why) => return println!("skipped: {why}"),
-    };
-    let mut target = HostTarget::new(None);
-    target.ask_mount = vec!["stat".into(), "-f".into(), "--".into()];
-    let all = [&hanging, dir.path(), Path::new("/gone")].map(|path| Mount {
-        path: path.display().to_string(),
-        ..Mount::default()
-    });
-    let (mounts, why) = ask_all(&target, Clock::start(), all.into()).await;
-    drop(mount);
-    assert_eq!((why, mounts.asked), (None, 3));
-    let paths: Vec<_> = mounts.hanging.iter().map(|m| m.path.as_str()).collect();
-    assert_eq!(paths, [hanging.to_str().unwrap()]);
 }
 
 #[tokio::test]
