@@ -44,7 +44,7 @@ async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
     Ok(problem(&client.view(&query).await?))
 }
 
-/// The first finding. If it is about pods, the pod that hangs or fails longest, because the line is short.
+/// The first finding. Instead of one about pods, the pod that hangs or fails longest: the line is short.
 fn problem(view: &View) -> Option<String> {
     let reason = view.health.reasons.first()?;
     let of_pods = reason.code.starts_with("pods_");

@@ -1,7 +1,7 @@
 //! The settings of `pleg agent`: flags, then environment variables, then a file.
 //!
-//! There is one schema, the flags. What the file and the variables set becomes the defaults of the
-//! flags: `--relist-period` is `PLEG_RELIST_PERIOD` and `relist-period`.
+//! The flags are the schema: `--relist-period` is `PLEG_RELIST_PERIOD` and `relist-period`. Settings in the file and
+//! variables become the defaults of the flags.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -26,9 +26,9 @@ use crate::text::safe;
 
 /// The flag that names the file. It cannot be in the file.
 const CONFIG: &str = "config";
-/// The flag that is counted, not given a value.
+/// The flag that has no value, but is counted.
 const VERBOSE: &str = "verbose";
-/// These exclude each other.
+/// A runtime or a simulated one: these exclude each other.
 const ENDPOINT: &str = "runtime-endpoint";
 const SIM: &str = "sim";
 const AGENT: &str = "agent";
@@ -56,8 +56,7 @@ pub(crate) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Parses the command line. For `pleg agent`, the environment and the file add to it. Exits if help is
-/// asked for, or if a flag is not valid.
+/// Parses the command line, with environment and file for `pleg agent`. Exits after help or an invalid flag.
 pub(crate) fn parse() -> anyhow::Result<Args> {
     layered(&env::args_os().collect::<Vec<_>>())
 }
@@ -108,10 +107,11 @@ fn variable(key: &str) -> Option<(String, String)> {
         ENDPOINT => ENDPOINT_VARIABLES.map(str::to_owned).to_vec(),
         _ => vec![format!("PLEG_{}", key.replace('-', "_").to_uppercase())],
     };
-    let set = |name| Some((env::var_os(&name)?.to_string_lossy().into_owned(), name));
-    let mut set = names.into_iter().filter_map(set);
-    set.find(|(value, _)| !value.is_empty())
-        .map(|(value, name)| (name, value))
+    let set = |name: String| {
+        let value = env::var_os(&name)?.to_string_lossy().into_owned();
+        (!value.is_empty()).then_some((name, value))
+    };
+    names.into_iter().find_map(set)
 }
 
 /// The command line of an agent whose flags have these defaults.
@@ -155,12 +155,12 @@ fn read(file: &Path) -> Result<Settings, Vec<String>> {
             "{shown}: `{ENDPOINT}` and `{SIM}` exclude each other"
         )]);
     }
-    if problems.is_empty() {
-        return Ok(settings);
-    }
     problems.sort();
     let shown = |(line, why)| format!("{shown}:{line}: {why}");
-    Err(problems.into_iter().map(shown).collect())
+    match problems.is_empty() {
+        true => Ok(settings),
+        false => Err(problems.into_iter().map(shown).collect()),
+    }
 }
 
 /// The value of a setting in a file, as on the command line. An error if the key or the value is not valid.
@@ -170,9 +170,8 @@ fn setting(key: &str, value: &DeValue<'_>) -> Result<String, String> {
         DeValue::Integer(number) => number.to_string(),
         DeValue::Boolean(flag) => flag.to_string(),
         _ => {
-            return Err(format!(
-                "`{key}` must be a string, a number or a boolean; there are no tables"
-            ));
+            let types = "a string, a number or a boolean; there are no tables";
+            return Err(format!("`{key}` must be {types}"));
         }
     };
     let command = Args::command();
@@ -192,13 +191,14 @@ fn check(key: &str, value: &str) -> Result<(), String> {
     }
     let flag = format!("--{key}={value}");
     let parsed = Args::command().try_get_matches_from(["pleg", AGENT, &flag]);
-    parsed.map(drop).map_err(
-        |error| match (error.source(), error.get(ContextKind::ValidValue)) {
-            (Some(source), _) => source.to_string(),
-            (None, Some(ContextValue::Strings(valid))) => format!("use {}", valid.join(", ")),
-            _ => "not valid".to_owned(),
-        },
-    )
+    let Err(error) = parsed else {
+        return Ok(());
+    };
+    Err(match (error.source(), error.get(ContextKind::ValidValue)) {
+        (Some(source), _) => source.to_string(),
+        (None, Some(ContextValue::Strings(valid))) => format!("use {}", valid.join(", ")),
+        _ => "not valid".to_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The runtime, which may be found later. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Chosen {
-    /// Unset until a runtime is found.
     found: Arc<OnceLock<Found>>,
     /// It is the embedded simulated runtime.
     pub(crate) is_embedded: bool,
@@ -46,10 +45,9 @@ impl Chosen {
 
 impl fmt::Display for Chosen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let embedded = "(embedded, simulated)";
         match self.found.get() {
-            Some(found) if self.is_embedded => {
-                write!(f, "{} (embedded, simulated)", found.endpoint)
-            }
+            Some(found) if self.is_embedded => write!(f, "{} {embedded}", found.endpoint),
             Some(found) => found.fmt(f),
             None => f.write_str("no runtime yet, until one is found"),
         }
@@ -61,7 +59,7 @@ pub(crate) struct Target {
     pub(crate) runtime: Chosen,
     embedded: Option<Embedded>,
     started: Instant,
-    /// The measurements of the generator's calls. It has the same clock.
+    /// Measures the generator's calls, with the generator's clock.
     pub(crate) meter: Meter,
 }
 
@@ -71,8 +69,7 @@ impl Target {
         Self::search(runtime)?.ok_or_else(not_found)
     }
 
-    /// Selects as [`Target::choose`]. On a terminal, if nothing is found, starts the embedded simulated
-    /// runtime, as a demonstration; then the second value is true.
+    /// As [`Target::choose`], but for a table on a terminal starts a simulated runtime if nothing is found; then returns true.
     pub(crate) fn choose_or_demonstrate(
         runtime: &RuntimeArgs,
         output: Output,
@@ -87,22 +84,22 @@ impl Target {
         }
     }
 
-    /// Selects as [`Target::choose`]. If nothing is found, searches whenever a connection is made: the
-    /// runtime may start later.
+    /// As [`Target::choose`], but if nothing is found, each new connection searches again: the runtime may start later.
     pub(crate) fn choose_or_wait(runtime: &RuntimeArgs) -> anyhow::Result<Self> {
         let found = Self::search(runtime)?;
         Ok(found.unwrap_or_else(|| Self::new(OnceLock::new(), None)))
     }
 
     fn search(runtime: &RuntimeArgs) -> anyhow::Result<Option<Self>> {
+        let root = Path::new("/");
         let found = match (runtime.sim, &runtime.runtime_endpoint) {
             (Some(mode), _) => return Ok(Some(Self::embedded(mode)?)),
             (None, Some(endpoint)) => {
-                let origin = runtime.origin.as_deref().unwrap_or("set by -r").to_owned();
-                Some(Found::new(endpoint.clone(), origin, Path::new("/")))
+                let origin = runtime.origin.as_deref().unwrap_or("set by -r");
+                Some(Found::new(endpoint.clone(), origin.to_owned(), root))
             }
             (None, None) => match find::from_environment()? {
-                None => find::search(Path::new("/"))?,
+                None => find::search(root)?,
                 set => set,
             },
         };
@@ -133,7 +130,6 @@ impl Target {
         self.runtime.found.get().ok_or_else(not_found)
     }
 
-    /// The socket of the runtime. An error if none was found.
     pub(crate) fn endpoint(&self) -> anyhow::Result<&Endpoint> {
         Ok(&self.found()?.endpoint)
     }
@@ -155,12 +151,9 @@ impl Target {
             EventsPolicy::Auto if !self.runtime.is_embedded => Mode::Auto,
             EventsPolicy::Auto | EventsPolicy::Always => Mode::Evented,
         };
-        // It looks for a kubelet that subscribes to the events of the same socket.
-        let chosen = self.runtime.clone();
+        let (runtime, chosen) = (self.connect(CriConfig::new)?, self.runtime.clone());
         let subscriber = move || find_subscriber(Path::new("/"), chosen.socket().as_deref());
-        let runtime = self
-            .connect(CriConfig::new)?
-            .with_subscriber_check(subscriber);
+        let runtime = runtime.with_subscriber_check(subscriber);
         let (meter, clock) = (self.meter.clone(), self.meter.clock());
         let builder = Pleg::builder(ObservedRuntime { runtime, meter });
         Ok(builder.settings(settings).mode(mode).clock(clock))
@@ -172,12 +165,12 @@ impl Target {
         Ok(self.connect(config)?.client())
     }
 
-    /// A client that searches for the socket whenever it connects, until it is found.
+    /// A client that searches for a runtime before each connection until one is found.
     fn connect(&self, config: impl FnOnce(Endpoint) -> CriConfig) -> anyhow::Result<CriRuntime> {
         let found = self.runtime.found.clone();
         let endpoint = match found.get() {
             Some(found) => return Ok(CriRuntime::new(config(found.endpoint.clone()))?),
-            // Only a name: the connector does not use it.
+            // A name for messages: the connector does not use it.
             None => "/run/containerd/containerd.sock".parse()?,
         };
         let connect = move || {
@@ -197,8 +190,7 @@ impl Target {
         Ok(CriRuntime::with_connector(config(endpoint), connect)?)
     }
 
-    /// Waits for the first complete list, for ten seconds or until this time has passed since the
-    /// runtime was selected. Returns permanent errors at once.
+    /// Waits for the first list until ten seconds or `limit` after the selection. Returns permanent errors at once.
     pub(crate) async fn wait_until_listed(
         &self,
         pleg: &Pleg,
@@ -260,23 +252,19 @@ impl fmt::Display for Target {
 
 /// Returns true if a runtime that starts or restarts may cause this error.
 const fn is_temporary(error: &ConnectError) -> bool {
-    matches!(
+    use ConnectError::{Missing, NotListening, Silent, Starting, Unresponsive};
+    let may_listen = matches!(
         error,
-        ConnectError::Missing { .. }
-            | ConnectError::NotListening { .. }
-            | ConnectError::Silent { .. }
-            | ConnectError::Unresponsive { .. }
-            | ConnectError::Starting { .. }
-    )
+        Missing { .. } | NotListening { .. } | Starting { .. }
+    );
+    may_listen || matches!(error, Silent { .. } | Unresponsive { .. })
 }
 
 /// Returns true if a list may succeed after an error of this kind.
 const fn is_temporary_kind(kind: CallErrorKind) -> bool {
+    use CallErrorKind::{Malformed, PermissionDenied, TooLarge, Unimplemented};
     !matches!(
         kind,
-        CallErrorKind::TooLarge
-            | CallErrorKind::PermissionDenied
-            | CallErrorKind::Unimplemented
-            | CallErrorKind::Malformed
+        TooLarge | PermissionDenied | Unimplemented | Malformed
     )
 }

@@ -1,6 +1,5 @@
-//! Finds the runtime of this node: from the command line, the environment, crictl's configuration, the
-//! kubelet's, or the well-known sockets. What one of these names is used even if it is missing: another
-//! runtime is never examined in its place.
+//! Finds the runtime of this node: from the command line, the environment, crictl's configuration, the kubelet's, or the
+//! well-known sockets. A socket that one of the former names is used even if it is missing, instead of another runtime.
 
 use std::env;
 use std::fmt;
@@ -21,7 +20,7 @@ pub(crate) const ENDPOINT_VARIABLES: [&str; 2] =
     ["PLEG_RUNTIME_ENDPOINT", "CONTAINER_RUNTIME_ENDPOINT"];
 const CRICTL: &str = "/etc/crictl.yaml";
 
-/// A runtime, and what named it.
+/// A runtime, and the flag, variable or file that named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) endpoint: Endpoint,
@@ -55,13 +54,14 @@ impl Found {
 
 pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
     let set = |name| Some((name, env::var_os(name).filter(|value| !value.is_empty())?));
-    let Some((name, value)) = ENDPOINT_VARIABLES.into_iter().find_map(set) else {
-        return Ok(None);
-    };
-    let endpoint = value.to_string_lossy().parse();
-    let endpoint = endpoint.with_context(|| format!("invalid value of {name}"))?;
-    let origin = format!("set by {name}");
-    Ok(Some(Found::new(endpoint, origin, Path::new("/"))))
+    let set = ENDPOINT_VARIABLES.into_iter().find_map(set);
+    let found = set.map(|(name, value)| {
+        let endpoint = value.to_string_lossy().parse();
+        let endpoint = endpoint.with_context(|| format!("invalid value of {name}"))?;
+        let origin = format!("set by {name}");
+        Ok(Found::new(endpoint, origin, Path::new("/")))
+    });
+    found.transpose()
 }
 
 /// The runtime that crictl's configuration or the kubelet's names, or the first well-known socket.
@@ -69,9 +69,9 @@ pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
 /// # Errors
 /// If crictl's configuration cannot be used.
 pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
-    let crictl = crictl_endpoint(&below(root, Path::new(CRICTL))).with_context(|| {
-        format!("cannot use {CRICTL}; correct it, or set the runtime with -r unix:///path")
-    })?;
+    let advice = "correct it, or set the runtime with -r unix:///path";
+    let crictl = crictl_endpoint(&below(root, Path::new(CRICTL)));
+    let crictl = crictl.with_context(|| format!("cannot use {CRICTL}; {advice}"))?;
     let kubelet = || {
         let (pid, endpoint) = kubelet::runtime_endpoint(root)?;
         Some((endpoint.parse().ok()?, format!("the kubelet's, pid {pid}")))
@@ -84,14 +84,13 @@ pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
 
 /// The error if [`search`] finds nothing.
 pub(crate) fn not_found() -> anyhow::Error {
-    // /var/run is nearly always a link to /run: not worth a mention.
+    // /var/run is nearly always a link to /run.
     let paths = well_known().iter().map(|known| known.path);
-    let paths = Vec::from_iter(paths.filter(|path| !path.starts_with("/var/run/")));
+    let paths = Vec::from_iter(paths.filter(|path| !path.starts_with("/var/run/"))).join(", ");
+    let [_, variable] = ENDPOINT_VARIABLES;
     anyhow!(
-        "no container runtime found; tried {CRICTL}, the kubelet's endpoint, {}; set its socket with -r \
-         unix:///path or {}, or use --sim for a simulated runtime",
-        paths.join(", "),
-        ENDPOINT_VARIABLES[1]
+        "no container runtime found; tried {CRICTL}, the kubelet's endpoint, {paths}; set its socket with -r \
+         unix:///path or {variable}, or use --sim for a simulated runtime"
     )
 }
 
@@ -127,7 +126,7 @@ fn crictl_endpoint(file: &Path) -> anyhow::Result<Option<Endpoint>> {
         Err(error) => return Err(error.into()),
     };
     let crictl: Option<Crictl> = serde_saphyr::from_str(&text).map_err(|error| {
-        // The lines that follow are an excerpt of the file.
+        // Without the excerpt of the file in the other lines.
         let error = error.to_string();
         let first = error.lines().next().unwrap_or_default();
         anyhow!("{}", first.trim_start_matches("error: "))

@@ -1,6 +1,7 @@
-//! Changes of health, as records: what begins and what ends, with its duration.
+//! Changes of health as records: the beginning and the end of each trouble, with its duration.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 use pleg::core::{Instant, PodUid};
@@ -8,17 +9,16 @@ use pleg::runtime::clock::Clock;
 use pleg::{PodProblem, PodProblemKind};
 
 use crate::picture::Picture;
-use crate::picture::finding::{Finding, Severity};
+use crate::picture::finding::Severity;
 use crate::record::{DEGRADED, NOT_READY, READY, RECOVERED, Record};
 use crate::text::duration;
 
-/// How often health is checked without a change: some of it changes as time passes.
+/// The period of checks without a change: some reasons begin as time passes.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// Each start takes some milliseconds until the first list.
+/// A shorter trouble gets no duration, and is no record if it is the time until the first list.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The last known health: what is wrong, by [`NOT_READY`], the code of a finding, or the uid of a pod. `None` before the
-/// first check.
+/// The troubles at the last check, by [`NOT_READY`], the code of a finding, or the uid of a pod. `None` before the first.
 #[derive(Debug, Default)]
 pub(crate) struct HealthChanges(Option<BTreeMap<Key, Trouble>>);
 
@@ -29,7 +29,7 @@ struct Trouble {
     code: &'static str,
     since: Instant,
     begins: String,
-    /// Followed by the time that it lasted.
+    /// The start of the message at the end; the duration follows.
     ends: String,
     problem: Option<PodProblem>,
 }
@@ -45,21 +45,40 @@ impl HealthChanges {
         let last = self.0.take().unwrap_or_default();
         let mut present = BTreeMap::new();
         if let Err(why) = &picture.ready {
-            let trouble = Trouble::new(why.as_str(), now, why.to_string(), "ready after");
+            let trouble = Trouble::new(why.as_str(), now, why, "ready after");
             present.insert((NOT_READY, None), trouble);
         }
         for finding in &picture.findings {
             let key = (finding.code, None);
             let is_shown = finding.severity > Severity::Info || last.contains_key(&key);
-            // Pods are named one by one instead.
-            if is_shown && !finding.not_ready && !["pods_hung", "pods_failing"].contains(&key.0) {
-                present.insert(key, Trouble::of_finding(finding, now));
+            // Each of these pods gets a record of its own.
+            let is_of_pods = ["pods_hung", "pods_failing"].contains(&finding.code);
+            if is_shown && !finding.not_ready && !is_of_pods {
+                let lasted = Duration::try_from_secs_f64(finding.seconds.unwrap_or_default());
+                let since = now.before(lasted.unwrap_or_default());
+                let ends = match finding.code {
+                    "runtime_silent" => "the runtime answers again; no answer for",
+                    "stream_down" => "subscribed again; no event stream for",
+                    _ => "recovered after",
+                };
+                let trouble = Trouble::new(finding.code, since, &finding.summary, ends);
+                present.insert(key, trouble);
             }
         }
         for problem in problems {
-            let uid = Some(problem.pod.uid.clone());
-            present.insert(("pod", uid), Trouble::of_pod(problem));
+            let code = match problem.kind {
+                PodProblemKind::Hung => "pods_hung",
+                _ => "pods_failing",
+            };
+            let ends = format!("{} succeeds again after", problem.operation);
+            let mut trouble = Trouble::new(code, problem.since, problem, &ends);
+            trouble.problem = Some(problem.clone());
+            present.insert(("pod", Some(problem.pod.uid.clone())), trouble);
         }
+        let kinds = |(what, _): &Key| match *what {
+            NOT_READY => (NOT_READY, READY),
+            _ => (DEGRADED, RECOVERED),
+        };
         let record = |kind: &str, trouble: &Trouble, message: String| {
             let mut record = Record::health(kind, clock.wall_at(now), trouble.code, message);
             let lasted = now.since(trouble.since).as_secs_f64();
@@ -95,45 +114,15 @@ impl HealthChanges {
     }
 }
 
-/// The types of the records when it begins and when it ends.
-fn kinds((what, _): &Key) -> (&'static str, &'static str) {
-    match *what {
-        NOT_READY => (NOT_READY, READY),
-        _ => (DEGRADED, RECOVERED),
-    }
-}
-
 impl Trouble {
-    fn new(code: &'static str, since: Instant, begins: String, ends: impl Into<String>) -> Self {
+    fn new(code: &'static str, since: Instant, begins: &dyn Display, ends: &str) -> Self {
+        let (begins, ends, problem) = (begins.to_string(), ends.to_owned(), None);
         Self {
             code,
             since,
             begins,
-            ends: ends.into(),
-            problem: None,
-        }
-    }
-
-    fn of_finding(finding: &Finding, now: Instant) -> Self {
-        let lasted = Duration::try_from_secs_f64(finding.seconds.unwrap_or_default());
-        let since = now.before(lasted.unwrap_or_default());
-        let ends = match finding.code {
-            "runtime_silent" => "the runtime answers again; no answer for",
-            "stream_down" => "subscribed again; no event stream for",
-            _ => "recovered after",
-        };
-        Self::new(finding.code, since, finding.summary.clone(), ends)
-    }
-
-    fn of_pod(problem: &PodProblem) -> Self {
-        let code = match problem.kind {
-            PodProblemKind::Hung => "pods_hung",
-            _ => "pods_failing",
-        };
-        let ends = format!("{} succeeds again after", problem.operation);
-        Self {
-            problem: Some(problem.clone()),
-            ..Self::new(code, problem.since, problem.to_string(), ends)
+            ends,
+            problem,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The kubelet of this node: its process, its flags and its configuration files. Whether it subscribes to the runtime's
-//! events (its feature gate EventedPLEG) follows from them.
+//! The kubelet of this node: its process, its flags and its configuration files. From its feature gate EventedPLEG follows
+//! whether it subscribes to the runtime's events.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,9 +22,8 @@ const EVENTED: &str = "EventedPLEG";
 const INCLUDING: [&str; 2] = ["AllAlpha", "AllBeta"];
 type Gates = BTreeMap<String, bool>;
 
-/// Why a kubelet on this node may subscribe to the runtime's events, if one may. Checks the processes below `root`,
-/// which is `/` except in tests. A kubelet that uses another socket than `socket` does not count; `None`: the
-/// socket is not known.
+/// The reason why a kubelet on this node may subscribe to the runtime's events, if one may. `root` is `/` except in tests.
+/// A kubelet does not count if it uses another socket than `socket`, which is `None` if it is not known.
 pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Option<String> {
     let unknown = |why: String| Some(format!("a kubelet may use them: {why}"));
     let proc = Proc::below(root);
@@ -48,7 +47,7 @@ pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Option<Stri
     }
 }
 
-/// The runtime endpoint that the kubelet of this node is given, and the kubelet's pid.
+/// The pid of a kubelet on this node, and the runtime endpoint in its flags or configuration.
 pub(crate) fn runtime_endpoint(root: &Path) -> Option<(u32, String)> {
     let mut kubelets = Kubelet::all(&Proc::below(root)).ok()?.into_iter();
     kubelets.find_map(|kubelet| Some((kubelet.pid, kubelet.endpoint()?)))
@@ -71,8 +70,7 @@ impl Kubelet {
         matches!(name, "kubelet" | "hyperkube") || EMBEDDING.contains(&name)
     }
 
-    /// The kubelet that this process is or contains. Processes of pods and of users do not count, whatever they are called:
-    /// what they name would be read as root.
+    /// The kubelet in this process. Processes of pods and users do not count: root would read files that their flags name.
     pub(crate) fn of(proc: &Proc, process: &Process) -> Option<Self> {
         let pid = process.pid;
         if !Self::has_name_of(process) || proc.belongs(pid) != Some(Belongs::System) {
@@ -87,10 +85,9 @@ impl Kubelet {
             (name, _) if EMBEDDING.contains(&name) => Some(name.to_owned()),
             _ => return None,
         };
-        let directory = proc.path(&pid.to_string());
         Some(Self {
             pid,
-            directory,
+            directory: proc.path(&pid.to_string()),
             arguments,
             embedded_in,
         })
@@ -104,16 +101,14 @@ impl Kubelet {
 
     fn endpoint(&self) -> Option<String> {
         let flag = value(&self.arguments, &["--container-runtime-endpoint"]);
-        flag.map(str::to_owned).or_else(|| {
-            let endpoint = self.configured(|config| config.container_runtime_endpoint);
-            endpoint.filter(|endpoint| !endpoint.is_empty())
-        })
+        let configured = || self.configured(|config| config.container_runtime_endpoint);
+        let configured = || configured().filter(|endpoint| !endpoint.is_empty());
+        flag.map(str::to_owned).or_else(configured)
     }
 
-    /// Whether its runtime serves another socket. `None`: it names one that does not exist, so that cannot be told.
+    /// Returns true if its runtime serves another socket. `None` if it names a socket that does not exist.
     fn is_other(&self, socket: &Path) -> Option<bool> {
-        let endpoint = self.endpoint().zip(identity(socket));
-        let Some((endpoint, ours)) = endpoint else {
+        let Some((endpoint, ours)) = self.endpoint().zip(identity(socket)) else {
             return Some(false);
         };
         let path = endpoint.strip_prefix("unix://").unwrap_or(&endpoint);
@@ -126,7 +121,7 @@ impl Kubelet {
         other.then(|| self.endpoint()).flatten()
     }
 
-    /// Where it serves its health; 0: nowhere.
+    /// The port of its health; 0 if it has none.
     pub(crate) fn healthz_port(&self) -> u16 {
         let flag = value(&self.arguments, &["--healthz-port"]).and_then(|port| port.parse().ok());
         let port = flag.or_else(|| self.configured(|config| config.healthz_port));
@@ -146,7 +141,7 @@ impl Kubelet {
         }
     }
 
-    /// A value in its configuration files, if all of them can be read. The last one counts.
+    /// A value in its configuration files, if all of them can be read. The last file counts.
     fn configured<T>(&self, value: impl Fn(Configuration) -> Option<T>) -> Option<T> {
         let read = self.configurations().into_iter().map(|(_, read)| read);
         let all: Vec<Configuration> = read.collect::<Result<_, _>>().ok()?;
@@ -156,13 +151,12 @@ impl Kubelet {
     /// Its configuration files, as it names them. The files in `--config-dir` override the file `--config`.
     fn configurations(&self) -> Vec<(PathBuf, Result<Configuration, &'static str>)> {
         let flag = |name| value(&self.arguments, &[name]).map(PathBuf::from);
-        let default = PathBuf::from(DEFAULT_CONFIG);
-        let default = Some(default).filter(|path| self.here(path).exists());
+        let default = Some(PathBuf::from(DEFAULT_CONFIG)).filter(|path| self.here(path).exists());
         let mut others = Vec::new();
         if let Some(dir) = flag("--config-dir") {
             match fs::read_dir(self.here(&dir)) {
                 Ok(all) => others.extend(all.flatten().map(|entry| dir.join(entry.file_name()))),
-                // It is reported as a file that cannot be read.
+                // A file that cannot be read.
                 Err(_) => others.push(dir.join("*.conf")),
             }
         }
@@ -178,7 +172,7 @@ impl Kubelet {
         read.collect()
     }
 
-    /// Why it subscribes or may subscribe. Flags override the files.
+    /// The reason why it subscribes or may subscribe. Flags override the files.
     fn subscribes(&self) -> Option<String> {
         let flags = values(&self.arguments, "--feature-gates").flat_map(|list| list.split(','));
         let flags = flags.map(|gate| {

@@ -1,6 +1,5 @@
-//! What a command writes to standard error: the log, notices and the error that ends it. All have one
-//! format: text, or one JSON object per line. If standard error is the journal, each line begins with its
-//! priority, as `sd-daemon(3)` describes.
+//! The output of a command on standard error: the log, notices and the error that ends it, in one format: text, or one JSON
+//! object per line. If standard error is the journal, each line begins with its priority, as `sd-daemon(3)` describes.
 
 use std::collections::HashMap;
 use std::env;
@@ -41,7 +40,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// The format of what is written to standard error. Unset until the log is set up.
+/// Unset until the log is set up.
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 /// Prints a message for the user to standard error, at any level of the log.
@@ -67,8 +66,7 @@ fn print(level: Level, style: Style, label: &str, message: &str) {
     let _ = write!(anstream::stderr(), "{}{line}", priority.unwrap_or_default());
 }
 
-/// Logs to standard error, as much as `PLEG_LOG` or `verbose` says. A command that shows health in its
-/// output need not log warnings, too: then `quiet` is true.
+/// Logs to standard error, as `PLEG_LOG` or `verbose` sets. `quiet` omits warnings: the command's output shows health.
 pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::Result<()> {
     FORMAT.get_or_init(|| format);
     // A message may contain text of a runtime.
@@ -84,10 +82,7 @@ pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .fmt_fields(fields.delimited(" "))
-        .event_format(Lines {
-            format,
-            is_journal: is_journal(),
-        })
+        .event_format(Lines(format, is_journal()))
         .init();
     Ok(())
 }
@@ -101,11 +96,8 @@ fn is_journal() -> bool {
     env::var_os(JOURNAL).is_some_and(|stream| *stream == *own)
 }
 
-struct Lines {
-    format: LogFormat,
-    /// Each line begins with the priority of its level, such as `<4>`.
-    is_journal: bool,
-}
+/// The format, and whether each line begins with the priority of its level, such as `<4>`.
+struct Lines(LogFormat, bool);
 
 impl<S, N> FormatEvent<S, N> for Lines
 where
@@ -119,14 +111,15 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let (level, target) = (*event.metadata().level(), event.metadata().target());
-        if self.is_journal {
+        let Self(format, is_journal) = *self;
+        if is_journal {
             write!(writer, "<{}>", priority(level))?;
         }
         let text = tracing_subscriber::fmt::format().with_target(false);
-        match self.format {
+        match format {
             LogFormat::Json => writer.write_str(&json_line(level, target, event.field_map())),
             // The journal has a time of its own.
-            LogFormat::Text if self.is_journal => {
+            LogFormat::Text if is_journal => {
                 text.without_time().format_event(context, writer, event)
             }
             LogFormat::Text => text.format_event(context, writer, event),
@@ -189,7 +182,7 @@ fn parse(filter: &str) -> anyhow::Result<EnvFilter> {
         if is_word && directive.parse::<LevelFilter>().is_err() && !directive.starts_with("pleg") {
             bail!("{directive:?} is not a level");
         }
-        // The filter would ignore what follows.
+        // The filter would ignore the second value.
         if !directive.contains(['[', '{']) && directive.matches('=').count() > 1 {
             bail!("{directive:?} has two values");
         }

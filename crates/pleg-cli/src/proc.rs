@@ -1,7 +1,7 @@
 //! Reads `/proc`.
 //!
-//! A command line is read only of a process whose name says that it matters: the read takes a lock of that
-//! process's memory, and a process in state D may hold it.
+//! Command lines are read only of processes with the name of a shim, runtime or kubelet: the read takes a lock of the
+//! process's memory, which a process in state D may hold.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -32,7 +32,7 @@ pub(crate) struct Process {
     ticks: u64,
     /// Its virtual memory in bytes.
     pub(crate) memory: u64,
-    /// When it started, in clock ticks since the boot. It tells apart two processes with the same PID.
+    /// Clock ticks from the boot to its start. They tell apart two processes with the same PID.
     started: u64,
     pages: u64,
 }
@@ -62,13 +62,12 @@ impl Process {
         matches!(self.state, 'T' | 't')
     }
 
-    /// Whether it has ended and nobody has reaped it. A process whose first thread has ended looks the same,
-    /// but has others.
+    /// Returns true for a zombie. A process whose first thread alone has ended has the same state, but other threads.
     pub(crate) fn is_dead(&self) -> bool {
         self.state == 'X' || self.state == 'Z' && self.threads <= 1
     }
 
-    /// The same process, and not another with its PID.
+    /// Returns true for the same process, false for another one with its PID.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.pid == other.pid && self.started == other.started
     }
@@ -78,12 +77,12 @@ impl Process {
         seconds(self.ticks.saturating_sub(before.ticks))
     }
 
-    /// When it started, in seconds of Unix time, if the system started at `boot`.
+    /// The time of its start in seconds of Unix time, if the system started at `boot`.
     pub(crate) fn started_at(&self, boot: f64) -> f64 {
         boot + seconds(self.started)
     }
 
-    /// How long it exists, if the system has been up for `uptime` seconds.
+    /// Its age in seconds, if the system has been up for `uptime` seconds.
     pub(crate) fn age(&self, uptime: f64) -> f64 {
         (uptime - seconds(self.started)).max(0.0)
     }
@@ -101,44 +100,38 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / second.filter(|ticks| *ticks > 0).unwrap_or(100) as f64
 }
 
-/// To whom a process belongs. Anybody can call a program kubelet.
+/// The owner of a process, by its real user and its control group: root outside of pods, root in a pod, or another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Belongs {
-    /// Its real user is root, and it is not in a pod.
     System,
-    /// Its real user is root, and it is in the control group of a pod.
     Pod,
-    /// Its real user is another one.
     User,
 }
 
-/// Whether a line of `/proc/PID/cgroup` names the control group of a pod.
+/// Returns true if a line of `/proc/PID/cgroup` names the control group of a pod.
 fn is_pods(line: &str) -> bool {
-    // From a control group namespace, those of others begin with `/..`.
+    // From a control group namespace, paths of other groups begin with `/..`.
     let path = line.splitn(3, ':').nth(2).unwrap_or_default();
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let is_uid = |text: &str| {
-        let digits = |c: char| c.is_ascii_hexdigit() || matches!(c, '-' | '_');
-        text.len() >= 32 && text.chars().all(digits)
-    };
+    let is_digit = |c: char| c.is_ascii_hexdigit() || matches!(c, '-' | '_');
+    let is_uid = |uid: &str| uid.len() >= 32 && uid.chars().all(is_digit);
     let is_pod = |part: &str| {
         let part = part.strip_suffix(".slice").unwrap_or(part);
-        let uid = part.rsplit_once("pod").map(|(_, uid)| uid);
-        part.contains("kubepods") || uid.is_some_and(is_uid)
+        part.contains("kubepods") || part.rsplit_once("pod").is_some_and(|(_, uid)| is_uid(uid))
     };
     // containerd puts containers below /k8s.io whose pod has no parent.
     let Some(last) = parts.iter().rposition(|part| is_pod(part)) else {
         return parts.first() == Some(&"k8s.io");
     };
-    // CRI-O may put the monitor of a container beside it.
+    // CRI-O may put the monitor of a container into the group of its pod.
     let below = parts.get(last + 1);
     !below.is_some_and(|part| part.starts_with("crio-conmon-"))
 }
 
-/// Why a process or thread is in state D.
+/// A process or thread in state D.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blocked {
-    /// How often it has been switched out.
+    /// The number of times that it was switched out.
     switches: Option<u64>,
     /// The function of the kernel in which it waits.
     pub(crate) at: Option<String>,
@@ -178,14 +171,14 @@ impl Proc {
         self.0.join(path)
     }
 
-    /// Whether the processes of the host are visible from here.
+    /// Returns true if the processes of the host are visible from here.
     pub(crate) fn shows_host(&self) -> bool {
         let namespace = fs::read_link(self.path("self/ns/pid"));
         namespace.is_ok_and(|namespace| namespace == Path::new(HOST_PIDS))
             && self.read("1/cmdline").is_ok()
     }
 
-    /// The kernel's files are what they seem to be: two calls less than [`bounded::read`], for each of hundreds of processes.
+    /// The text of a file of the kernel, with two system calls less than [`bounded::read`] for each of hundreds of processes.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::with_capacity(1024);
         let file = fs::File::open(self.path(path))?;
@@ -198,7 +191,7 @@ impl Proc {
         bounded::read_up_to(&self.path(&format!("{process}/mountinfo")), 16 << 20)
     }
 
-    /// Whose process it is, if that can be read.
+    /// The owner of a process, if it can be read.
     pub(crate) fn belongs(&self, pid: u32) -> Option<Belongs> {
         let real = number(&self.read(&format!("{pid}/status")).ok()?, "Uid:")?;
         let groups = self.read(&format!("{pid}/cgroup")).ok()?;
@@ -215,7 +208,7 @@ impl Proc {
 
     /// The process or thread of this directory. A process may end at any time.
     pub(crate) fn process(&self, directory: impl Display) -> Option<Process> {
-        // It is much shorter, and the kernel writes it at once: one call less, for each of hundreds of processes.
+        // The file is much shorter, and the kernel writes it at once. A second read to find its end is not needed.
         let mut bytes = [0; 1024];
         let mut file = fs::File::open(self.path(&format!("{directory}/stat"))).ok()?;
         let length = file.read(&mut bytes).ok()?;
@@ -243,7 +236,7 @@ impl Proc {
         blocked.collect()
     }
 
-    /// How long the threads of a process have waited for a CPU.
+    /// The sum of the times that the threads of a process have waited for a CPU.
     pub(crate) fn waited(&self, pid: u32) -> Option<Duration> {
         let waited = self.threads(pid).filter_map(|(_, dir)| {
             // The time on a CPU, and the time of waiting for one, in nanoseconds.
@@ -254,7 +247,7 @@ impl Proc {
         waited.reduce(Duration::saturating_add)
     }
 
-    /// Why the process or thread of this directory is in state D.
+    /// The place at which the process or thread of this directory is blocked.
     pub(crate) fn blocked(&self, directory: impl Display) -> Blocked {
         let status = self.read(&format!("{directory}/status"));
         let status = status.unwrap_or_default();
@@ -282,12 +275,12 @@ impl Proc {
         Some(Open { open, limit })
     }
 
-    /// When the system started, in seconds of Unix time.
+    /// The time of the boot in seconds of Unix time.
     pub(crate) fn boot(&self) -> Option<f64> {
         number(&self.read("stat").ok()?, "btime").map(|seconds| seconds as f64)
     }
 
-    /// How long the system has been up, in seconds.
+    /// The seconds since the boot.
     pub(crate) fn uptime(&self) -> Option<f64> {
         let text = self.read("uptime").ok()?;
         text.split_whitespace().next()?.parse().ok()
@@ -300,7 +293,7 @@ fn numbers(directory: &Path) -> io::Result<impl Iterator<Item = u32> + use<>> {
     Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
-/// The first number after the name of the field, with which a line starts.
+/// The number after the name of a field at the start of a line.
 pub(crate) fn number(text: &str, field: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(field))?;
     rest.split_whitespace().next()?.parse().ok()
@@ -314,19 +307,10 @@ mod tests {
     fn name_with_spaces_and_parentheses_is_parsed() {
         let stat = "42 (a) b (c) D 7 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 3 0 900 4096000 16 0";
         let process = Process::parse(stat).unwrap();
-        let Process {
-            pid,
-            state,
-            parent,
-            threads,
-            memory,
-            ..
-        } = process;
-        assert_eq!(
-            (pid, state, parent, threads, memory),
-            (42, 'D', 7, 3, 4_096_000)
-        );
-        assert_eq!((&*process.name, process.resident() % 16), ("a) b (c", 0));
+        let numbers = (process.pid, process.parent, process.threads, process.memory);
+        assert_eq!(numbers, (42, 7, 3, 4_096_000));
+        let name = (&*process.name, process.state, process.resident() % 16);
+        assert_eq!(name, ("a) b (c", 'D', 0));
         let times = [process.age(19.0), process.started_at(1000.0)];
         assert_eq!(times.map(|time| time.round() as u64), [10, 1009]);
         for stat in ["", "42", "42 (x)", "42 (x) R 1", "x (x) R 1 1", "42 x R"] {
@@ -355,10 +339,9 @@ mod tests {
         let uid = "0b5c3a1e-2f4d-4c6b-8a7e-9d0f1a2b3c4d";
         for (lines, expected) in [(OF_PODS, true), (OF_OTHERS, false)] {
             let lines = lines.replace("SLICE", &uid.replace('-', "_"));
-            let lines = lines
-                .replace("HEX", &uid.replace('-', ""))
-                .replace("UID", uid);
-            for line in lines.replace("ID", &"f".repeat(64)).trim().lines() {
+            let lines = lines.replace("HEX", &uid.replace('-', ""));
+            let lines = lines.replace("UID", uid).replace("ID", &"f".repeat(64));
+            for line in lines.trim().lines() {
                 assert_eq!(is_pods(line.trim()), expected, "{line}");
             }
         }

@@ -39,7 +39,7 @@ pub(crate) const fn colour(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(colour)))
 }
 
-/// The width of a column, and how it yields if the terminal is narrow.
+/// The width of a column, and what happens to it if the terminal is narrow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Width {
     /// 0: the column is omitted.
@@ -74,8 +74,7 @@ impl Width {
     }
 }
 
-/// Makes the columns fit into `total`: omits as few as suffice if the others are narrowed, and then
-/// narrows these, the last one first.
+/// Makes the columns fit into `total`: omits as few as possible, and then narrows the others, the last one first.
 pub(crate) fn fit(mut widths: Vec<&mut Width>, total: usize) {
     let excess = |widths: &[&mut Width]| {
         let shown = widths.iter().filter(|width| width.now > 0);
@@ -102,7 +101,7 @@ pub(crate) fn fit(mut widths: Vec<&mut Width>, total: usize) {
 pub(crate) struct Table(Vec<(&'static str, Width)>);
 
 impl Table {
-    /// The columns have at least the width of these rows, if the terminal is wide enough.
+    /// Makes the columns wide enough for these rows, if the terminal is.
     pub(crate) fn new(mut columns: Vec<(&'static str, Width)>, rows: &[Vec<Cell>]) -> Self {
         for (n, (heading, width)) in columns.iter_mut().enumerate() {
             let cells = rows.iter().map(|row| text::width(&row[n].text));
@@ -120,8 +119,7 @@ impl Table {
         self.row(&headings.collect::<Vec<_>>(), None)
     }
 
-    /// Writes the cells of the columns that are not omitted, without spaces at the end. A message takes the place of
-    /// the columns that have no cell.
+    /// Writes the cells of columns that are not omitted. A message replaces the columns without a cell.
     pub(crate) fn row(&self, cells: &[Cell], message: Option<&Cell>) -> io::Result<()> {
         let cells = cells.iter().zip(self.0.iter().map(|(_, width)| width.now));
         let mut out = anstream::stdout().lock();

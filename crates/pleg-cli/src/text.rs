@@ -1,5 +1,4 @@
-//! Escapes text from a runtime before it is printed: a container's name may contain escape sequences
-//! for the terminal.
+//! Formats and escapes text. The name of a container may contain escape sequences for the terminal.
 
 use std::borrow::Cow;
 use std::io;
@@ -32,7 +31,7 @@ fn is_unsafe(c: char) -> bool {
 /// The most bytes of what a terminal shows as one character: combining marks can be stacked without end.
 const MOST_CLUSTER: usize = 32;
 
-/// The columns of a terminal that the text needs. It must be escaped already.
+/// The width in columns of a terminal of a text that is escaped already.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
@@ -43,22 +42,19 @@ pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     if small && text.width() <= width {
         return Cow::Borrowed(text);
     }
-    let mut kept = String::new();
+    let mut fitted = String::new();
     let mut left = width;
     for cluster in text.graphemes(true) {
-        let cluster = if cluster.len() <= MOST_CLUSTER {
-            cluster
-        } else {
-            "\u{fffd}"
-        };
+        let is_small = cluster.len() <= MOST_CLUSTER;
+        let cluster = if is_small { cluster } else { "\u{fffd}" };
         if cluster.width() + 1 > left {
-            kept.push_str(if left > 0 { "…" } else { "" });
+            fitted.push_str(if left > 0 { "…" } else { "" });
             break;
         }
         left -= cluster.width();
-        kept.push_str(cluster);
+        fitted.push_str(cluster);
     }
-    Cow::Owned(kept)
+    Cow::Owned(fitted)
 }
 
 /// The escaped text in lines of this width, broken between words.
@@ -82,8 +78,8 @@ pub(crate) fn clip(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         None => Cow::Borrowed(text),
         Some(_) => {
-            let kept: String = text.chars().take(most.saturating_sub(1)).collect();
-            Cow::Owned(kept + "…")
+            let clipped: String = text.chars().take(most.saturating_sub(1)).collect();
+            Cow::Owned(clipped + "…")
         }
     }
 }
@@ -104,7 +100,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
     duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
-/// An age or duration in whole seconds, which milliseconds would change all the time.
+/// Formats an age or duration in whole seconds: the display would change all the time with milliseconds.
 pub(crate) fn age(seconds: f64) -> String {
     match Duration::try_from_secs_f64(seconds).unwrap_or_default() {
         time if time.as_secs() == 0 => "0s".to_owned(),
@@ -112,12 +108,12 @@ pub(crate) fn age(seconds: f64) -> String {
     }
 }
 
-/// For how long something has been so: ` for 9s`, or nothing.
+/// Formats a duration as ` for 9s`, or as nothing.
 pub(crate) fn lasting(seconds: Option<f64>) -> String {
     seconds.map_or_else(String::new, |seconds| format!(" for {}", age(seconds)))
 }
 
-/// Some things and their number.
+/// A number of things, such as `2 pods`.
 pub(crate) fn counted(n: usize, what: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{n} {what}{plural}")
@@ -136,7 +132,7 @@ pub(crate) fn short(id: &str) -> String {
     id.chars().take(12).collect()
 }
 
-/// Formats JSON and escapes the same characters. serde_json escapes only those below U+0020.
+/// Formats JSON and escapes the characters of [`safe`]. serde_json escapes only those below U+0020.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SafeJson;
 

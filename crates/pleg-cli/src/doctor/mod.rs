@@ -1,13 +1,19 @@
-//! `pleg doctor`: reads the node for some seconds, and says whether its PLEG is unhealthy or will be, why, and
-//! what to do.
+//! `pleg doctor`: reads the node for some seconds, and reports whether its PLEG is unhealthy or will be, why, and what to do.
 //!
-//! The findings follow from the recorded evidence alone, so a recording gives the same ones elsewhere.
+//! The findings follow from the evidence alone, so a recording gives the same findings elsewhere. By default a recording has
+//! numbers instead of the names of pods, containers and mounts, and no text of the runtime. Command lines, environments,
+//! labels and annotations are never collected.
 
-mod recording;
 mod report;
 
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::{Context as _, bail};
 use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +24,11 @@ use crate::picture::finding::{self, Finding, Severity};
 use crate::picture::host::{self, Host, HostTarget};
 use crate::picture::runtime::{self, Evidence, NOT_EXAMINED};
 
-/// Nothing could be examined.
+/// The exit code if nothing could be examined.
 const FAILED: u8 = 3;
+/// The version of the format of recordings. A later program may add fields without a new version.
+const FORMAT: u32 = 1;
+const LARGEST: u64 = 64 << 20;
 
 pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
     let code = examine(args).await.unwrap_or_else(|error| {
@@ -29,14 +38,14 @@ pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Returns an exit code as plugins of monitoring systems have.
+/// Returns an exit code as plugins of monitoring systems do.
 async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
     let examination = match &args.replay {
-        Some(file) => recording::load(file)?,
+        Some(file) => load(file)?,
         None => Box::pin(Examination::of_node(&args)).await?,
     };
     if let Some(file) = &args.record {
-        recording::save(&examination, args.names, file)?;
+        save(&examination, args.names, file)?;
         notice(&format!("recorded in {}", file.display()));
     }
     let findings = examination.findings();
@@ -56,7 +65,7 @@ async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Examination {
-    /// When it began: UTC, RFC 3339.
+    /// The start: UTC, RFC 3339.
     at: String,
     seconds: f64,
     runtime: Evidence,
@@ -90,5 +99,100 @@ impl Examination {
         let mut findings = runtime::check(&self.runtime);
         findings.extend(host::check(&self.host, self.runtime.calls()));
         finding::arrange(findings)
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Recording {
+    format: u32,
+    /// The version of this program.
+    version: String,
+    redacted: bool,
+    examination: Examination,
+}
+
+/// Writes an examination to a file that only its owner can read.
+fn save(examination: &Examination, names: bool, file: &Path) -> anyhow::Result<()> {
+    let recording = Recording {
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        redacted: !names,
+        examination: match names {
+            true => examination.clone(),
+            false => redacted(examination),
+        },
+    };
+    let text = serde_json::to_string_pretty(&recording)?;
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    let out = options.open(file);
+    let written = out.and_then(|mut out| writeln!(out, "{text}"));
+    written.with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn load(file: &Path) -> anyhow::Result<Examination> {
+    let read = || -> anyhow::Result<Recording> {
+        if fs::metadata(file)?.len() > LARGEST {
+            bail!("it is larger than 64 MiB");
+        }
+        let text = fs::read_to_string(file)?;
+        serde_json::from_str(&text).context("it is not a recording of pleg doctor")
+    };
+    let file = file.display();
+    let recording = read().with_context(|| format!("cannot read {file}"))?;
+    let (format, version) = (recording.format, recording.version);
+    if format != FORMAT {
+        bail!("{file} has format {format}, and this version reads {FORMAT}: use pleg {version}");
+    }
+    Ok(recording.examination)
+}
+
+/// The examination without names and without texts of the runtime.
+fn redacted(examination: &Examination) -> Examination {
+    let mut examination = examination.clone();
+    let (runtime, host) = (&mut examination.runtime, &mut examination.host);
+    let mut containers = Vec::new();
+    let mut failures = vec![&mut runtime.conditions.failure];
+    for (n, pod) in runtime.pods.pods.iter_mut().enumerate() {
+        pod.name = format!("pod-{}", n + 1);
+        containers.extend(pod.running.values_mut());
+    }
+    for odd in &mut runtime.pods.oddities {
+        containers.push(&mut odd.container);
+    }
+    for problem in &mut runtime.statuses.problems {
+        containers.push(&mut problem.container);
+        failures.push(&mut problem.failure);
+    }
+    for round in &mut runtime.lists.rounds {
+        failures.extend([&mut round.sandboxes.failure, &mut round.containers.failure]);
+    }
+    for failure in failures.into_iter().flatten() {
+        failure.message.clear();
+    }
+    for condition in &mut runtime.conditions.conditions {
+        condition.message.clear();
+    }
+    for (code, reason) in &mut runtime.stream.degraded {
+        reason.sentence.clone_from(code);
+    }
+    let unusable = runtime.unusable.iter_mut().map(|u| &mut u.why);
+    for why in unusable.chain(&mut runtime.stream.why) {
+        *why = "left out".to_owned();
+    }
+    number("container", containers);
+    let mounts = host.mounts.hanging.iter_mut().chain(&mut host.mounts.slow);
+    number("mount", mounts.map(|mount| &mut mount.path));
+    examination
+}
+
+/// Replaces names by numbers. Equal names get equal numbers.
+fn number<'a>(what: &str, names: impl IntoIterator<Item = &'a mut String>) {
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for name in names.into_iter().filter(|name| !name.is_empty()) {
+        let next = known.len() + 1;
+        let number = known.entry(std::mem::take(name)).or_insert(next);
+        *name = format!("{what}-{number}");
     }
 }

@@ -1,4 +1,4 @@
-//! What `pleg doctor` prints: the answer in a sentence, the findings, and the figures behind them.
+//! The output of `pleg doctor`: the answer in a sentence, the findings, and the figures behind them.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::figures::{bytes, millis, span};
 use crate::json;
 use crate::picture::finding::{Finding, Layer, Severity};
 use crate::picture::generator::{Generator, State};
-use crate::picture::runtime::{Conditions, Evidence, Lists};
+use crate::picture::runtime::{Evidence, Lists, Pods};
 use crate::table::{colour, dim, terminal_width};
 use crate::text::{safe, seconds, wrapped};
 
@@ -23,7 +23,7 @@ fn verdict(findings: &[Finding]) -> String {
     if let Some(finding) = findings.iter().find(|f| f.code == NOT_EXAMINED) {
         return finding.summary.clone();
     }
-    // The network is not the PLEG's.
+    // A PLEG does not need the network.
     let is_critical = |f: &&Finding| f.severity == Severity::Critical && f.layer != Layer::Network;
     let worst = findings.first().filter(|f| f.severity != Severity::Info);
     match (findings.iter().find(is_critical), worst) {
@@ -73,7 +73,16 @@ pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Resul
         io::Result::Ok(())
     };
     for finding in findings {
-        write_finding(finding, &mut lines)?;
+        let style = style(Some(finding.severity));
+        let head = format!("{} {} {}", finding.severity, finding.layer, finding.code);
+        let cause = finding.cause.map(|cause| format!(", explained by {cause}"));
+        let head = format!("\n{style}{head}{style:#}");
+        lines(&head, 0, &cause.unwrap_or_default())?;
+        lines("", 4, &finding.summary)?;
+        for evidence in &finding.evidence {
+            lines("  - ", 4, evidence)?;
+        }
+        lines("  > ", 4, &finding.next)?;
     }
     lines("", 0, "")?;
     let dim = dim();
@@ -81,22 +90,6 @@ pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Resul
         lines(&format!("{dim}{name:<NAME$}{dim:#}"), NAME, &text)?;
     }
     out.flush()
-}
-
-fn write_finding(
-    finding: &Finding,
-    lines: &mut impl FnMut(&str, usize, &str) -> io::Result<()>,
-) -> io::Result<()> {
-    let style = style(Some(finding.severity));
-    let head = format!("{} {} {}", finding.severity, finding.layer, finding.code);
-    let cause = finding.cause.map(|cause| format!(", explained by {cause}"));
-    let head = format!("\n{style}{head}{style:#}");
-    lines(&head, 0, &cause.unwrap_or_default())?;
-    lines("", 4, &finding.summary)?;
-    for evidence in &finding.evidence {
-        lines("  - ", 4, evidence)?;
-    }
-    lines("  > ", 4, &finding.next)
 }
 
 fn style(severity: Option<Severity>) -> Style {
@@ -115,12 +108,12 @@ fn figures(examination: &Examination) -> Vec<Figure> {
     let all = [
         ("runtime", Some(endpoint(runtime))),
         ("read", Some(format!("for {time}, from {at}"))),
-        ("pods", Some(pods(runtime))),
+        ("pods", Some(pods(&runtime.pods))),
         ("relist", relist(runtime)),
         ("lists", lists(&runtime.lists)),
         ("statuses", statuses(runtime)),
         ("events", Some(events(&runtime.stream))),
-        ("conditions", conditions(&runtime.conditions)),
+        ("conditions", conditions(runtime)),
         ("not read", Some(unreadable).filter(|why| !why.is_empty())),
     ];
     let figure = |(name, text)| Option::map(text, |text| Figure { name, text });
@@ -136,8 +129,7 @@ fn endpoint(runtime: &Evidence) -> String {
     }
 }
 
-fn pods(runtime: &Evidence) -> String {
-    let pods = &runtime.pods;
+fn pods(pods: &Pods) -> String {
     let (all, running, created) = (pods.pods.len(), pods.running, pods.created);
     let containers = format!("{running} running, {created} created, {} dead", pods.dead);
     let sandboxes = pods.dead_sandboxes;
@@ -156,9 +148,9 @@ fn relist(runtime: &Evidence) -> Option<String> {
         }
         shown.push(format!("{mark} at about {pods:.0} pods"));
     }
-    let estimate = match shown.as_slice() {
-        [] => "too few pods to estimate more".to_owned(),
-        marks => format!("it would take {}", marks.join(", ")),
+    let estimate = match shown.join(", ") {
+        none if none.is_empty() => "too few pods to estimate more".to_owned(),
+        marks => format!("it would take {marks}"),
     };
     Some(format!("{now} for a generic PLEG; {estimate}"))
 }
@@ -177,17 +169,16 @@ fn statuses(runtime: &Evidence) -> Option<String> {
     let statuses = &runtime.statuses;
     let (median, p99) = statuses.median_millis.zip(statuses.p99_millis)?;
     let slowest = statuses.slowest_pods.iter().take(SLOWEST);
-    let slowest = slowest.filter(|slow| !slow.pod.is_empty());
-    let name = |uid| runtime.pods.name(uid);
-    let slowest = slowest.map(|slow| format!("{} {}", name(&slow.pod), span(slow.millis)));
-    let slowest = match slowest.collect::<Vec<_>>().join(", ") {
-        none if none.is_empty() => none,
-        pods => format!("; slowest pods: {pods}"),
-    };
+    let slowest = slowest.filter(|slow| !slow.pod.is_empty()).map(|slow| {
+        let name = runtime.pods.name(&slow.pod);
+        format!("{name} {}", span(slow.millis))
+    });
     let (ids, median, p99) = (statuses.ids, span(median), span(p99));
-    Some(format!(
-        "{ids} ids: median {median}, 99 % within {p99}{slowest}"
-    ))
+    let all = format!("{ids} ids: median {median}, 99 % within {p99}");
+    Some(match slowest.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => all,
+        pods => format!("{all}; slowest pods: {pods}"),
+    })
 }
 
 fn events(stream: &Generator) -> String {
@@ -201,11 +192,11 @@ fn events(stream: &Generator) -> String {
     format!("{state}; {} changes in all", stream.changes)
 }
 
-fn conditions(conditions: &Conditions) -> Option<String> {
-    if let Some(failure) = &conditions.failure {
+fn conditions(runtime: &Evidence) -> Option<String> {
+    if let Some(failure) = &runtime.conditions.failure {
         return Some(format!("Status failed: {failure}"));
     }
-    let all = conditions.conditions.iter();
+    let all = runtime.conditions.conditions.iter();
     let shown: Vec<String> = all.map(|c| format!("{} {}", c.name, c.status)).collect();
     Some(shown.join(", ")).filter(|shown| !shown.is_empty())
 }

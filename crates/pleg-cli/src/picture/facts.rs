@@ -1,5 +1,5 @@
-//! What is collected beside the generator, every half a minute: the runtime's own conditions, what is wrong with its
-//! endpoint, its pods and the host.
+//! The facts that an agent collects every half a minute in addition to the generator: the runtime's own conditions, and the
+//! findings about its endpoint, its pods and the host.
 
 use std::cmp::Reverse;
 use std::convert::Infallible;
@@ -12,23 +12,21 @@ use pleg::{HealthWatch, Pleg};
 use pleg_cri::{CriClient, Endpoint, diagnose};
 use tokio::sync::watch;
 
-use super::finding::{Finding, Severity};
+use super::finding::{FROM_LISTS, Finding, Severity, contains};
 use super::host::{self, Calls, Host, HostTarget};
 use super::runtime::{self, Conditions, Pods, Unusable};
 use crate::connect::Target;
 use crate::text::{clip, duration, safe};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// The same while the runtime does not answer: some facts of the host need two looks.
+/// The period while the runtime does not answer: some facts of the host need two looks.
 const TROUBLED: Duration = Duration::from_secs(5);
-/// The most findings that are metrics at once.
-const MOST_SHOWN: usize = 12;
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How many characters of the runtime's name and version are shown.
+/// Bounds of the metrics: findings at once, characters of the runtime's name and version, and runtimes.
+const MOST_SHOWN: usize = 12;
 const MOST_NAME: usize = 64;
-/// A runtime that changes its version all the time must not fill the memory.
 const MOST_RUNTIMES: usize = 16;
-/// Degraded reasons with which the runtime answers no list, and those with which calls are slow.
+/// Degraded reasons of a runtime that answers no list, and of one whose calls are slow.
 const UNUSABLE: [&str; 2] = ["runtime_silent", "list_failed"];
 const SLOW: [&str; 4] = ["runtime_silent", "list_failed", "list_slow", "pods_hung"];
 
@@ -37,15 +35,14 @@ const RUNTIME: &str = "pleg_runtime_info";
 const ANSWERED: &str = "pleg_runtime_status_answered";
 pub(crate) const FINDING: &str = "pleg_finding";
 
-/// The last facts, and what follows from them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) conditions: Conditions,
-    /// When the last answer of `Status` came.
+    /// The time of the last answer to `Status`.
     pub(crate) answered: Option<Instant>,
-    /// Why the last `Status` failed, and since when it fails.
+    /// The error of the last `Status`, and the time of the first failure.
     pub(crate) error: Option<(CallError, Instant)>,
-    /// What follows, and since when.
+    /// Each with the time at which it was found first.
     findings: Vec<(Finding, Instant)>,
     pub(crate) not_examined: Vec<String>,
 }
@@ -77,7 +74,7 @@ impl Facts {
         }
     }
 
-    /// Takes what follows now, and logs what has begun and ended.
+    /// Replaces the findings, and logs those that begin and end.
     fn conclude(&mut self, findings: Vec<Finding>, now: Instant) {
         let last = std::mem::take(&mut self.findings);
         for (finding, since) in &last {
@@ -132,14 +129,13 @@ pub(crate) fn describe_metrics() {
 pub(crate) struct Collector {
     pleg: Pleg,
     client: CriClient,
-    /// Why there is none, if no socket was found.
+    /// An error if no socket was found.
     endpoint: anyhow::Result<Endpoint>,
-    /// `None` of a simulated runtime, which is not on the host.
+    /// `None` for a simulated runtime, which is not on the host.
     host: Option<host::Watch>,
-    /// The names and versions of the runtimes that were shown, the present one last.
+    /// Names and versions of the runtimes in the metrics, the present one last.
     runtimes: Vec<[String; 2]>,
-    /// The last two looks at the cache, the earlier one from before the last look at the host, and what follows from both.
-    /// They stay as they are while the runtime does not answer: the cache is old then.
+    /// The last two looks at the cache while the runtime answered; the earlier one precedes the last look at the host.
     earlier: Option<Vec<PodView>>,
     views: Option<Vec<PodView>>,
     pods: Pods,
@@ -160,7 +156,7 @@ impl Collector {
         })
     }
 
-    /// Collects again and again, and when the runtime stops or begins to answer.
+    /// Collects every [`PERIOD`], and when the runtime stops or begins to answer.
     pub(crate) async fn run(mut self, shown: &watch::Sender<Facts>) -> Infallible {
         let (mut health, clock) = (self.pleg.health(), self.pleg.clock());
         loop {
@@ -172,7 +168,7 @@ impl Collector {
             while is_usable(&health) == usable {
                 tokio::select! {
                     () = &mut rest => break,
-                    // Not when the generator has ended.
+                    // False if the generator has ended.
                     true = health.changed() => {}
                 }
             }
@@ -196,7 +192,7 @@ impl Collector {
                 ..Unusable::default()
             }),
         };
-        // Some facts need two looks that are close to each other.
+        // Some facts need two looks within a short time.
         if let (Some(_), Some(watch)) = (&unusable, &mut self.host) {
             host = Some(watch.look(true).await);
         }
@@ -230,8 +226,7 @@ impl Collector {
         self.pods = Pods::new(earlier, views, self.pleg.clock().wall());
     }
 
-    /// The findings about the host. Differences from the cache are findings only if a new list differs as well: an event may have
-    /// been lost since the last list.
+    /// The findings about the host. Those that follow from lists need a new list: events may be lost since the last one.
     async fn check_host(
         &mut self,
         host: &Host,
@@ -239,11 +234,11 @@ impl Collector {
         usable: bool,
     ) -> Vec<Finding> {
         let slow = has_any(health, &SLOW);
-        // What has changed since the look at the host is no finding.
+        // A change since the look at the host is no finding.
         let usable = usable && self.earlier.is_some();
         let check = |pods: &Pods, listed| host::check(host, Calls::new(pods, slow, listed));
         let findings = check(&self.pods, usable);
-        if !findings.iter().any(|f| host::FROM_LISTS.contains(&f.code)) {
+        if !findings.iter().any(|f| contains(FROM_LISTS, f.code)) {
             return findings;
         }
         let relist = tokio::time::timeout(DEADLINE, self.pleg.relist_now()).await;

@@ -1,4 +1,4 @@
-//! A finding: a cause, how bad it is, the figures that show it, and what to do.
+//! A finding: a cause, its severity, the figures that show it, and the next step.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// How bad a finding is. The exit code of `pleg doctor` follows from the worst.
+/// The severity of a finding. The exit code of `pleg doctor` follows from the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
@@ -18,8 +18,7 @@ pub(crate) enum Severity {
     Critical,
 }
 
-/// Where the cause is. Findings of one severity are shown in this order: a cause below explains what is
-/// above it.
+/// The place of the cause. Findings of one severity are shown in this order: lower layers explain higher ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Layer {
@@ -27,7 +26,7 @@ pub(crate) enum Layer {
     Host,
     /// The process of the container runtime.
     Runtime,
-    /// A shim, or what else belongs to one pod.
+    /// A shim or another process of one pod.
     Pod,
     /// The runtime's lists and status calls.
     Calls,
@@ -57,11 +56,11 @@ pub(crate) struct Finding {
     pub(crate) layer: Layer,
     pub(crate) severity: Severity,
     pub(crate) summary: String,
-    /// The figures that show it, one line each.
+    /// Lines with the figures.
     pub(crate) evidence: Vec<String>,
-    /// What to do next, with the values filled in.
+    /// The next step, with the values filled in.
     pub(crate) next: String,
-    /// How long it has lasted, if that is known.
+    /// Its duration, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
     /// The node is not ready because of it.
@@ -74,60 +73,81 @@ pub(crate) struct Finding {
     pub(crate) explains: Codes,
 }
 
-pub(crate) type Codes = &'static [&'static str];
+/// Codes of findings, separated by spaces.
+pub(crate) type Codes = &'static str;
+
+/// Returns true if the code is one of these.
+pub(crate) fn contains(codes: Codes, code: &str) -> bool {
+    codes.split(' ').any(|other| other == code)
+}
 
 /// The findings whose advice kills or removes something.
-const DESTROY: Codes = &[
-    "list_failed",
-    "list_slow",
-    "list_large",
-    "dead_containers",
-    "dead_sandboxes",
-    "pods_hung",
-    "pods_failing",
-    "container_runs_twice",
-    "sandbox_twice",
-    "shim_missing",
-    "shim_zombie",
-    "init_gone",
-];
+const DESTROY: Codes = "list_failed list_slow list_large dead_containers dead_sandboxes pods_hung pods_failing \
+                        container_runs_twice sandbox_twice shim_missing shim_zombie init_gone";
+/// The findings that follow from the lists of the runtime. If the lists are old, nothing may follow.
+pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orphaned init_gone";
+/// The findings that a runtime explains that does not answer.
+const ANSWERS: Codes =
+    "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale";
+/// The findings about calls that a cause on the host may explain.
+const CALLS: Codes = "runtime_silent list_slow list_failed status_slow pods_hung pods_failing";
+/// The findings that a runtime or node explains that lacks CPU, memory, threads or a disk.
+pub(super) const STARVED: Codes = "runtime_silent runtime_unreachable list_slow list_failed status_slow pods_hung \
+                                   pods_failing daemon_blocked daemon_restarted runc_hangs shim_blocked shim_zombie \
+                                   init_gone container_blocked blocked_tasks kubelet_pleg_unhealthy";
+/// The findings that a pod explains that does not react.
+const OF_POD: Codes = "status_slow pods_hung pods_failing init_gone shim_zombie runc_hangs";
 
-/// What can be found: code, layer, severity, and which findings it explains where both are found.
-pub(crate) struct Kind(
-    pub(crate) &'static str,
-    pub(crate) Layer,
-    pub(crate) Severity,
-    pub(crate) Codes,
-);
-
-impl Kind {
-    pub(crate) fn found(&self, summary: impl Into<String>, next: impl Into<String>) -> Finding {
-        Finding {
-            code: self.0,
-            layer: self.1,
-            severity: self.2,
-            summary: summary.into(),
-            evidence: Vec::new(),
-            next: next.into(),
-            seconds: None,
-            not_ready: false,
-            cause: None,
-            explains: self.3,
+/// The layer and the severity of a finding, and the findings that it explains where both are found.
+fn kind(code: &str) -> (Layer, Severity, Codes) {
+    use Layer::{Calls, Host, Kubelet, Network, Pod, Runtime, Stream};
+    use Severity::{Critical, Info, Warning};
+    match code {
+        "mount_hangs" | "disk_readonly" | "disk_full" | "disk_inodes" => (Host, Critical, STARVED),
+        "daemon_cpu_limit" | "daemon_memory_limit" => (Host, Warning, STARVED),
+        "daemon_pids_limit" => (Host, Warning, STARVED),
+        "systemd_silent" => (Host, Critical, CALLS),
+        "host_descriptors" | "host_pids" => (Host, Warning, CALLS),
+        "clock_step" => (Host, Warning, ""),
+        "mount_slow" | "systemd_old" | "blocked_tasks" => (Host, Info, ""),
+        "io_pressure" | "memory_pressure" | "cpu_pressure" => (Host, Info, ""),
+        "runtime_silent" | "runtime_unreachable" => (Runtime, Critical, ANSWERS),
+        "not_examined" => (Runtime, Warning, ANSWERS),
+        "daemon_stopped" | "daemon_frozen" | "runc_hangs" => (Runtime, Critical, CALLS),
+        "daemon_blocked" | "daemon_descriptors" => (Runtime, Warning, CALLS),
+        "runtime_not_ready" => (Runtime, Critical, ""),
+        "daemon_restarted" => (Runtime, Info, ""),
+        // The runtime has forgotten its containers.
+        "ended_container_runs" => {
+            let lost = "shim_orphaned init_gone pods_failing status_slow shim_missing";
+            (Pod, Critical, lost)
         }
-    }
-
-    /// One finding about pods. Each line has the name of a pod and what shows it. In the summary, `{}` stands for the names.
-    pub(crate) fn about(
-        &self,
-        lines: impl IntoIterator<Item = (String, String)>,
-        summary: &str,
-        next: impl Into<String>,
-    ) -> Option<Finding> {
-        let lines: Vec<(String, String)> = lines.into_iter().collect();
-        let names = first_of(lines.iter().map(|(name, _)| &**name))?;
-        let finding = self.found(summary.replace("{}", &names), next);
-        let lines = lines.iter().map(|(name, line)| format!("{name}: {line}"));
-        Some(finding.because_of(lines))
+        "shim_stopped" | "shim_blocked" | "container_frozen" => (Pod, Critical, OF_POD),
+        "container_blocked" | "shim_missing" => (Pod, Warning, OF_POD),
+        "shim_zombie" => (Pod, Warning, "status_slow pods_hung pods_failing init_gone"),
+        "init_gone" | "pods_hung" | "container_runs_twice" => (Pod, Critical, ""),
+        "shim_orphaned" | "pods_failing" | "status_slow" => (Pod, Warning, ""),
+        "sandbox_twice" | "sandbox_empty" | "container_not_started" => (Pod, Warning, ""),
+        "containers_restart" => (Pod, Info, "dead_containers"),
+        "list_failed" => (Calls, Critical, "never_listed stale"),
+        "list_slow" => (Calls, Warning, "never_listed stale"),
+        "list_large" => (Calls, Critical, "list_failed list_slow"),
+        "dead_containers" | "dead_sandboxes" => (Calls, Warning, "list_slow list_large"),
+        "filters_ignored" => (Calls, Warning, "list_slow"),
+        "never_listed" | "stale" => (Calls, Critical, ""),
+        "stream_silent" => (Stream, Warning, "stream_lossy"),
+        "stream_down" | "stream_lossy" => (Stream, Warning, ""),
+        "stream_not_examined" | "stream_disabled" => (Stream, Info, ""),
+        "network_not_ready" => (Network, Critical, ""),
+        "sandbox_without_address" => (Network, Warning, ""),
+        "stalled" | "closed" | "kubelet_stopped" => (Kubelet, Critical, ""),
+        "kubelet_pleg_unhealthy" => (Kubelet, Critical, ""),
+        "backlog" | "unacknowledged" | "kubelet_other_runtime" => (Kubelet, Warning, ""),
+        "kubelet_unhealthy" | "kubelet_relist_slow" => (Kubelet, Warning, ""),
+        other => {
+            debug_assert!(false, "{other} is missing here");
+            (Host, Info, "")
+        }
     }
 }
 
@@ -145,6 +165,40 @@ fn first_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
 }
 
 impl Finding {
+    pub(crate) fn new(
+        code: &'static str,
+        summary: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Self {
+        let (layer, severity, explains) = kind(code);
+        Self {
+            code,
+            layer,
+            severity,
+            summary: summary.into(),
+            evidence: Vec::new(),
+            next: next.into(),
+            seconds: None,
+            not_ready: false,
+            cause: None,
+            explains,
+        }
+    }
+
+    /// One finding about pods. Each line has the name of a pod and the evidence. In the summary, `{}` stands for the names.
+    pub(crate) fn about(
+        code: &'static str,
+        lines: impl IntoIterator<Item = (String, String)>,
+        summary: &str,
+        next: impl Into<String>,
+    ) -> Option<Self> {
+        let lines: Vec<(String, String)> = lines.into_iter().collect();
+        let names = first_of(lines.iter().map(|(name, _)| &**name))?;
+        let finding = Self::new(code, summary.replace("{}", &names), next);
+        let lines = lines.iter().map(|(name, line)| format!("{name}: {line}"));
+        Some(finding.because_of(lines))
+    }
+
     /// The same with a line of evidence.
     pub(crate) fn because(mut self, evidence: impl Into<String>) -> Self {
         self.evidence.push(evidence.into());
@@ -176,24 +230,23 @@ impl Finding {
 
     /// Returns true if the advice kills or removes something.
     pub(crate) fn destroys(&self) -> bool {
-        DESTROY.contains(&self.code)
+        contains(DESTROY, self.code)
     }
 }
 
-/// The table as every command shows it: the worst first, and each cause before what it explains. A cause is as bad
-/// as the worst finding that it explains.
+/// Sorts findings: the worst first, and each cause before the findings that it explains, with the severity of the worst.
 pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
-    // Causes of causes: a chain is no longer than the layers.
+    // A cause can have a cause; longer chains than four do not exist.
     for _ in 0..4 {
         for at in 0..findings.len() {
-            let explained = |other: &&Finding| findings[at].explains.contains(&other.code);
+            let explained = |other: &&Finding| contains(findings[at].explains, other.code);
             let worst = findings.iter().filter(explained).map(|f| f.severity).max();
             findings[at].severity = findings[at].severity.max(worst.unwrap_or(Severity::Info));
         }
     }
     findings.sort_by_key(|finding| {
         let layer = match finding.severity {
-            // Where nothing is wrong, the host's load explains nothing and is the least interesting.
+            // Without trouble, the host's load explains nothing and is the least interesting.
             Severity::Info => -(finding.layer as i32),
             _ => finding.layer as i32,
         };
@@ -201,9 +254,9 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     });
     let mut arranged = Vec::new();
     while !findings.is_empty() {
-        let explains = |code| findings.iter().any(|other| other.explains.contains(&code));
+        let explains = |code| findings.iter().any(|other| contains(other.explains, code));
         let cause = findings.iter().position(|finding| !explains(finding.code));
-        // Findings that explain each other have no first cause: the worst is taken for it.
+        // Of findings that explain each other the worst counts as the cause.
         let cause = findings.remove(cause.unwrap_or(0));
         place(cause, &mut findings, &mut arranged);
     }
@@ -211,11 +264,11 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     arranged
 }
 
-/// Moves the cause, and after it what it explains of the rest, to the arranged findings.
+/// Moves the cause, and then the findings of the rest that it explains, to the arranged findings.
 fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
     let (code, explains) = (cause.code, cause.explains);
     arranged.push(cause);
-    let explained = |finding: &mut Finding| explains.contains(&finding.code);
+    let explained = |finding: &mut Finding| contains(explains, finding.code);
     let explained: Vec<Finding> = rest.extract_if(.., explained).collect();
     for mut finding in explained {
         finding.cause = Some(code);
@@ -223,8 +276,7 @@ fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
     }
 }
 
-/// Replaces advice that kills or removes something while the first finding is trouble of the host: a pod that hangs because
-/// its disk does is not helped by that, and its data may be lost.
+/// Replaces advice that kills or removes something if the first finding is about the host: a pod may lose its data then.
 fn withhold_destruction(findings: &mut [Finding]) {
     let [first, others @ ..] = findings else {
         return;
@@ -239,24 +291,31 @@ fn withhold_destruction(findings: &mut [Finding]) {
 
 #[cfg(test)]
 mod tests {
-    use super::Layer::{Calls, Host, Pod, Runtime, Stream};
     use super::Severity::{Critical, Info, Warning};
     use super::*;
 
+    fn found(code: &'static str, severity: Severity, explains: Codes) -> Finding {
+        let finding = Finding::new(code, "", "").severity(severity);
+        Finding {
+            explains,
+            ..finding
+        }
+    }
+
     /// Code, severity and cause of each finding, in their order.
-    fn arranged(all: &[Kind]) -> Vec<(&'static str, Severity, Option<&'static str>)> {
-        let all = arrange(all.iter().map(|kind| kind.found("", "")).collect());
+    fn arranged(all: &[Finding]) -> Vec<(&'static str, Severity, Option<&'static str>)> {
+        let all = arrange(all.to_vec());
         all.iter().map(|f| (f.code, f.severity, f.cause)).collect()
     }
 
     #[test]
     fn cause_precedes_what_it_explains_and_is_as_bad() {
         let over_layers = [
-            Kind("stale", Calls, Critical, &[]),
-            Kind("runtime_silent", Runtime, Critical, &[]),
-            Kind("list_slow", Calls, Warning, &["stale"]),
-            Kind("dead_containers", Calls, Info, &[]),
-            Kind("io_pressure", Host, Warning, &["list_slow"]),
+            found("stale", Critical, ""),
+            found("runtime_silent", Critical, ""),
+            found("list_slow", Warning, "stale"),
+            found("dead_containers", Info, ""),
+            found("io_pressure", Warning, "list_slow"),
         ];
         let expected = [
             ("io_pressure", Critical, None),
@@ -267,17 +326,20 @@ mod tests {
         ];
         assert_eq!(arranged(&over_layers), expected);
         let in_one_layer = [
-            Kind("list_failed", Calls, Critical, &[]),
-            Kind("list_large", Calls, Warning, &["list_failed"]),
+            found("list_failed", Critical, ""),
+            found("list_large", Warning, "list_failed"),
         ];
         assert_eq!(arranged(&in_one_layer)[0], ("list_large", Critical, None));
         let explains_nothing_found = [
-            Kind("io_pressure", Host, Info, &["list_slow"]),
-            Kind("stream_lossy", Stream, Warning, &[]),
+            found("io_pressure", Info, "list_slow"),
+            found("stream_lossy", Warning, ""),
         ];
         let last = ("io_pressure", Info, None);
         assert_eq!(arranged(&explains_nothing_found)[1], last);
-        let circle = [Kind("a", Host, Info, &["b"]), Kind("b", Host, Info, &["a"])];
+        let circle = [
+            found("stale", Info, "closed"),
+            found("closed", Info, "stale"),
+        ];
         assert_eq!(arranged(&circle).len(), 2);
     }
 
@@ -285,14 +347,24 @@ mod tests {
     fn no_destructive_advice_while_the_host_is_in_trouble() {
         for (severity, is_withheld) in [(Warning, true), (Info, false)] {
             let all = arrange(vec![
-                Kind("io_pressure", Host, severity, &[]).found("", ""),
-                Kind("shim_zombie", Pod, Warning, &[]).found("", ""),
-                Kind("stream_lossy", Stream, Warning, &[]).found("", ""),
+                found("io_pressure", severity, ""),
+                found("shim_zombie", Warning, ""),
+                found("stream_lossy", Warning, ""),
             ]);
             let withheld = |finding: &&Finding| finding.next.contains("kill and remove nothing");
             let withheld: Vec<_> = all.iter().filter(withheld).map(|f| f.code).collect();
             let expected: &[&str] = if is_withheld { &["shim_zombie"] } else { &[] };
             assert_eq!(withheld, expected, "{severity}");
         }
+    }
+    #[test]
+    fn names_and_lines_beyond_the_first_are_counted() {
+        let lines = (0..30).map(|n| (format!("p{n}"), "line".to_owned()));
+        let finding = Finding::about("shim_stopped", lines, "{} stopped", "").unwrap();
+        assert_eq!(finding.summary, "p0, p1, p2 and 27 more stopped");
+        assert_eq!(
+            (finding.evidence.len(), &*finding.evidence[10]),
+            (11, "and 20 more")
+        );
     }
 }

@@ -1,42 +1,42 @@
-//! What a generator says of the node: whether its pods are known, its degraded reasons, and its event stream.
+//! The findings of a generator: whether the node's pods are known, its degraded reasons, and its event stream.
 
 use std::collections::BTreeMap;
 
 use pleg::core::{Counters, Degraded, Health, Instant, StreamEnd, StreamState};
 use serde::{Deserialize, Serialize};
 
-use super::finding::{Finding, Kind, Severity};
-use super::kinds::*;
+use super::finding::{Finding, Severity};
 
-/// What a generator says, as plain data.
+/// The state of a generator, as plain data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Generator {
     pub(crate) state: State,
-    /// How the last stream ended, if none is open.
+    /// The error with which the last stream ended, if none is open.
     pub(crate) why: Option<String>,
-    /// Why it was not subscribed to, so that no kubelet loses events.
+    /// The reason for not subscribing: a kubelet might lose events.
     pub(crate) not_subscribed: Option<String>,
     pub(crate) events: u64,
     /// Events that the lists show to be missing.
     pub(crate) missed: u64,
     /// STARTED and STOPPED events that arrived, and those missed.
     pub(crate) expected: u64,
-    /// Each event goes to one subscriber only.
+    /// The runtime gives each event to one subscriber only.
     pub(crate) splits_events: bool,
-    /// Changes that were announced, whatever showed them.
+    /// Announced changes, from events and from lists.
     pub(crate) changes: u64,
-    /// The generator's degraded reasons, by code.
+    /// The degraded reasons, by code.
     pub(crate) degraded: BTreeMap<String, Reason>,
-    /// Why the node's pods are not known at the end.
+    /// The reason for not being ready at the end.
     pub(crate) not_ready: Option<String>,
     pub(crate) not_ready_code: Option<String>,
 }
 
+/// The state of the event stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum State {
-    /// It was not subscribed to.
+    /// The generator did not subscribe.
     #[default]
     Off,
     /// The call is open.
@@ -45,7 +45,6 @@ pub(crate) enum State {
     Proven,
     /// The runtime has no events, or they are disabled.
     NotOffered,
-    /// It broke.
     Down,
 }
 
@@ -53,16 +52,15 @@ pub(crate) enum State {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Reason {
     pub(crate) sentence: String,
-    /// How long it lasted.
     pub(crate) seconds: Option<f64>,
-    /// It lasts at the end.
+    /// The generator is still degraded at the end.
     pub(crate) lasts: bool,
     #[serde(skip)]
     since: Option<Instant>,
 }
 
 impl Generator {
-    /// Adds what health says now.
+    /// Adds the present degraded reasons.
     pub(crate) fn watch(&mut self, health: &Health, now: Instant) {
         for reason in self.degraded.values_mut() {
             reason.since = reason.since.filter(|_| reason.lasts);
@@ -77,7 +75,7 @@ impl Generator {
             };
             let reason = self.degraded.entry(degraded.as_str().to_owned());
             let reason = reason.or_default();
-            // The generator does not say since when events are lost.
+            // The generator has no time at which the loss of events began.
             let since = degraded.since().or(reason.since).unwrap_or(now);
             *reason = Reason {
                 sentence,
@@ -113,71 +111,61 @@ impl Generator {
         self.not_subscribed = health.stream.declined().map(str::to_owned);
     }
 
-    /// Looks at the generator, and forgets what is over.
+    /// Reads the state of the generator, and forgets reasons that are over.
     pub(crate) fn look(&mut self, health: &Health, counters: &Counters, now: Instant) {
         self.end(health, counters, now);
         self.degraded.retain(|_, reason| reason.lasts);
     }
+}
 
-    pub(crate) fn has(&self, code: &str) -> bool {
-        self.degraded.contains_key(code)
+/// The reasons for not being ready and the degraded reasons that are findings in the words of the generator.
+const REASONS: &str = "never_listed stale stalled closed runtime_silent list_failed list_slow stream_down backlog \
+                       unacknowledged";
+
+/// The next step for each of them.
+pub(super) fn next_step(code: &str) -> &'static str {
+    match code {
+        "never_listed" => "Start the runtime, or set its socket with -r. Run as root.",
+        "stale" => "Do what the other findings say.",
+        "runtime_silent" => {
+            "See the findings about the host and the runtime's process. Save a stack dump (SIGUSR1 for containerd and \
+             CRI-O), then restart the runtime; containers keep running."
+        }
+        "list_failed" => {
+            "Read the runtime's log. If the answer is too large, remove dead containers."
+        }
+        "list_slow" => {
+            "See the findings about the host and the runtime; remove dead containers; run fewer pods on this node."
+        }
+        "stream_down" => "Nothing if the runtime restarts. Otherwise read its log.",
+        "backlog" => {
+            "Find what creates and ends containers at this rate; see the findings about CPU pressure."
+        }
+        "unacknowledged" => "Find out why this part of the kubelet does not read exits.",
+        _ => "Look for CPU pressure. Restart this process, and report the bug with its log.",
     }
 }
 
-pub(super) const SILENT_NEXT: &str = "See the findings about the host and the runtime's process. Save a stack dump (SIGUSR1 for containerd and \
-     CRI-O), then restart the runtime; containers keep running.";
-pub(super) const LIST_FAILED_NEXT: &str =
-    "Read the runtime's log. If the answer is too large, remove dead containers.";
-pub(super) const LIST_SLOW_NEXT: &str = "See the findings about the host and the runtime; remove dead containers; run fewer pods on this node.";
-const OVERDUE_NEXT: &str =
-    "Look for CPU pressure. Restart this process, and report the bug with its log.";
-
-/// What to do about each reason for not being ready, and each degraded reason. The others have findings of their own.
-const REASONS: [(Kind, &str); 10] = [
-    (
-        NEVER_LISTED,
-        "Start the runtime, or set its socket with -r. Run as root.",
-    ),
-    (STALE, "Do what the other findings say."),
-    (STALLED, OVERDUE_NEXT),
-    (CLOSED, OVERDUE_NEXT),
-    (RUNTIME_SILENT, SILENT_NEXT),
-    (LIST_FAILED, LIST_FAILED_NEXT),
-    (LIST_SLOW, LIST_SLOW_NEXT),
-    (
-        STREAM_DOWN,
-        "Nothing if the runtime restarts. Otherwise read its log.",
-    ),
-    (
-        BACKLOG,
-        "Find what creates and ends containers at this rate; see the findings about CPU pressure.",
-    ),
-    (
-        UNACKNOWLEDGED,
-        "Find out why this part of the kubelet does not read exits.",
-    ),
-];
-
-/// The findings. Those about single pods follow from their statuses.
+/// The findings, except those about single pods, which follow from their statuses.
 pub(super) fn check(generator: &Generator) -> Vec<Finding> {
-    let reasons = REASONS.iter();
-    let reasons = reasons.filter_map(|(kind, next)| reason(generator, kind, next));
+    let reasons = REASONS.split(' ');
+    let reasons = reasons.filter_map(|code| reason(generator, code));
     reasons.chain(stream(generator)).collect()
 }
 
-/// Why the node's pods are not known, or a degraded reason, in the words of the generator.
-fn reason(generator: &Generator, kind: &Kind, next: &str) -> Option<Finding> {
-    if generator.not_ready_code.as_deref() == Some(kind.0) {
-        let mut found = kind.found(generator.not_ready.as_ref()?, next);
+fn reason(generator: &Generator, code: &'static str) -> Option<Finding> {
+    let next = next_step(code);
+    if generator.not_ready_code.as_deref() == Some(code) {
+        let mut found = Finding::new(code, generator.not_ready.as_ref()?, next);
         found.not_ready = true;
         return Some(found);
     }
-    let reason = generator.degraded.get(kind.0)?;
+    let reason = generator.degraded.get(code)?;
     let needs_none = generator.not_subscribed.is_some() || generator.state == State::NotOffered;
-    if kind.0 == STREAM_DOWN.0 && needs_none {
+    if code == "stream_down" && needs_none {
         return None;
     }
-    let found = kind.found(&reason.sentence, next).lasting(reason.seconds);
+    let found = Finding::new(code, &reason.sentence, next).lasting(reason.seconds);
     let over = found.severity.min(Severity::Warning);
     Some(match reason.lasts {
         true => found,
@@ -190,7 +178,7 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
         let summary =
             "the event stream was not examined, because that may harm the kubelet or the runtime";
         let next = "Nothing, unless the kubelet misses events. --events always examines it anyway.";
-        STREAM_NOT_EXAMINED.found(summary, next).because(why)
+        Finding::new("stream_not_examined", summary, next).because(why)
     });
     let is_offered = stream.state != State::NotOffered || not_subscribed.is_some();
     let not_offered = (!is_offered).then(|| {
@@ -198,18 +186,17 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
         let next = "Nothing for a kubelet with the generic PLEG. For events use containerd 1.7 or later, or CRI-O with \
                     enable_pod_events = true.";
         let why = stream.why.clone().unwrap_or_default();
-        STREAM_DISABLED.found(summary, next).because(why)
+        Finding::new("stream_disabled", summary, next).because(why)
     });
     let (missed, changes) = (stream.missed, stream.changes);
     let is_open = matches!(stream.state, State::Open | State::Proven);
-    // It delivers nothing while lists show changes.
     let silent = (is_open && stream.events == 0 && missed >= 2).then(|| {
         let summary = "the event stream is open and delivers nothing: a kubelet with EventedPLEG misses every change";
         let next = "Restart the runtime, or disable EventedPLEG in the kubelet.";
         let why = format!("{changes} changes in lists, {missed} missing events, none arrived");
-        STREAM_SILENT.found(summary, next).because(why)
+        Finding::new("stream_silent", summary, next).because(why)
     });
-    let lossy = stream.degraded.get(STREAM_LOSSY.0).map(|reason| {
+    let lossy = stream.degraded.get("stream_lossy").map(|reason| {
         let (summary, next) = match stream.splits_events {
             true => (
                 "another subscriber takes events: this runtime gives each event to one subscriber only",
@@ -225,7 +212,7 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
         let expected = stream.expected.max(missed);
         let lost = 100.0 * missed as f64 / expected.max(1) as f64;
         let why = format!("{missed} of {expected} events are missing ({lost:.0} %)");
-        let found = STREAM_LOSSY.found(summary, next).because(why);
+        let found = Finding::new("stream_lossy", summary, next).because(why);
         found.lasting(reason.seconds)
     });
     let all = [not_subscribed, not_offered, silent, lossy];
@@ -241,21 +228,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_of_a_generator_is_a_finding() {
-        let found = |mut generator: Generator| {
+    fn every_reason_is_a_finding_and_in_the_runbook() {
+        let check = |code: &str, mut generator: Generator| {
             generator.state = State::Proven;
             let found = check(&generator).into_iter();
-            found.map(|f| f.code).collect::<Vec<_>>()
+            assert_eq!(found.map(|f| f.code).collect::<Vec<_>>(), [code]);
+            let runbook = include_str!("../../../../docs/runbook.md");
+            assert!(runbook.contains(&format!("\n### {code}\n")), "{code}");
         };
-        // Those about single pods follow from their statuses.
+        // The findings about single pods follow from their statuses.
         let of_node = |code: &&&str| !code.starts_with("pods_");
         for code in Degraded::CODES.iter().filter(of_node) {
-            let degraded = [(code.to_string(), Reason::default())].into();
-            let generator = Generator {
-                degraded,
-                ..Generator::default()
-            };
-            assert_eq!(found(generator), [*code]);
+            let mut generator = Generator::default();
+            let reason = (code.to_string(), Reason::default());
+            generator.degraded.extend([reason]);
+            check(code, generator);
         }
         for code in NotReady::CODES {
             let generator = Generator {
@@ -263,7 +250,7 @@ mod tests {
                 not_ready_code: Some(code.to_owned()),
                 ..Generator::default()
             };
-            assert_eq!(found(generator), [code]);
+            check(code, generator);
         }
     }
 
@@ -284,15 +271,5 @@ mod tests {
             let found = stream(&generator).find(|f| f.code == "stream_lossy");
             assert_eq!(found.and_then(|found| found.seconds), seconds, "{now}");
         }
-    }
-
-    #[test]
-    fn runbook_has_a_section_for_each_reason() {
-        let runbook = include_str!("../../../../docs/runbook.md");
-        // The findings about the host, the runtime and pods follow.
-        let (runbook, _) = runbook.split_once("\n## Host, runtime and pods\n").unwrap();
-        let headings = runbook.lines().filter_map(|l| l.strip_prefix("### "));
-        let codes = NotReady::CODES.into_iter().chain(Degraded::CODES);
-        assert_eq!(Vec::from_iter(headings), Vec::from_iter(codes));
     }
 }

@@ -5,7 +5,6 @@ pub(crate) mod facts;
 pub(crate) mod finding;
 pub(crate) mod generator;
 pub(crate) mod host;
-mod kinds;
 pub(crate) mod runtime;
 
 use pleg::Pleg;
@@ -16,7 +15,7 @@ use finding::{Finding, arrange};
 use generator::Generator;
 use runtime::Problem;
 
-/// What is wrong with a node now.
+/// The present troubles of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Picture {
     pub(crate) ready: Result<(), NotReady>,
@@ -25,7 +24,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// The picture that a generator and the last facts give. `generator` is the same each time.
+    /// Looks at a generator. `generator` remembers earlier looks, so it must be the same each time.
     pub(crate) fn now(pleg: &Pleg, facts: &Facts, generator: &mut Generator) -> Self {
         let (health, now) = (pleg.health(), pleg.now());
         let problems = Problem::all(&health.pod_problems(), now);
@@ -33,7 +32,7 @@ impl Picture {
         Self::of(health.ready(), generator, &problems, facts, now)
     }
 
-    /// The same of what they say.
+    /// The picture of `generator` and `facts` alone. Facts about a runtime that has answered since are left out.
     pub(crate) fn of(
         ready: Result<(), NotReady>,
         generator: &Generator,
@@ -43,12 +42,13 @@ impl Picture {
     ) -> Self {
         let mut findings = generator::check(generator);
         findings.extend(runtime::check_problems(problems));
-        let answers = |f: &Finding| !f.not_ready && f.code != kinds::LIST_FAILED.0;
-        // If it does, it has answered since the facts were collected.
+        let answers = |f: &Finding| !f.not_ready && f.code != "list_failed";
         let is_usable = findings.iter().all(answers);
-        let is_over = |fact: &Finding| is_usable && runtime::UNUSABLE.contains(&fact.code);
         let mut of_facts: Vec<Finding> = facts.findings(now).collect();
-        of_facts.retain(|fact| !is_over(fact) && findings.iter().all(|f| f.code != fact.code));
+        of_facts.retain(|fact| {
+            let is_over = is_usable && runtime::UNUSABLE.contains(&fact.code);
+            !is_over && findings.iter().all(|f| f.code != fact.code)
+        });
         findings.extend(of_facts);
         let findings = arrange(findings);
         Self { ready, findings }

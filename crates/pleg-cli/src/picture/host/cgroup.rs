@@ -1,85 +1,37 @@
 //! Control groups of version 1 and 2: the runtime's limits, and the freezer.
 
-use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
-
-use super::daemon::Daemon;
-use super::kinds::{DAEMON_CPU, DAEMON_MEMORY, DAEMON_PIDS};
-use super::share;
-use crate::figures::bytes;
-use crate::picture::finding::Finding;
+use super::*;
 
 const MOUNT: &str = "/sys/fs/cgroup";
-/// In a cgroup namespace of its own, this process sees paths that begin at the group which both processes have
-/// above them. A pod's group is below one of these, or below none.
+/// In a cgroup namespace of its own, this process sees paths that begin at the nearest group above both processes. A pod's
+/// group is below one of these, or below none.
 const ABOVE: &str = " /kubepods /kubepods/burstable /kubepods/besteffort /kubepods.slice \
                      /kubepods.slice/kubepods-burstable.slice /kubepods.slice/kubepods-besteffort.slice";
 /// The share of a limit at which a process is close to it.
 const CLOSE: f64 = 0.95;
-/// The same of threads. At the limit a program in Go ends.
+/// The same for threads. At the limit a program in Go ends.
 const CLOSE_PIDS: f64 = 0.9;
 /// The percentage of the scheduler's periods in which the runtime had to pause.
 const THROTTLED: f64 = 25.0;
 /// Version 1 shows a limit of about 2^63 where there is none.
 const NO_LIMIT: u64 = 1 << 60;
 
-#[derive(Debug)]
-struct Controller {
-    name: &'static str,
-    /// What systemd calls the limit.
-    property: &'static str,
-    /// Where version 1 has the limit, what is used of it, the part of that which can be dropped, and the events: each is a file, and
-    /// the word before the figure unless that is the first.
-    old: [&'static str; 4],
-    /// The same of version 2.
-    new: [&'static str; 4],
-}
-
-const CONTROLLERS: [Controller; 3] = [
-    Controller {
-        name: "cpu",
-        property: "CPUQuota",
-        old: [
-            "cpu.cfs_quota_us",
-            "cpu.cfs_period_us",
-            "",
-            "cpu.stat nr_throttled",
-        ],
-        new: ["cpu.max", "cpu.max 2nd", "", "cpu.stat nr_throttled"],
-    },
-    Controller {
-        name: "memory",
-        property: "MemoryMax",
-        old: [
-            "memory.limit_in_bytes",
-            "memory.usage_in_bytes",
-            "memory.stat total_inactive_file",
-            "memory.oom_control oom_kill",
-        ],
-        new: [
-            "memory.max",
-            "memory.current",
-            "memory.stat inactive_file",
-            "memory.events oom_kill",
-        ],
-    },
-    Controller {
-        name: "pids",
-        property: "TasksMax",
-        old: ["pids.max", "pids.current", "", "pids.events max"],
-        new: ["pids.max", "pids.current", "", "pids.events max"],
-    },
-];
-
-impl Controller {
-    fn figures(&self, group: &str) -> [&'static str; 4] {
-        if is_old(group, self.name) {
-            self.old
-        } else {
-            self.new
+/// The figures of a limit, in the version of the group: the limit, the part in use, the part of that which can be dropped,
+/// and the events. Each is a file, and `2nd` or the word before the figure unless that is the first one.
+fn figures(group: &str, controller: &str) -> impl Iterator<Item = &'static str> {
+    let figures = match (controller, is_old(group, controller)) {
+        ("cpu", true) => "cpu.cfs_quota_us, cpu.cfs_period_us, , cpu.stat nr_throttled",
+        ("cpu", false) => "cpu.max, cpu.max 2nd, , cpu.stat nr_throttled",
+        ("memory", true) => {
+            "memory.limit_in_bytes, memory.usage_in_bytes, memory.stat total_inactive_file, \
+             memory.oom_control oom_kill"
         }
-    }
+        ("memory", false) => {
+            "memory.max, memory.current, memory.stat inactive_file, memory.events oom_kill"
+        }
+        _ => "pids.max, pids.current, , pids.events max",
+    };
+    figures.split(", ")
 }
 
 /// Returns true for a group of version 1.
@@ -103,7 +55,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// The measure by which the limits of a controller are compared.
+    /// The larger, the more the limit held the runtime back.
     fn weight(&self) -> f64 {
         match &*self.controller {
             "cpu" => share(self.events, self.periods),
@@ -124,10 +76,11 @@ impl Group {
     /// Finds the group in the text of `/proc/PID/cgroup`.
     pub(super) fn find(files: &Path, text: &str, controller: &str) -> Option<Self> {
         let group_of = |name: &str| {
-            let lines = text.lines().filter_map(|line| line.split_once(':'));
-            let groups = lines.filter_map(|(_, group)| group.split_once(':'));
-            let mut groups = groups.filter(|(names, _)| names.split(',').any(|n| n == name));
-            Some(groups.next()?.1.replace("/..", ""))
+            let mut groups = text.lines().filter_map(|line| {
+                let (names, group) = line.split_once(':')?.1.split_once(':')?;
+                names.split(',').any(|n| n == name).then_some(group)
+            });
+            Some(groups.next()?.replace("/..", ""))
         };
         let (root, path) = match group_of(controller) {
             Some(path) => (format!("{MOUNT}/{controller}"), path),
@@ -146,11 +99,11 @@ impl Group {
         group.join(name)
     }
 
-    /// A figure: of a file, the first word, the second one, or the one after this word.
+    /// The figure at a place that [`figures`] returns.
     fn figure(&self, at: &str) -> Option<u64> {
         let (file, word) = at.split_once(' ').unwrap_or((at, ""));
         // The kernel's own file, in a tree that only root can change.
-        let text = std::fs::read_to_string(self.file(file)).ok()?;
+        let text = fs::read_to_string(self.file(file)).ok()?;
         let mut words = text.split_whitespace();
         let figure = match word {
             "" => words.next(),
@@ -176,45 +129,45 @@ impl Group {
             // With version 1 a frozen process is in state D. Hundreds that are not need no look at the file.
             true if state != 'D' => return None,
             true => {
-                let state = std::fs::read_to_string(self.file("freezer.state")).ok()?;
+                let state = fs::read_to_string(self.file("freezer.state")).ok()?;
                 (state.trim() != "THAWED", "freezer.self_freezing")
             }
             false => (self.figure("cgroup.events frozen")? == 1, "cgroup.freeze"),
         };
         frozen.then_some(())?;
-        let mut groups: Vec<Self> = self.with_parents().collect();
-        groups.retain(|group| group.figure(flag) == Some(1));
-        let cause = groups.pop().map(|group| group.path);
-        cause.or_else(|| Some(self.path.clone()))
+        let causes = self.with_parents();
+        let topmost = causes.filter(|group| group.figure(flag) == Some(1)).last();
+        Some(topmost.map_or_else(|| self.path.clone(), |group| group.path))
     }
 
-    fn limit(&self, controller: &Controller) -> Option<Limit> {
-        let [limit, used, cache, events] = controller.figures(&self.path);
-        let (limit, used) = self.figure(limit).zip(self.figure(used))?;
-        let periods = self.figure("cpu.stat nr_periods");
+    fn limit(&self, controller: &str) -> Option<Limit> {
+        let mut figures = figures(&self.path, controller).map(|at| self.figure(at));
+        let mut next = || figures.next().flatten();
+        let (limit, used) = (next()?, next()?);
+        let (cache, events) = (next().unwrap_or(0), next().unwrap_or(0));
         (1..NO_LIMIT).contains(&limit).then(|| Limit {
-            controller: controller.name.to_owned(),
+            controller: controller.to_owned(),
             group: self.path.clone(),
             limit,
-            used: used.saturating_sub(self.figure(cache).unwrap_or(0)),
-            events: self.figure(events).unwrap_or(0),
-            periods: periods.unwrap_or(0),
+            used: used.saturating_sub(cache),
+            events,
+            periods: self.figure("cpu.stat nr_periods").unwrap_or(0),
         })
     }
 }
 
 /// The limits of a process, found by the text of its `/proc/PID/cgroup`. The counts began when each group was made.
 pub(super) fn limits(files: &Path, text: &str) -> Vec<Limit> {
-    let limits = CONTROLLERS.iter().flat_map(|controller| {
-        let group = Group::find(files, text, controller.name);
-        let groups = group.map(|group| group.with_parents().collect::<Vec<_>>());
-        let groups = groups.unwrap_or_default().into_iter();
-        groups.filter_map(|group| group.limit(controller))
+    let limits = ["cpu", "memory", "pids"].map(|controller| {
+        let group = Group::find(files, text, controller);
+        let groups = group.iter().flat_map(Group::with_parents);
+        let limits = groups.filter_map(|group| group.limit(controller));
+        limits.collect::<Vec<_>>()
     });
-    limits.collect()
+    limits.concat()
 }
 
-/// Of each controller the limit that held the runtime back most between two samples.
+/// For each controller, the limit that held the runtime back most between two samples.
 pub(super) fn assess(before: &[Limit], after: &[Limit]) -> Vec<Limit> {
     let during = after.iter().cloned().filter_map(|mut limit| {
         let is_same = |b: &&Limit| (&b.controller, &b.group) == (&limit.controller, &limit.group);
@@ -238,28 +191,28 @@ pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {
         let (used, most) = (limit.used, limit.limit);
         let (events, periods) = (limit.events, limit.periods);
         let full = |close| events > 0 || share(used, most) >= close;
-        let (kind, is_found, summary, evidence) = match &*limit.controller {
+        let (code, is_found, summary, evidence) = match &*limit.controller {
             "cpu" => {
                 let (cpus, percent) = (share(most, used), share(events, periods) * 100.0);
                 let pauses = format!("had to pause in {percent:.0} % of the time slices");
                 let summary = format!("may use {cpus:.2} CPUs only, and {pauses}");
                 let evidence = format!("throttled in {events} of {periods} periods");
-                (&DAEMON_CPU, percent >= THROTTLED, summary, evidence)
+                ("daemon_cpu_limit", percent >= THROTTLED, summary, evidence)
             }
             "memory" => {
                 let (used, most) = (bytes(used), bytes(most));
                 let summary = format!("is at its memory limit: {used} of {most} are used");
                 let evidence = format!("{events} OOM kills during the examination");
-                (&DAEMON_MEMORY, full(CLOSE), summary, evidence)
+                ("daemon_memory_limit", full(CLOSE), summary, evidence)
             }
             _ => {
                 let summary = format!("is at its limit of threads: {used} of {most} exist");
                 let evidence = format!("{events} more were refused during the examination");
-                (&DAEMON_PIDS, full(CLOSE_PIDS), summary, evidence)
+                ("daemon_pids_limit", full(CLOSE_PIDS), summary, evidence)
             }
         };
         is_found.then(|| {
-            let finding = kind.found(format!("the runtime {summary}"), raise(limit));
+            let finding = Finding::new(code, format!("the runtime {summary}"), raise(limit));
             let finding = finding.because(evidence).because(&*limit.group);
             finding.because(format!("{name}, pid {pid}"))
         })
@@ -267,22 +220,23 @@ pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {
     found.collect()
 }
 
-/// How to raise a limit until the next restart. systemd sets the limits of its units again at each reload.
+/// The command that raises a limit until the next restart. systemd sets the limits of its units again at each reload.
 fn raise(limit: &Limit) -> String {
-    let (group, name) = (&limit.group, &limit.controller);
-    let mut all = CONTROLLERS.iter();
-    let controller = all.find(|controller| controller.name == name);
-    let (property, file) = controller.map_or(("", ""), |c| (c.property, c.figures(group)[0]));
+    let (group, name) = (&limit.group, &*limit.controller);
     let twice = limit.limit.saturating_mul(2).to_string();
-    let (value, of_unit) = match name.as_str() {
-        "cpu" if is_old(group, name) => ("-1", ""),
-        "cpu" => ("max", ""),
-        _ => (&*twice, &*twice),
+    let (property, of_unit, value) = match name {
+        "cpu" if is_old(group, name) => ("CPUQuota", "", "-1"),
+        "cpu" => ("CPUQuota", "", "max"),
+        "memory" => ("MemoryMax", &*twice, &*twice),
+        _ => ("TasksMax", &*twice, &*twice),
     };
     let (_, unit) = group.rsplit_once('/').unwrap_or(("", group));
     let command = match unit.ends_with(".service") || unit.ends_with(".slice") {
         true => format!("systemctl set-property --runtime {unit} {property}={of_unit}"),
-        false => format!("echo {value} > {group}/{file}"),
+        false => {
+            let file = figures(group, name).next().unwrap_or_default();
+            format!("echo {value} > {group}/{file}")
+        }
     };
     format!("Raise the limit: `{command}`; then find out what the group's processes do")
 }

@@ -1,24 +1,15 @@
 //! The file systems on which the runtime keeps its data and its state.
 
-use std::path::{Path, PathBuf};
-
 use nix::sys::statvfs::{FsFlags, statvfs};
-use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
-use super::kinds::{DISK_FULL, DISK_INODES, DISK_READONLY, Kind};
-use super::share;
-use crate::bounded;
-use crate::figures::bytes;
-use crate::kubelet::value;
-use crate::picture::finding::{Finding, Severity};
-use crate::proc::{Proc, Process};
+use super::*;
 
-/// A disk with less is short of space, where that is also a small part of it.
+/// A disk with less free space is short of it, if that is also a small part of the disk.
 const LITTLE: u64 = 5 << 30;
-/// With less, nothing can be written that matters.
+/// With less free space, no file of the runtime can be written.
 const NOTHING: u64 = 1 << 20;
-/// Parts of the space or of the inodes that are left.
+/// The free parts of the space or of the inodes at which a disk is short of them or full.
 const SHORT: f64 = 0.05;
 const FULL: f64 = 0.005;
 
@@ -27,13 +18,13 @@ const FULL: f64 = 0.005;
 pub(crate) struct Disk {
     pub(crate) path: String,
     pub(crate) bytes: u64,
-    /// For root, which may use what is reserved.
+    /// With the space that is reserved for root.
     pub(crate) free_bytes: u64,
     /// 0 where the file system does not count them.
     pub(crate) inodes: u64,
     pub(crate) free_inodes: u64,
     pub(crate) read_only: bool,
-    /// Where it is mounted, if it is read-only.
+    /// The mount point, if it is read-only.
     pub(crate) mount: Option<String>,
 }
 
@@ -41,7 +32,7 @@ pub(crate) struct Disk {
 const CONTAINERD: [&str; 2] = ["/var/lib/containerd", "/run/containerd"];
 const CRIO: [&str; 2] = ["/var/lib/containers/storage", "/run/containers/storage"];
 
-/// The runtime's directories for data and state: as its command line or its configuration says, or the well-known ones.
+/// The runtime's directories for data and state, from its command line, its configuration, or the well-known ones.
 pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     let (flags, defaults) = match daemon.name.as_str() {
         "containerd" => (["--root", "--state"], CONTAINERD),
@@ -54,9 +45,8 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     let config = DeTable::parse(&config).ok();
     let config = config.as_ref().map(toml::Spanned::get_ref);
     let paths = flags.into_iter().zip(defaults).map(|(flag, default)| {
-        let set = config.and_then(|config| config.get(flag.trim_start_matches('-')));
-        let set = set.and_then(|value| value.get_ref().as_str());
-        let path = value(&arguments, &[flag]).or(set);
+        let set = || config?.get(&flag[2..])?.get_ref().as_str();
+        let path = value(&arguments, &[flag]).or_else(set);
         path.unwrap_or(default).to_owned()
     });
     paths.collect()
@@ -68,17 +58,13 @@ fn of_daemon(proc: &Proc, daemon: u32, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
-/// Asks the file systems of these directories, as the daemon sees them. Where no daemon runs, those of the well-known
-/// directories that exist: it may have ended because of them.
+/// Reads the file systems of these directories of the daemon, or of the well-known ones: a full disk may have ended it.
 pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> Vec<Disk> {
     let proc = Proc::below(root);
+    let known = [CONTAINERD, CRIO].concat();
     let directories = match daemon {
         Some(_) => directories.to_vec(),
-        None => [CONTAINERD, CRIO]
-            .concat()
-            .iter()
-            .map(ToString::to_string)
-            .collect(),
+        None => known.iter().map(ToString::to_string).collect(),
     };
     let daemon = daemon.unwrap_or(1);
     let disks = directories.into_iter().filter_map(|path| {
@@ -126,7 +112,7 @@ fn read_only(disk: &Disk) -> Finding {
     let (path, mount) = (&disk.path, disk.mount.as_ref().unwrap_or(&disk.path));
     let summary = format!("the runtime cannot write to {path}: its file system is read-only");
     let next = format!("If the disk is sound (no errors in dmesg): `mount -o remount,rw {mount}`");
-    let finding = DISK_READONLY.found(summary, next);
+    let finding = Finding::new("disk_readonly", summary, next);
     finding.because(format!("{mount} is mounted read-only"))
 }
 
@@ -134,28 +120,29 @@ fn space(disk: &Disk) -> Option<Finding> {
     let left = share(disk.free_bytes, disk.bytes);
     let little = disk.free_bytes < LITTLE && left < SHORT;
     let full = disk.free_bytes < NOTHING || little && left < FULL;
-    let figures = format!("{} of {}", bytes(disk.free_bytes), bytes(disk.bytes));
-    let next = "Find what uses the space: `du -xh --max-depth=2 {} | sort -h | tail`";
-    let finding = lacks(&DISK_FULL, disk, full, ["space", &figures, next]);
-    (disk.bytes > 0 && (full || little)).then_some(finding)
+    (disk.bytes > 0 && (full || little)).then(|| {
+        let figures = format!("{} of {}", bytes(disk.free_bytes), bytes(disk.bytes));
+        let next = "Find what uses the space: `du -xh --max-depth=2 {} | sort -h | tail`";
+        lacks("disk_full", disk, full, ["space", &figures, next])
+    })
 }
 
 fn inodes(disk: &Disk) -> Option<Finding> {
     let left = share(disk.free_inodes, disk.inodes);
-    let figures = format!("{} of {} inodes", disk.free_inodes, disk.inodes);
-    let next =
-        "Find the directory with most files: `du -x --inodes --max-depth=2 {} | sort -n | tail`";
-    let finding = lacks(&DISK_INODES, disk, left < FULL, ["inodes", &figures, next]);
-    (disk.inodes > 0 && left < SHORT).then_some(finding)
+    (disk.inodes > 0 && left < SHORT).then(|| {
+        let figures = format!("{} of {} inodes", disk.free_inodes, disk.inodes);
+        let next = "Find the directory with most files: `du -x --inodes --max-depth=2 {} | sort -n | tail`";
+        lacks("disk_inodes", disk, left < FULL, ["inodes", &figures, next])
+    })
 }
 
-fn lacks(kind: &Kind, disk: &Disk, all: bool, [what, figures, next]: [&str; 3]) -> Finding {
+fn lacks(code: &'static str, disk: &Disk, all: bool, [what, figures, next]: [&str; 3]) -> Finding {
     let (path, how) = (&disk.path, if all { "no" } else { "little" });
     let summary = format!("the runtime has {how} {what} on the file system of {path}");
-    let mut finding = kind.found(summary, next.replace("{}", path));
+    let mut finding = Finding::new(code, summary, next.replace("{}", path));
     if !all {
         finding.severity = Severity::Warning;
-        finding.explains = &[];
+        finding.explains = "";
     }
     finding.because(format!("{path}: {figures} are free"))
 }

@@ -1,45 +1,30 @@
-//! What the kubelet says about its PLEG: its health, its metrics, its log.
-
-use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::Duration;
+//! What the kubelet reports about its PLEG: its health, its metrics, its log.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use pleg::core::Instant;
-use pleg::runtime::clock::{Clock, wall};
-use serde::{Deserialize, Serialize};
+use pleg::runtime::clock::wall;
 use tokio::io::AsyncReadExt as _;
 
-use super::kinds::{KUBELET_OTHER, KUBELET_PLEG, KUBELET_SLOW, KUBELET_STOPPED, KUBELET_UNHEALTHY};
-use super::sample::{Sample, Samples};
-use super::{HostTarget, STOPPED, command, host_files, stopped, within};
+use super::*;
 use crate::agent_client::get_from;
-use crate::bounded;
-use crate::picture::finding::{Finding, Severity};
-use crate::proc::Proc;
 
 const DEADLINE: Duration = Duration::from_secs(3);
-/// How long the kubelet's relist may take before it is worth a warning, in seconds.
+/// The mean duration of a relist that is a warning, in seconds.
 const SLOW: f64 = 1.0;
-/// How recent the last complaint in the log is if the PLEG is still unhealthy. The kubelet repeats it every
-/// 5 s at least.
+/// The age up to which a complaint in the log is still true, in seconds. The kubelet repeats it at least every 5 s.
 const RECENT: f64 = 60.0;
-/// What a kubelet logs of its PLEG until its first relist has ended.
+/// The complaint that a kubelet logs until its first relist has ended, and the seconds for which that is normal.
 const STARTS: &str = "pleg has yet to be successful";
-/// How long that may take, in seconds.
 const STARTED: f64 = 60.0;
-/// How old a line of the log may be, in seconds.
+/// The age up to which lines of the log count, in seconds.
 const OLDEST: f64 = 900.0;
 const MOST_LOG: u64 = 8 << 20;
-/// The units that contain a kubelet: of kubeadm, Bottlerocket and most others, k3s, RKE2, k0s, MicroK8s, Canonical
-/// Kubernetes.
+/// The units of kubelets: of kubeadm, Bottlerocket and most others, k3s, RKE2, k0s, MicroK8s, Canonical Kubernetes.
 const UNITS: &str = "kubelet, k3s, k3s-agent, rke2-server, rke2-agent, k0scontroller, k0sworker, \
                      snap.microk8s.daemon-kubelite, snap.k8s.kubelet";
-/// The files of those that do not write to the journal: RKE2, Talos, k3s without systemd.
+/// The log files of kubelets that do not write to the journal: RKE2, Talos, k3s without systemd.
 const FILES: &str = "/var/lib/rancher/rke2/agent/logs/kubelet.log, /var/log/kubelet.log, /var/log/k3s.log, \
                      /var/log/k3s-agent.log";
 
@@ -49,7 +34,7 @@ pub(crate) struct Kubelet {
     pub(crate) pid: u32,
     /// It was stopped at the start and at the end.
     pub(crate) stopped: bool,
-    /// The endpoint of its runtime, if that is not the examined one. Nothing else of it was read then.
+    /// The endpoint of its runtime, if that is not the examined one. Then nothing else of it was read.
     pub(crate) other_runtime: Option<String>,
     pub(crate) healthz: Option<Healthz>,
     pub(crate) relists: Option<Relists>,
@@ -68,15 +53,15 @@ pub(crate) struct Healthz {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Relists {
-    /// How many relists ended during the examination.
+    /// The number of relists that ended during the examination.
     pub(crate) count: u64,
-    /// Their mean duration; if there was none, that of all since the kubelet's start.
+    /// Their mean duration; if there was none, the mean since the kubelet's start.
     pub(crate) mean_seconds: Option<f64>,
-    /// How long ago the kubelet saw its PLEG active.
+    /// The time since the kubelet saw its PLEG active.
     pub(crate) last_seen_seconds: Option<f64>,
 }
 
-/// What the kubelet logged in the last quarter of an hour.
+/// The kubelet's log of the last quarter of an hour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Journal {
@@ -85,28 +70,27 @@ pub(crate) struct Journal {
     pub(crate) unhealthy: u64,
     /// Lines with "skipping pod synchronization".
     pub(crate) skipped: u64,
-    /// How long ago the last of the former was logged.
+    /// The age of the last line with "PLEG is not healthy".
     pub(crate) ago_seconds: Option<f64>,
-    /// Since when the PLEG was not active, as that line says, for example `3m5.6s`.
+    /// For how long the PLEG was not active, from that line, for example `3m5.6s`; and the threshold in it.
     pub(crate) inactive: Option<String>,
-    /// More than this is unhealthy.
     pub(crate) threshold: Option<String>,
 }
 
-/// Asks the kubelet that this sample shows until then, unless it uses another runtime, and reads its log. The error says what could
-/// not be read.
+/// Reads health, metrics and log of the kubelet in this sample, unless it uses another runtime. Also returns what failed.
 pub(super) async fn ask(
     target: &HostTarget,
     sample: &Sample,
     clock: Clock,
     until: Instant,
 ) -> (Kubelet, Option<String>) {
+    let mut kubelet = Kubelet::default();
     let (process, found) = match sample.kubelet() {
         Some((seen, found, None)) => (&seen.process, found),
-        Some(_) => return (Kubelet::default(), None),
+        Some(_) => return (kubelet, None),
         None => {
             let why = "the kubelet: no process of it is visible".to_owned();
-            return (Kubelet::default(), Some(why));
+            return (kubelet, Some(why));
         }
     };
     let boot = Proc::below(&target.root).boot();
@@ -119,16 +103,12 @@ pub(super) async fn ask(
     );
     clock.sleep_until(until).await;
     let after = metrics(target).await;
-    let relists = after.map(|after| relists(before.as_deref(), &after));
+    kubelet.relists = after.map(|after| relists(before.as_deref(), &after));
+    kubelet.healthz = healthz;
     let why = journal.as_ref().err();
     let why = why.map(|why| format!("the kubelet's log: {why}"));
-    let answers = Kubelet {
-        healthz,
-        relists,
-        journal: journal.ok(),
-        ..Kubelet::default()
-    };
-    (answers, why)
+    kubelet.journal = journal.ok();
+    (kubelet, why)
 }
 
 async fn healthz(address: SocketAddr) -> Option<Healthz> {
@@ -137,19 +117,15 @@ async fn healthz(address: SocketAddr) -> Option<Healthz> {
     // An error: nothing listens, or something else.
     let answer = answer.ok().transpose().ok()?;
     let (status, text) = answer.unwrap_or_default();
+    // The names of failed checks, in lines such as `[-]syncloop failed: reason withheld`.
+    let lines = text.lines().filter_map(|line| line.strip_prefix("[-]"));
+    let names = lines.filter_map(|line| line.split_whitespace().next());
+    let failed = names.map(|name| name.chars().take(40).collect());
     Some(Healthz {
         silent,
         healthy: !silent && status.is_success(),
-        failed: failed_checks(&text),
+        failed: failed.take(10).collect(),
     })
-}
-
-/// The names of failed checks: lines such as `[-]syncloop failed: reason withheld`.
-fn failed_checks(text: &str) -> Vec<String> {
-    let lines = text.lines().filter_map(|line| line.strip_prefix("[-]"));
-    let names = lines.filter_map(|line| line.split_whitespace().next());
-    let short = names.map(|name| name.chars().take(40).collect());
-    short.take(10).collect()
 }
 
 /// The metrics of the read-only port, if there is one.
@@ -181,12 +157,12 @@ fn relists(before: Option<&str>, after: &str) -> Relists {
     }
 }
 
-/// To the millisecond it is exact.
+/// Unix time in seconds, exact to the millisecond.
 fn now() -> f64 {
     wall().as_nanos() as f64 / 1e9
 }
 
-/// What two samples show of the kubelet's process: the one that uses the socket, or else another one.
+/// The process of the kubelet that uses the socket, or else of another one, in two samples.
 pub(super) fn assess(samples: &Samples) -> Option<Kubelet> {
     let (seen, _, other_runtime) = samples.end.kubelet()?;
     Some(Kubelet {
@@ -250,7 +226,7 @@ async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
 }
 
 impl Journal {
-    /// Counts the lines that this kubelet has logged in the last quarter of an hour, if it started then.
+    /// Counts the lines of the last quarter of an hour, without those of a kubelet before the one that started then.
     fn add(&mut self, text: &str, now: f64, started: Option<f64>) {
         for line in text.lines() {
             let at = time(line, now);
@@ -275,7 +251,7 @@ impl Journal {
     }
 }
 
-/// When the line was logged, in seconds of Unix time: as the journal writes it, JSON, or klog without a year.
+/// The time of the line in seconds of Unix time: as the journal writes it, JSON, or klog without a year.
 fn time(line: &str, now: f64) -> Option<f64> {
     let unix = || line.split_whitespace().next()?.parse().ok();
     let json = || {
@@ -284,7 +260,7 @@ fn time(line: &str, now: f64) -> Option<f64> {
         Some(millis / 1e3)
     };
     let at: f64 = unix().or_else(json).or_else(|| klog_time(line, now))?;
-    // With another time zone than the kubelet's, nothing is known.
+    // The kubelet may have another time zone; then the time is not known.
     (at <= now + RECENT).then_some(at)
 }
 
@@ -297,11 +273,11 @@ fn klog_time(line: &str, now: f64) -> Option<f64> {
         let time = DateTime::strptime("%Y %m%d %H:%M:%S%.f", format!("{year} {stamp}")).ok()?;
         Some(time.to_zoned(zone.clone()).ok()?.timestamp().as_second() as f64)
     });
-    // In January, a line of December is of the year before.
+    // A line of the future is of the year before: in January, one of December.
     times.find(|time| *time <= now + 86_400.0)
 }
 
-/// Go's spelling of a duration after these words. Nothing else of a log line is recorded.
+/// The duration after these words, in Go's spelling. Nothing else of a log line is recorded.
 fn duration_after(text: &str, words: &str) -> Option<String> {
     let (_, rest) = text.split_once(words)?;
     let of_duration = |c: &char| c.is_ascii_digit() || matches!(c, '.' | 'h' | 'm' | 's');
@@ -314,19 +290,17 @@ pub(super) fn check(kubelet: &Kubelet) -> Vec<Finding> {
     if let Some(endpoint) = &kubelet.other_runtime {
         let summary = format!("the kubelet (pid {pid}) uses another runtime than the examined one");
         let next = format!("Examine that one: `pleg doctor -r {endpoint}`");
-        let finding = KUBELET_OTHER.found(summary, next);
+        let finding = Finding::new("kubelet_other_runtime", summary, next);
         return vec![finding.because(format!("its runtime is {endpoint}"))];
     }
     if kubelet.stopped {
         let summary = format!("the kubelet is stopped (pid {pid})");
-        let finding = KUBELET_STOPPED.found(summary, stopped(pid));
+        let finding = Finding::new("kubelet_stopped", summary, stopped(pid));
         return vec![finding.because(STOPPED)];
     }
     let (pleg, others) = (pleg_unhealthy(kubelet), unhealthy(kubelet));
-    [pleg, others, relist_slow(kubelet)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let all = [pleg, others, relist_slow(kubelet)];
+    all.into_iter().flatten().collect()
 }
 
 fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {
@@ -337,7 +311,8 @@ fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {
     (failed || journal.is_some()).then_some(())?;
     let ago = journal.and_then(|journal| journal.ago_seconds);
     let next = "See the other findings for the cause; if there is none, read the log of the runtime of that time";
-    let mut finding = KUBELET_PLEG.found("the kubelet reports that its PLEG is not healthy", next);
+    let summary = "the kubelet reports that its PLEG is not healthy";
+    let mut finding = Finding::new("kubelet_pleg_unhealthy", summary, next);
     if !failed && ago.is_none_or(|ago| ago > RECENT) {
         finding.severity = Severity::Warning;
         let when = "in the last quarter of an hour";
@@ -347,19 +322,17 @@ fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {
     let Some(journal) = journal else {
         return Some(finding);
     };
-    let ago = ago.map(|ago| format!(", the last {ago:.0} s ago"));
-    let ago = ago.unwrap_or_default();
+    let ago = ago.map_or_else(String::new, |ago| format!(", the last {ago:.0} s ago"));
     let (times, skips) = (journal.unhealthy, journal.skipped);
     let active = journal.inactive.as_ref().zip(journal.threshold.as_ref());
-    let active =
-        active.map(|(at, most)| format!("last active {at} before; the threshold is {most}"));
+    let active = active.map(|(a, most)| format!("last active {a} before; the threshold is {most}"));
     let skipped = format!("it skipped the synchronization of pods {skips} times");
-    let finding = finding.because(format!("{times} times in its log in 15 min{ago}"));
     let skipped = (skips > 0).then_some(skipped);
-    Some(finding.because_of(active).because_of(skipped))
+    let finding = finding.because(format!("{times} times in its log in 15 min{ago}"));
+    Some(finding.because_of(active.into_iter().chain(skipped)))
 }
 
-/// `/healthz` fails for another reason.
+/// The finding about failed checks of `/healthz` other than the PLEG's.
 fn unhealthy(kubelet: &Kubelet) -> Option<Finding> {
     let healthz = kubelet.healthz.as_ref().filter(|h| !h.healthy)?;
     let mut others = healthz.failed.clone();
@@ -371,7 +344,7 @@ fn unhealthy(kubelet: &Kubelet) -> Option<Finding> {
         others => format!("its /healthz fails: {others}"),
     };
     let next = "Read its log. A failed syncloop means that a pod worker or the PLEG blocks it";
-    let finding = KUBELET_UNHEALTHY.found("the kubelet is not healthy", next);
+    let finding = Finding::new("kubelet_unhealthy", "the kubelet is not healthy", next);
     Some(finding.because(evidence))
 }
 
@@ -379,8 +352,8 @@ fn relist_slow(kubelet: &Kubelet) -> Option<Finding> {
     let relists = kubelet.relists.as_ref()?;
     let mean = relists.mean_seconds.filter(|mean| *mean >= SLOW)?;
     let next = "See the findings about lists and statuses; the kubelet reports the PLEG as unhealthy after 3 min";
-    let finding = KUBELET_SLOW.found(format!("the kubelet's relist takes {mean:.1} s"), next);
-    let finding = finding.because(match relists.count {
+    let summary = format!("the kubelet's relist takes {mean:.1} s");
+    let finding = Finding::new("kubelet_relist_slow", summary, next).because(match relists.count {
         0 => "the mean since its start; none ended during the examination".to_owned(),
         n => format!("the mean of {n} during the examination"),
     });

@@ -1,60 +1,60 @@
 //! What the host shows: the runtime's process, its limits and disks, shims, pressure, mounts, systemd, the kubelet.
 //!
-//! A [`Watch`] reads what is cheap and runs no command: the agent does that again and again. [`collect`] reads all, for
-//! `pleg doctor`. Each part has a deadline, and what hangs is abandoned. The result is plain data, so [`check`] finds
-//! the same in a recording.
+//! A [`Watch`] reads what is cheap and runs no command, for the agent. [`collect`] reads everything, for `pleg doctor`.
+//! Each part has a deadline; a read that hangs is abandoned. The result is plain data, so [`check`] finds the same in a
+//! recording.
 
 mod cgroup;
 mod daemon;
 mod disks;
-mod kinds;
 mod kubelet;
 mod mounts;
-mod pod_findings;
 mod pressure;
 mod sample;
 mod shims;
 mod systemd;
 
-use std::collections::BTreeMap;
-use std::env;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{env, fs, io};
 
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
-use self::cgroup::Limit;
+use self::cgroup::{Group, Limit, thaw};
 use self::daemon::Daemon;
 use self::disks::Disk;
-pub(crate) use self::kinds::FROM_LISTS;
 use self::kubelet::Kubelet;
 use self::mounts::Mounts;
 pub(crate) use self::mounts::ask_mount;
 use self::pressure::{BlockedProcess, Pressure};
-use self::sample::{Sample, Samples};
+use self::sample::{Lasting, Sample, Samples, Seen};
 use self::shims::Shims;
 use self::systemd::Systemd;
-use super::finding::Finding;
+use super::finding::{Finding, Severity, contains};
 use super::runtime::{Pod, Pods};
-use crate::proc::{Open, Proc};
+use crate::bounded;
+use crate::figures::bytes;
+use crate::kubelet::{identity, value};
+use crate::proc::{Open, Proc, Process};
 use crate::text::short;
 
 /// The hidden command that asks one mount.
 pub(crate) const ASK_MOUNT: &str = "doctor-mount";
 
-/// How long the processes may take to be read.
+/// The deadline for reading the processes.
 const SAMPLE_DEADLINE: Duration = Duration::from_secs(10);
-/// How long the runtime's file systems may take to answer.
+/// The deadline for the runtime's file systems.
 const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 
-/// What the host shows. What could not be read is empty.
+/// The evidence of the host. Fields that could not be read are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Host {
@@ -77,22 +77,13 @@ pub(crate) struct Host {
     pub(crate) unreadable: Vec<String>,
 }
 
-impl Host {
-    /// The path of each mount, to change it.
-    pub(crate) fn mount_paths(&mut self) -> impl Iterator<Item = &mut String> {
-        let mounts = &mut self.mounts;
-        let all = mounts.hanging.iter_mut().chain(&mut mounts.slow);
-        all.map(|mount| &mut mount.path)
-    }
-}
-
-/// What the runtime's calls showed, as far as it decides what the host's evidence means.
+/// The results of the runtime's calls that decide what the host's evidence means.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls<'a> {
     pods: &'a Pods,
     /// A list or a status call was slow or hung.
     pub(crate) slow: bool,
-    /// The last lists were answered. Otherwise only names of pods are used: pods may have changed since.
+    /// The runtime answered the last lists. Otherwise only names of pods are used: pods may have changed since.
     is_listed: bool,
 }
 
@@ -113,30 +104,22 @@ impl<'a> Calls<'a> {
         pod.map_or_else(|| short(id), |pod| pod.name.clone())
     }
 
-    /// All sandboxes and containers of the lists before and after the host was examined, and whether one of them shows
-    /// it as not ended. `None` if a list failed.
-    fn listed(self) -> Option<&'a BTreeMap<String, bool>> {
-        self.is_listed.then_some(&self.pods.listed)
-    }
-
-    /// The pods of the lists before and after the host was examined.
-    fn both(self) -> impl Iterator<Item = &'a Pod> {
-        let pods = self.pods.pods.iter();
-        pods.filter(move |_| self.is_listed)
+    /// The pods, or `None` if a list failed.
+    fn listed(self) -> Option<&'a Pods> {
+        self.is_listed.then_some(self.pods)
     }
 }
 
-/// What to examine, and by what.
+/// The host to examine, and the programs that examine it, with their first arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct HostTarget {
     pub(crate) socket: Option<PathBuf>,
     /// `/` except in tests.
     pub(crate) root: PathBuf,
-    /// Programs with their first arguments. This one asks the mount whose path follows.
     ask_mount: Vec<OsString>,
     journalctl: Vec<OsString>,
-    /// Asks systemd.
     busctl: Vec<OsString>,
+    /// The kubelet's read-only port.
     read_only: SocketAddr,
 }
 
@@ -174,24 +157,21 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
     host.mounts = mounts;
     host.systemd = systemd.ok().flatten();
     if let Some(looked) = &mut host.kubelet {
-        looked.healthz = kubelet.healthz;
-        looked.relists = kubelet.relists;
+        (looked.healthz, looked.relists) = (kubelet.healthz, kubelet.relists);
         looked.journal = kubelet.journal;
     }
     host
 }
 
-/// Looks at the host, and compares each look with the one before.
-///
-/// A look reads files of the kernel and asks the file systems of the runtime's directories; it starts no process. Some
-/// facts need two looks, a few seconds or more apart: the first one returns only the others.
+/// Looks at the host, without starting a process, and compares each look with the one before. The first look shows no
+/// facts that need two looks, some seconds apart.
 #[derive(Debug)]
 pub(crate) struct Watch {
     target: HostTarget,
     last: Arc<Sample>,
     /// The process that listened on the socket.
     daemon: Option<u32>,
-    /// A read that does not end in time goes on. Until it ends there is no other one.
+    /// A read that does not end in time goes on. Until it ends, no other read starts.
     processes: Arc<Semaphore>,
     disks: Arc<Semaphore>,
 }
@@ -207,7 +187,7 @@ impl Watch {
         }
     }
 
-    /// Reads the host now. Ends within 15 s, whatever hangs. A look that is not thorough takes turns in reading what costs much.
+    /// Reads the host now, within 15 s. A look that is not thorough reads the threads of every tenth shim only.
     pub(crate) async fn look(&mut self, thorough: bool) -> Host {
         let (daemon, first, mut unreadable) = match self.listener().await {
             Ok(pid) => (pid, std::mem::replace(&mut self.daemon, pid), Vec::new()),
@@ -217,9 +197,10 @@ impl Watch {
             Ok(samples) => samples,
             Err(why) => {
                 unreadable.push(format!("processes: {why}"));
-                let mut host = Host::default();
-                host.unreadable.extend(unreadable);
-                return host;
+                return Host {
+                    unreadable,
+                    ..Host::default()
+                };
             }
         };
         let end = &samples.end;
@@ -261,8 +242,7 @@ impl Watch {
         Ok(Samples { begin, end })
     }
 
-    /// The process that listens on the socket. As long as it lives there is no connection to find it: a runtime that hangs may not
-    /// accept one.
+    /// The process that listens on the socket. Connects only if that is not known: a runtime that hangs may not accept.
     async fn listener(&self) -> Result<Option<u32>, String> {
         let Some(socket) = &self.target.socket else {
             return Ok(None);
@@ -276,7 +256,7 @@ impl Watch {
     }
 }
 
-/// What blocking work returns, if it does in time and the work before it has ended.
+/// The result of blocking work, if it ends in time and earlier work has ended.
 async fn alone<T: Send + 'static>(
     one: &Arc<Semaphore>,
     deadline: Duration,
@@ -292,7 +272,7 @@ async fn alone<T: Send + 'static>(
     within(deadline, work).await
 }
 
-/// What blocking work returns, if it does in time. It is abandoned otherwise.
+/// The result of blocking work, if it ends in time. Otherwise it is abandoned.
 async fn within<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -304,9 +284,9 @@ async fn within<T: Send + 'static>(
     }
 }
 
-/// The root of the host's files, from here: in a container with the PID namespace of the host it is that of process 1.
+/// The root of the host's files. A container with the PID namespace of the host finds it as the root of process 1.
 fn host_files(root: &Path) -> PathBuf {
-    let namespace = |pid: &str| std::fs::read_link(root.join(format!("proc/{pid}/ns/mnt"))).ok();
+    let namespace = |pid: &str| fs::read_link(root.join(format!("proc/{pid}/ns/mnt"))).ok();
     match (namespace("self"), namespace("1")) {
         (Some(own), Some(host)) if own != host => root.join("proc/1/root"),
         _ => root.to_owned(),
@@ -326,9 +306,9 @@ pub(crate) fn check(host: &Host, calls: Calls<'_>) -> Vec<Finding> {
     findings.extend(disks::check(&host.disks));
     findings.extend(limits);
     findings.extend(daemon::check(host, limited));
-    findings.extend(pod_findings::check(&host.shims, daemon, calls));
+    findings.extend(shims::check(&host.shims, daemon, calls));
     findings.extend(host.systemd.as_ref().and_then(systemd::check));
-    // What names one process, disk or mount is the more likely cause of slow calls. Not what may follow from the load.
+    // A cause with a name is more likely than the load, unless it may follow from the load.
     let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys();
     let explained = findings.iter().any(explains);
     findings.extend(pressure::check(host, calls, explained));
@@ -340,7 +320,7 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-/// With four digits after the point, as it is recorded.
+/// The figure with four digits after the point.
 fn rounded(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
 }
@@ -359,27 +339,29 @@ fn stopped(pid: u32) -> String {
 }
 const STOPPED: &str = "its state is T at the start and at the end";
 
-/// What to do about a process that waits in these functions of the kernel: `disk`, unless it waits for something else.
+/// The next step about a process that waits in these functions of the kernel: `disk` if it may wait for a disk.
 fn what_blocks(places: &[String], disk: String) -> String {
     let all = |words: &[&str]| {
         let is_one = |place: &String| words.iter().any(|word| place.contains(word));
         !places.is_empty() && places.iter().all(is_one)
     };
-    if all(&["refrigerator", "freezer"]) {
-        "It is frozen. Find out what froze its control group (freezer.state, cgroup.freeze), and thaw it.".to_owned()
-    } else if all(&["mem_cgroup", "try_charge"]) {
-        "It waits for memory: its control group is at its limit. Find what uses the memory (memory.stat), or raise the limit."
-            .to_owned()
-    } else {
-        disk
+    let frozen = "It is frozen. Find out what froze its control group (freezer.state, cgroup.freeze), and thaw it.";
+    let memory = "It waits for memory: its control group is at its limit. Find what uses the memory (memory.stat), or raise \
+                  the limit.";
+    match (
+        all(&["refrigerator", "freezer"]),
+        all(&["mem_cgroup", "try_charge"]),
+    ) {
+        (true, _) => frozen.to_owned(),
+        (_, true) => memory.to_owned(),
+        _ => disk,
     }
 }
 
 fn blocked_evidence(places: &[String]) -> String {
-    let mut places = places.to_vec();
-    places.sort();
-    places.dedup();
-    format!("state D all the time, in {}", places.join(", "))
+    let places: BTreeSet<&str> = places.iter().map(String::as_str).collect();
+    let places = Vec::from_iter(places).join(", ");
+    format!("state D all the time, in {places}")
 }
 
 #[cfg(test)]

@@ -1,23 +1,11 @@
 //! Mounts that do not answer.
 //!
-//! A call that reads a mount of a server that is gone may never return, and its process can then not even be
-//! killed. So each mount is asked by a process of its own, which is abandoned if it does not end in time.
-
-use std::collections::BTreeSet;
-use std::fs;
-use std::io;
-use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
+//! A call that reads a mount whose server is gone may never return, and its process cannot be killed then. So a process of
+//! its own reads each mount, and is abandoned if it does not end in time.
 
 use futures::StreamExt as _;
-use pleg::runtime::clock::Clock;
-use serde::{Deserialize, Serialize};
 
-use super::kinds::*;
-use super::{Calls, HostTarget, command, on_host};
-use crate::picture::finding::Finding;
-use crate::proc::Proc;
+use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(2);
 /// An answer that takes longer is slow.
@@ -28,17 +16,15 @@ const MOST: usize = 256;
 /// File systems whose data is elsewhere or that a process serves.
 const REMOTE: &str = "nfs nfs4 cifs smb3 smbfs ceph glusterfs fuse fuseblk 9p virtiofs lustre gpfs beegfs afs ocfs2 gfs2 davfs \
                       orangefs";
-const IN_MEMORY: [&str; 7] = [
-    "tmpfs", "ramfs", "proc", "sysfs", "cgroup", "cgroup2", "overlay",
-];
+const IN_MEMORY: &str = "tmpfs ramfs proc sysfs cgroup cgroup2 overlay";
 
 /// The mounts that can keep a pod or the runtime waiting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Mounts {
-    /// How many answered or did not.
+    /// The number of mounts that were read.
     pub(crate) asked: usize,
-    /// How many were too many to ask.
+    /// The number of mounts beyond [`MOST`], which were not read.
     pub(crate) skipped: usize,
     pub(crate) hanging: Vec<Mount>,
     pub(crate) slow: Vec<Mount>,
@@ -51,51 +37,39 @@ pub(crate) struct Mount {
     pub(crate) fs: String,
     /// The uid of the pod in whose directory it is.
     pub(crate) pod: Option<String>,
-    /// How long it took to answer; `None`: longer than the deadline.
+    /// The time until it answered. `None` if that was longer than the deadline.
     pub(crate) answer_millis: Option<u64>,
 }
 
-/// Asks all mounts. The error says what could not be read.
+/// Reads all mounts. Also returns the first error.
 pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Option<String>) {
-    let proc = Proc::below(&target.root);
-    // Those of the host, or those that are visible from here.
-    match proc.mounts(1).or_else(|_| proc.mounts("self")) {
-        Ok(table) => ask_all(target, clock, relevant(&table)).await,
-        Err(error) => (Mounts::default(), Some(format!("mounts: {error}"))),
-    }
-}
-
-async fn ask_all(target: &HostTarget, clock: Clock, all: Vec<Mount>) -> (Mounts, Option<String>) {
-    let skipped = all.len().saturating_sub(MOST);
-    let asked = all.into_iter().take(MOST).map(async |mut mount| {
+    let (proc, mut mounts) = (Proc::below(&target.root), Mounts::default());
+    // The mounts of the host, or those that are visible from here.
+    let all = match proc.mounts(1).or_else(|_| proc.mounts("self")) {
+        Ok(table) => relevant(&table),
+        Err(error) => return (mounts, Some(format!("mounts: {error}"))),
+    };
+    mounts.skipped = all.len().saturating_sub(MOST);
+    let answers = all.into_iter().take(MOST).map(async |mut mount| {
         let answer = ask(target, clock, &mount.path).await;
         mount.answer_millis = answer?.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
         io::Result::Ok(mount)
     });
-    let asked = futures::stream::iter(asked).buffer_unordered(PARALLEL);
-    let (mut mounts, mut failed) = (Mounts::default(), None);
-    for answer in asked.collect::<Vec<_>>().await {
-        match answer {
-            Err(error) => failed = Some(error),
-            Ok(mount) => mounts.add(mount),
-        }
-    }
-    mounts.skipped = skipped;
-    mounts.hanging.sort();
-    mounts.slow.sort();
-    let why = failed.map(|error| format!("mounts: cannot start a process that asks: {error}"));
-    (mounts, why)
-}
-
-impl Mounts {
-    fn add(&mut self, mount: Mount) {
-        self.asked += 1;
+    let answers = futures::stream::iter(answers).buffer_unordered(PARALLEL);
+    let answers: Vec<io::Result<Mount>> = answers.collect().await;
+    let failed = answers.iter().find_map(|answer| answer.as_ref().err());
+    let failed = failed.map(|error| format!("mounts: cannot start a process that asks: {error}"));
+    for mount in answers.into_iter().flatten() {
+        mounts.asked += 1;
         match mount.answer_millis {
-            None => self.hanging.push(mount),
-            Some(SLOW_MILLIS..) => self.slow.push(mount),
+            None => mounts.hanging.push(mount),
+            Some(SLOW_MILLIS..) => mounts.slow.push(mount),
             Some(_) => {}
         }
     }
+    mounts.hanging.sort();
+    mounts.slow.sort();
+    (mounts, failed)
 }
 
 /// The time until the mount answered, if it did in time. An error is also an answer.
@@ -117,14 +91,13 @@ async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option
     Ok(Some(clock.now().since(begin)))
 }
 
-/// What the process does that asks one mount. Not every file system asks its server for a `stat`.
+/// Reads one mount, in a process of its own. Not every file system asks its server for a `stat`.
 pub(crate) fn ask_mount(path: &Path) {
-    // An error is an answer.
+    // An error is also an answer.
     let _answers = (fs::metadata(path), nix::sys::statfs::statfs(path));
 }
 
-/// The mounts that depend on a server or process, and those of pods that depend on a disk, each path once. The
-/// former are first.
+/// First the mounts that depend on a server or process, then those of pods that depend on a disk, each path once.
 fn relevant(table: &str) -> Vec<Mount> {
     let mut seen = BTreeSet::new();
     let mut mounts: Vec<Mount> = table.lines().filter_map(parse).collect();
@@ -161,14 +134,13 @@ fn unescaped(path: &str) -> String {
 
 /// Returns true if its data is elsewhere or a process serves it.
 fn is_remote(fs: &str) -> bool {
-    let kind = fs.split('.').next().unwrap_or(fs);
-    REMOTE.split(' ').any(|remote| remote == kind)
+    contains(REMOTE, fs.split('.').next().unwrap_or(fs))
 }
 
 /// Returns true if it is in a pod's directory or of a volume plugin, and may wait for a disk.
 fn is_of_pod(mount: &Mount) -> bool {
-    let in_memory = IN_MEMORY.contains(&mount.fs.as_str());
-    !in_memory && (mount.pod.is_some() || mount.path.contains("/kubelet/plugins/"))
+    !contains(IN_MEMORY, &mount.fs)
+        && (mount.pod.is_some() || mount.path.contains("/kubelet/plugins/"))
 }
 
 /// The pod's uid in a path such as `/var/lib/kubelet/pods/UID/volumes/…`, wherever the kubelet's directory is.
@@ -185,10 +157,10 @@ pub(super) fn check(mounts: &Mounts, calls: Calls<'_>) -> Vec<Finding> {
         "Restore its server or process; else unmount it and restart the pod: `umount -f -l";
     let slow = "Check its server and the network to it: `time stat -f";
     let all = [
-        (&MOUNT_HANGS, &mounts.hanging, "does not answer", hanging),
-        (&MOUNT_SLOW, &mounts.slow, "answers slowly", slow),
+        ("mount_hangs", &mounts.hanging, "does not answer", hanging),
+        ("mount_slow", &mounts.slow, "answers slowly", slow),
     ];
-    let found = all.into_iter().filter_map(|(kind, mounts, how, next)| {
+    let found = all.into_iter().filter_map(|(code, mounts, how, next)| {
         let next = format!("{next} {}`", mounts.first()?.path);
         let named = mounts.iter().map(|mount| {
             let of_pod = |uid| format!(", of pod {}", calls.pods.name(uid));
@@ -200,7 +172,7 @@ pub(super) fn check(mounts: &Mounts, calls: Calls<'_>) -> Vec<Finding> {
             let Mount { path, fs, .. } = mount;
             (format!("{path}{pod}"), format!("{answer} ({fs})"))
         });
-        kind.about(named, &format!("a mount {how}: {{}}"), next)
+        Finding::about(code, named, &format!("a mount {how}: {{}}"), next)
     });
     found.collect()
 }

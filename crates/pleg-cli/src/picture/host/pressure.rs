@@ -1,28 +1,29 @@
 //! Pressure on CPU, disks and memory, and processes that are blocked in the kernel.
 //!
-//! They are a cause only where a call is slow: a node may work at full load and its calls be fast.
+//! They matter only if a call is slow: a node may work at full load and answer fast.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use super::*;
+use crate::picture::finding::STARVED;
 
-use serde::{Deserialize, Serialize};
-
-use super::kinds::*;
-use super::sample::Samples;
-use super::{Calls, Host, blocked_evidence, rounded, what_blocks};
-use crate::picture::finding::{Finding, Severity};
-use crate::proc::Proc;
-
-const RESOURCES: [&str; 3] = ["cpu", "io", "memory"];
-const CPU: &str = "cpu_pressure";
-/// So many threads of the runtime wait for a CPU if that makes its calls slow. Other processes may wait
-/// while the runtime does not.
+/// A file of /proc/pressure, the code, the name, the shares of the time for which some and all tasks wait, and the advice.
+const RESOURCES: [(&str, &str, &str, [f64; 2], &str); 3] = [
+    ("io", "io_pressure", "disks", [0.2, 0.1], IO),
+    ("memory", "memory_pressure", "memory", [0.1, 0.05], MEMORY),
+    ("cpu", "cpu_pressure", "a CPU", [0.5, 0.5], CPU),
+];
+const IO: &str =
+    "Find what reads and writes most (`pidstat -d 1 5`); look for errors of the disk (`dmesg`)";
+const MEMORY: &str = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-rss | head`); set limits, and reserve memory for \
+                      the system (kubelet: systemReserved)";
+const CPU: &str = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
+                   systemReserved)";
+/// The average number of threads of the runtime that wait for a CPU and make its calls slow.
 const WAITS: f64 = 0.1;
 
 /// Pressure stall information of each resource.
 pub(crate) type Pressure = BTreeMap<String, Option<Stalls>>;
 
-/// How long some and all tasks waited for a resource.
+/// The time for which some and all tasks waited for a resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Stalls {
@@ -49,12 +50,12 @@ pub(crate) struct BlockedProcess {
     pub(crate) at: String,
 }
 
-/// Of some and of all tasks: the average over 10 s, and how long they have waited in all, in microseconds.
+/// For some and for all tasks: the average over 10 s, and the sum of the times that they waited, in microseconds.
 pub(super) type Counters = BTreeMap<&'static str, [(f64, u64); 2]>;
 
 /// Reads lines such as `some avg10=0.12 avg60=0.00 avg300=0.00 total=1234`.
 pub(super) fn counters(proc: &Proc) -> Counters {
-    let counters = RESOURCES.into_iter().filter_map(|resource| {
+    let counters = RESOURCES.into_iter().filter_map(|(resource, ..)| {
         let text = proc.read(&format!("pressure/{resource}")).ok()?;
         let counter = |kind: &str| {
             let line = text.lines().find(|line| line.starts_with(kind))?;
@@ -78,13 +79,15 @@ pub(super) fn assess(samples: &Samples) -> Pressure {
         let avg10 = rounded(avg10);
         Stall { avg10, share }
     };
-    let stalls = |resource| {
-        let before = samples.begin.pressure.get(resource)?;
-        let after = samples.end.pressure.get(resource)?;
-        let [some, full] = [0, 1].map(|n| stall(before[n], after[n]));
-        Some(Stalls { some, full })
-    };
-    let all = RESOURCES.map(|resource| (resource.to_owned(), stalls(resource)));
+    let all = RESOURCES.map(|(resource, ..)| {
+        let before = samples.begin.pressure.get(resource);
+        let both = before.zip(samples.end.pressure.get(resource));
+        let stalls = both.map(|(before, after)| {
+            let [some, full] = [0, 1].map(|n| stall(before[n], after[n]));
+            Stalls { some, full }
+        });
+        (resource.to_owned(), stalls)
+    });
     all.into()
 }
 
@@ -100,52 +103,32 @@ pub(super) fn blocked(samples: &Samples) -> Vec<BlockedProcess> {
 
 /// `explained`: another finding already explains slow calls.
 pub(super) fn check(host: &Host, calls: Calls<'_>, explained: bool) -> Vec<Finding> {
-    // The stalls, if some or all tasks waited for at least these shares of the time.
-    let exceeds = |resource: &str, some: f64, full: f64| {
-        let stalls = host.pressure.get(resource)?.as_ref();
-        stalls.filter(|s| s.some.share >= some || s.full.share >= full)
-    };
-    let (daemon, cpus) = (host.daemon.as_ref(), host.cpus);
-    let waits = daemon.and_then(|daemon| daemon.waiting_for_cpu);
+    let waits = host.daemon.as_ref().and_then(|d| d.waiting_for_cpu);
+    let (cpus, threads) = (host.cpus, "threads of the runtime waited for a CPU");
     let load = host.load.map(|n| format!("load {n:.1} on {cpus} CPUs"));
-    let threads = "threads of the runtime waited for a CPU";
     let of_daemon = waits.map(|n| format!("on average {n:.2} {threads}"));
-    let io = exceeds("io", 0.2, 0.1).map(|stalls| {
-        let next = "Find what reads and writes most (`pidstat -d 1 5`); look for errors of the disk (`dmesg`)";
-        pressure(&IO_PRESSURE, "disks", stalls, next)
+    let pressure = RESOURCES.iter().filter_map(|&(resource, code, what, least, next)| {
+        let Stalls { some, full } = host.pressure.get(resource)?.as_ref()?;
+        (some.share >= least[0] || full.share >= least[1]).then_some(())?;
+        let shares = [some.share, full.share, some.avg10, full.avg10];
+        let [some, full, some_now, full_now] = shares.map(|share| share * 100.0);
+        let summary = format!("tasks waited for {what} {some:.0} % of the time");
+        let finding = Finding::new(code, summary, next).because(format!(
+            "some tasks waited {some:.0} % of the examination, all tasks {full:.0} %; in the last 10 s {some_now:.0} % and \
+             {full_now:.0} %"
+        ));
+        let more = [&load, &of_daemon].into_iter().flatten().cloned();
+        Some(finding.because_of(more.filter(|_| resource == "cpu")))
     });
-    let memory = exceeds("memory", 0.1, 0.05).map(|stalls| {
-        let next = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-rss | head`); set limits, and reserve memory for \
-                    the system (kubelet: systemReserved)";
-        pressure(&MEMORY_PRESSURE, "memory", stalls, next)
-    });
-    let cpu = exceeds("cpu", 0.5, 0.5).map(|stalls| {
-        let next = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
-                    systemReserved)";
-        let finding = pressure(&CPU_PRESSURE, "a CPU", stalls, next);
-        finding.because_of(load).because_of(of_daemon)
-    });
-    let found = [io, memory, cpu, blocked_tasks(&host.blocked)];
-    let mut findings: Vec<Finding> = found.into_iter().flatten().collect();
-    let delays = |finding: &&mut Finding| {
-        calls.slow && (finding.code != CPU || waits.is_none_or(|waits| waits >= WAITS))
-    };
+    let mut findings: Vec<Finding> = pressure.chain(blocked_tasks(&host.blocked)).collect();
+    // Other processes may wait for a CPU while the runtime does not.
+    let runtime_waits = waits.is_none_or(|waits| waits >= WAITS);
+    let delays = |f: &&mut Finding| calls.slow && (f.code != "cpu_pressure" || runtime_waits);
     for finding in findings.iter_mut().filter(delays) {
         finding.severity = Severity::Warning;
-        finding.explains = if explained { &[] } else { STARVED };
+        finding.explains = if explained { "" } else { STARVED };
     }
     findings
-}
-
-fn pressure(kind: &Kind, resource: &str, stalls: &Stalls, next: &str) -> Finding {
-    let Stalls { some, full } = stalls;
-    let shares = [some.share, full.share, some.avg10, full.avg10];
-    let [some, full, some_now, full_now] = shares.map(|share| share * 100.0);
-    let summary = format!("tasks waited for {resource} {some:.0} % of the time");
-    kind.found(summary, next).because(format!(
-        "some tasks waited {some:.0} % of the examination, all tasks {full:.0} %; in the last 10 s {some_now:.0} % and \
-         {full_now:.0} %"
-    ))
 }
 
 fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
@@ -161,7 +144,7 @@ fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
         let why = blocked_evidence(std::slice::from_ref(&process.at));
         format!("{} (pid {}): {why}", process.name, process.pid)
     });
-    let finding = BLOCKED_TASKS.found(summary, what_blocks(&places, disk));
+    let finding = Finding::new("blocked_tasks", summary, what_blocks(&places, disk));
     Some(finding.because_of(lines))
 }
 
@@ -169,10 +152,9 @@ fn blocked_tasks(blocked: &[BlockedProcess]) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::picture::host::tests::fake::{FakeHost, codes};
-    use crate::picture::runtime::Pods;
 
-    /// The runtime's wait for a CPU, whether another finding explains slow calls, the severity beside a slow call, whether it
-    /// explains them.
+    /// The runtime's wait for a CPU, whether another finding explains slow calls, whether a call is slow, the severity, and
+    /// whether the pressure explains slow calls.
     #[test]
     fn cpu_pressure_is_a_warning_only_if_the_runtime_waits_too() {
         let pods = &Pods::default();
@@ -187,7 +169,7 @@ mod tests {
             let json = format!(r#"{{"daemon": {{"waitingForCpu": {waits}}}, {pressure}}}"#);
             let calls = Calls::new(pods, slow, true);
             let findings = check(&serde_json::from_str(&json).unwrap(), calls, explained);
-            assert_eq!(codes(&findings), [(CPU, severity)], "{waits}");
+            assert_eq!(codes(&findings), [("cpu_pressure", severity)], "{waits}");
             assert_eq!(findings[0].explains.is_empty(), !explains, "{waits}");
         }
     }

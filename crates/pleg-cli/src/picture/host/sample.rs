@@ -1,23 +1,16 @@
-//! What `/proc` shows at one instant. Two samples, some seconds apart, show what lasts: a process that was
-//! stopped or blocked all the time, a zombie that nobody reaps.
+//! A sample of `/proc`. Two samples, some seconds apart, show what lasts: a process that was stopped or blocked all the
+//! time, a zombie that nobody reaps.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
-use super::cgroup::{self, Group};
-use super::pressure::{self, Counters};
-use super::shims::{self, Role};
-use super::{HostTarget, disks, host_files, rounded};
+use super::pressure::Counters;
+use super::shims::Role;
+use super::*;
 use crate::kubelet::Kubelet;
-use crate::proc::{Blocked, Open, Proc, Process};
+use crate::proc::Blocked;
 
-/// One of so many looks at the host reads all threads of a shim: to read them each time costs more than everything else.
+/// One look of so many reads the threads of a shim: reading them each time would cost more than everything else.
 const SLICES: u32 = 10;
-/// A thread that blocks in the kernel adds up to 0.4 to the load of a minute in half a minute. Then all are read, unless the load
-/// changes as much by itself.
+/// The rise of the load after which the threads of all shims are read: a thread that blocks in the kernel adds up to 0.4 to
+/// the load of a minute in half a minute. A load above [`BUSY`] also rises by itself.
 const RISE: f64 = 0.2;
 const BUSY: f64 = 2.0;
 
@@ -28,11 +21,11 @@ pub(super) struct Sample {
     /// The PIDs of first processes of containers.
     pub(super) inits: BTreeMap<String, u32>,
     pub(super) pressure: Counters,
-    pub(super) limits: Vec<cgroup::Limit>,
+    pub(super) limits: Vec<Limit>,
     pub(super) directories: Arc<Vec<String>>,
-    /// The daemon's open files and their limit.
+    /// The daemon's.
     pub(super) descriptors: Option<Open>,
-    /// How long the daemon's threads have waited for a CPU.
+    /// The time for which the daemon's threads have waited for a CPU.
     waited: Option<Duration>,
     pub(super) load: Option<f64>,
     pub(super) files: Option<Open>,
@@ -46,7 +39,7 @@ pub(super) struct Seen {
     pub(super) process: Process,
     /// `None` if it has nothing to do with pods.
     pub(super) role: Option<Arc<Role>>,
-    /// Why it is in state D.
+    /// Set if it is in state D.
     pub(super) blocked: Option<Blocked>,
     /// The threads of the daemon or of a shim that are in state D.
     pub(super) threads: BTreeMap<u32, Blocked>,
@@ -55,16 +48,6 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn new(process: Process, role: Option<Arc<Role>>) -> Self {
-        Self {
-            process,
-            role,
-            blocked: None,
-            threads: BTreeMap::new(),
-            frozen: None,
-        }
-    }
-
     pub(super) fn shim(&self) -> Option<&str> {
         match self.role.as_deref()? {
             Role::Shim(id) if !self.process.is_dead() => Some(id),
@@ -78,8 +61,8 @@ impl Seen {
 }
 
 impl Sample {
-    /// Reads the processes, and more about the daemon and those of pods. What never changes is taken from the sample before.
-    /// `daemon` listens on the runtime's socket. If it is thorough, it reads everything.
+    /// Reads the processes, and more about those of pods and about the daemon, which listens on the runtime's socket. Facts
+    /// that never change are copied from the sample before. A thorough sample reads the threads of all shims.
     pub(super) fn take(
         target: &HostTarget,
         daemon: Option<u32>,
@@ -103,12 +86,19 @@ impl Sample {
         let is_due = |pid: u32| all || pid.wrapping_add(sample.number).is_multiple_of(SLICES);
         let processes = proc.pids()?.filter_map(|pid| {
             let known = before.processes.get(&pid);
-            // It may end at any time, and another process may have its PID then.
+            // A process may end at any time, and another one get its PID.
             let process = proc.process(pid)?;
             let known = known.filter(|seen| seen.process.is(&process) && !process.is_dead());
             let role = known.and_then(|seen| seen.role.clone());
             let role = role.filter(|role| **role != Role::Child);
-            Some((pid, Seen::new(process, role)))
+            let seen = Seen {
+                process,
+                role,
+                blocked: None,
+                threads: BTreeMap::new(),
+                frozen: None,
+            };
+            Some((pid, seen))
         });
         let mut processes: BTreeMap<u32, Seen> = processes.collect();
         shims::find(&proc, &files, target, daemon, &mut processes);
@@ -133,7 +123,7 @@ impl Sample {
         Ok(sample)
     }
 
-    /// `0.50 0.40 0.30 2/800 12345`: the load, and how many threads exist.
+    /// Reads the load and the number of threads: `0.50 0.40 0.30 2/800 12345`.
     fn read_load(&mut self, proc: &Proc) {
         let text = proc.read("loadavg").unwrap_or_default();
         let mut fields = text.split_whitespace();
@@ -163,8 +153,7 @@ impl Sample {
         self.waited = proc.waited(pid);
     }
 
-    /// The kubelet, and the endpoint of its runtime if that is not the one that serves the socket: of several kubelets one that
-    /// uses the socket.
+    /// A kubelet that uses the socket, or else another one with the endpoint of its runtime.
     pub(super) fn kubelet(&self) -> Option<(&Seen, &Kubelet, &Option<String>)> {
         let kubelets = self.all().filter_map(|seen| match seen.role.as_deref()? {
             Role::Kubelet(kubelet, other) => Some((seen, kubelet, other)),
@@ -177,7 +166,7 @@ impl Sample {
         self.processes.values()
     }
 
-    /// The same process at the time of another sample.
+    /// The same process in this sample.
     pub(super) fn same(&self, process: &Process) -> Option<&Seen> {
         let seen = self.processes.get(&process.pid);
         seen.filter(|seen| seen.process.is(process))
@@ -191,13 +180,13 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// How far apart they are; not 0.
+    /// The time between the samples; not 0.
     pub(super) fn seconds(&self) -> f64 {
         let uptimes = self.end.uptime.zip(self.begin.uptime);
         uptimes.map_or(0.0, |(now, before)| now - before).max(0.001)
     }
 
-    /// How many threads of the daemon waited for a CPU, on average.
+    /// The average number of threads of the daemon that waited for a CPU.
     pub(super) fn waiting_for_cpu(&self) -> Option<f64> {
         let waited = self.end.waited?.saturating_sub(self.begin.waited?);
         Some(rounded(waited.as_secs_f64() / self.seconds()))
@@ -214,8 +203,8 @@ impl Samples {
         let threads = threads.filter_map(|(id, blocked)| Some((blocked, before.threads.get(id)?)));
         let both = process.chain(threads);
         let both = both.filter(|(after, before)| after.since(before));
-        let place = |at: &Option<String>| at.clone().unwrap_or_else(|| "unknown".to_owned());
         let frozen = after.frozen.clone();
+        let place = |at: &Option<String>| at.clone().unwrap_or_else(|| "unknown".to_owned());
         Lasting {
             stopped: before.process.is_stopped() && after.process.is_stopped(),
             frozen: frozen.filter(|_| after.frozen == before.frozen),
@@ -225,11 +214,12 @@ impl Samples {
 }
 
 /// The facts that both samples of a process show.
-#[derive(Debug, Default)]
-pub(super) struct Lasting {
-    pub(super) stopped: bool,
-    /// The control group that was frozen.
-    pub(super) frozen: Option<String>,
-    /// The functions of the kernel in which it and threads of it wait.
-    pub(super) blocked: Vec<String>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Lasting {
+    pub(crate) stopped: bool,
+    /// The frozen control group in which it is.
+    pub(crate) frozen: Option<String>,
+    /// The functions of the kernel in which it and its threads are blocked.
+    pub(crate) blocked: Vec<String>,
 }

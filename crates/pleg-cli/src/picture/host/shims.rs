@@ -1,19 +1,9 @@
 //! Shims: the process beside the containers of a sandbox (containerd) or of a container (CRI-O's conmon), and its children:
-//! the processes of containers, and programs such as `runc`.
+//! the processes of containers, and programs such as `runc`. And the findings about them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::cgroup::Group;
-use super::sample::{Sample, Samples, Seen};
-use super::{HostTarget, rounded};
-use crate::bounded;
-use crate::kubelet::{Kubelet, identity, value};
-use crate::proc::{Belongs, Proc, Process};
+use super::*;
+use crate::kubelet::Kubelet;
+use crate::proc::Belongs;
 
 /// The start of the name of containerd's shims. The kernel keeps no more of it.
 const CONTAINERD: &str = "containerd-shim";
@@ -27,23 +17,22 @@ const OLDER: f64 = 10.0;
 const HELPERS: [&str; 5] = ["runc", "crun", "runsc", "youki", "kata-runtime"];
 /// One that runs for longer hangs, in seconds: an operation takes some tens of milliseconds.
 const LONG: f64 = 10.0;
-/// The most bundles that are read, and the most helpers that are reported.
+/// The most bundles that are read, helpers that are reported, and processes or containers that a command names.
 const MOST_BUNDLES: usize = 4096;
 const MOST_HELPERS: usize = 100;
+const MOST_NAMED: usize = 20;
 
-/// The shims and the containers that they keep.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Shims {
-    /// Whether all processes of the host are visible and no shim may be in a pod, so that one that was not found does not
-    /// exist.
+    /// All processes of the host are visible and no shim may be in a pod. So a shim that was not found does not exist.
     pub(crate) complete: bool,
     pub(crate) shims: Vec<Member>,
-    /// Children of shims in the control groups of containers, that have not ended.
+    /// Living children of shims, in the control groups of containers.
     pub(crate) processes: Vec<Member>,
-    /// Programs such as `runc` that hang. People may start others that run for long: the parent of these is the runtime or a shim.
+    /// Programs such as `runc` that hang. Their parent is the runtime or a shim: people may start others that run for long.
     pub(crate) helpers: Vec<Member>,
-    /// Containers whose init process was gone or a zombie all the time.
+    /// Containers whose init process was gone or a zombie in both samples.
     pub(crate) dead_inits: Vec<DeadInit>,
 }
 
@@ -52,21 +41,16 @@ pub(crate) struct Shims {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Member {
     pub(crate) pid: u32,
-    /// Of a shim: the id of its sandbox, or for CRI-O of its container. Of a process: the id of its container or sandbox. Of a
-    /// program: its name.
+    /// The id of a shim's sandbox (of CRI-O: container), or of a process's container or sandbox; the name of a program.
     pub(crate) id: String,
     /// The id of the shim that is its parent. A program without one was started by the runtime itself.
     pub(crate) shim: Option<String>,
     pub(crate) age_seconds: f64,
     /// It is so old that the list before the examination should contain its sandbox or container.
     pub(crate) old: bool,
-    /// It was stopped at the start and at the end.
-    pub(crate) stopped: bool,
-    /// It or threads of it were blocked in the kernel all the time: where they wait.
-    pub(crate) blocked: Vec<String>,
-    /// The control group that was frozen all the time.
-    pub(crate) frozen: Option<String>,
-    /// Children that were zombies all the time.
+    #[serde(flatten)]
+    pub(crate) lasting: Lasting,
+    /// Children that were zombies in both samples.
     pub(crate) zombies: Vec<u32>,
 }
 
@@ -75,6 +59,12 @@ impl Member {
         let (pid, id) = (process.pid, id.to_owned());
         let member = Self::default();
         Self { pid, id, ..member }
+    }
+
+    /// Returns true if it is blocked in the kernel. A stopped or frozen process is another finding.
+    const fn is_blocked(&self) -> bool {
+        let lasting = &self.lasting;
+        !lasting.stopped && lasting.frozen.is_none() && !lasting.blocked.is_empty()
     }
 }
 
@@ -87,14 +77,14 @@ pub(crate) struct DeadInit {
     pub(crate) zombie: bool,
 }
 
-/// What a process is for a pod. It does not change as long as the process lives, except of a [`Child`](Role::Child).
+/// The part of a process in a pod. Only a [`Child`](Role::Child) can get another one while it lives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// With the id of its sandbox, or for CRI-O of its container.
     Shim(String),
     /// Root's program in a pod that has the name of a shim: of Kata Containers, or one that pretends.
     ShimInPod,
-    /// It only has the name of a shim or kubelet.
+    /// A process with the name of a shim or kubelet that is none.
     Other,
     /// A child of a shim, with the id and the control group of its container.
     Container(String, Option<Group>),
@@ -102,11 +92,11 @@ pub(super) enum Role {
     Helper,
     /// Another child of the runtime or of a shim. It may become the process of a container.
     Child,
-    /// With the endpoint of its runtime, if that is not the one that serves the socket.
+    /// With the endpoint of its runtime, if another one serves the socket.
     Kubelet(Kubelet, Option<String>),
 }
 
-/// Finds the roles that are not known yet. A shim whose runtime cannot be told counts. One of another user does not.
+/// Finds the roles that are not known yet. A shim of another user than root does not count.
 pub(super) fn find(
     proc: &Proc,
     files: &Path,
@@ -166,7 +156,7 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
     Some(id.map_or(Role::Other, |id| Role::Shim(id.to_owned())))
 }
 
-/// Whether a process means this socket by a path.
+/// Returns true if the path leads to this socket, as the process sees it.
 fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> bool {
     let address = Path::new(address.strip_prefix("unix://").unwrap_or(address));
     let Some(ours) = identity(socket) else {
@@ -198,10 +188,8 @@ fn container_in(line: &str) -> Option<&str> {
     parts.next()
 }
 
-/// The PIDs of init processes, by the ids of the containers whose bundles exist.
-///
-/// The working directory of a shim of containerd is the bundle of its sandbox. Beside it are the bundles of all containers of
-/// the runtime, each with the PID of its init process in the file `init.pid`.
+/// The PIDs of init processes by containers, from the files `init.pid` of their bundles. The working directory of a shim of
+/// containerd is the bundle of its sandbox, beside the bundles of all containers.
 pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<String, u32> {
     let named = sample.all().filter(|seen| seen.process.name == CONTAINERD);
     let shims = named.filter(|seen| seen.shim().is_some());
@@ -211,12 +199,13 @@ pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<S
     let bundles = bundles.into_iter().flatten().flatten().take(MOST_BUNDLES);
     let inits = bundles.filter_map(|bundle| {
         let container = bundle.file_name().to_string_lossy().into_owned();
-        // It never changes.
-        if let Some(pid) = before.inits.get(&container) {
-            return Some((container, *pid));
-        }
-        let text = bounded::read(&bundle.path().join("init.pid")).ok()?;
-        Some((container, text.trim().parse().ok()?))
+        let read = || bounded::read(&bundle.path().join("init.pid"));
+        let pid = match before.inits.get(&container) {
+            // It never changes.
+            Some(pid) => *pid,
+            None => read().ok()?.trim().parse().ok()?,
+        };
+        Some((container, pid))
     });
     inits.collect()
 }
@@ -235,7 +224,6 @@ fn dead(sample: &Sample) -> impl Iterator<Item = DeadInit> {
 }
 
 impl Shims {
-    /// The facts that two samples show.
     pub(super) fn of(samples: &Samples) -> Self {
         let (begin, end) = (&samples.begin, &samples.end);
         let gone: Vec<DeadInit> = dead(begin).collect();
@@ -255,7 +243,7 @@ impl Shims {
                 shim.zombies.push(pid);
             }
         }
-        // One that ended in between existed: its sandbox is not without a shim, but about to end.
+        // The sandbox of a shim that ended between the samples is about to end; it does not lack a shim.
         let ended = begin.all().filter(|seen| end.same(&seen.process).is_none());
         let ended = ended.filter_map(|seen| Some(Member::new(&seen.process, seen.shim()?)));
         shims.shims.extend(ended);
@@ -267,14 +255,11 @@ impl Shims {
         let age = end.uptime.map_or(0.0, |uptime| process.age(uptime));
         let existed = samples.begin.same(process).is_some();
         let parent = || end.processes.get(&process.parent)?.shim();
-        let lasting = samples.lasts(seen);
         let mut member = Member {
             shim: parent().map(str::to_owned),
             age_seconds: rounded(age),
             old: existed && age >= samples.seconds() + OLDER,
-            stopped: lasting.stopped,
-            blocked: lasting.blocked,
-            frozen: lasting.frozen,
+            lasting: samples.lasts(seen),
             ..Member::new(process, &process.name)
         };
         match seen.role.as_deref() {
@@ -289,11 +274,205 @@ impl Shims {
                 self.processes.push(member);
             }
             Some(Role::Helper) if age >= LONG && self.helpers.len() < MOST_HELPERS => {
-                member.stopped = process.is_stopped();
-                member.blocked = seen.blocked.iter().filter_map(|b| b.at.clone()).collect();
+                member.lasting.stopped = process.is_stopped();
+                let at = seen.blocked.iter().filter_map(|b| b.at.clone());
+                member.lasting.blocked = at.collect();
                 self.helpers.push(member);
             }
             _ => {}
         }
     }
+}
+
+/// The name of a pod, a line of evidence, and the argument of the command in the next step.
+type Row = (String, String, String);
+
+/// One finding about all rows. `{}` stands for the names of the pods in the summary, and for the arguments in the next step.
+fn found(code: &'static str, summary: &str, next: &str, rows: Vec<Row>) -> Option<Finding> {
+    let arguments = rows.iter().take(MOST_NAMED).map(|(_, _, on)| &**on);
+    let next = next.replace("{}", &arguments.collect::<Vec<_>>().join(" "));
+    let lines = rows.into_iter().map(|(pod, line, _)| (pod, line));
+    Finding::about(code, lines, summary, next)
+}
+
+/// The rows about those members that have a line.
+fn rows(all: &[Member], calls: Calls<'_>, line: impl Fn(&Member) -> Option<String>) -> Vec<Row> {
+    let rows = all.iter().filter_map(|member| {
+        let line = line(member)?;
+        let pod = calls.pod_of(member.shim.as_ref().unwrap_or(&member.id));
+        Some((pod, line, member.pid.to_string()))
+    });
+    rows.collect()
+}
+
+pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) -> Vec<Finding> {
+    let of_shims = |line: &dyn Fn(&Member) -> Option<String>| rows(&shims.shims, calls, line);
+    let stopped = of_shims(&|shim| {
+        let line = format!("the shim (pid {}) is in state T", shim.pid);
+        shim.lasting.stopped.then_some(line)
+    });
+    let stopped = found(
+        "shim_stopped",
+        "the shim of {} is stopped",
+        "Find out who stopped it; then continue it: `kill -CONT {}`",
+        stopped,
+    );
+    let zombies = of_shims(&|shim| {
+        let zombies: Vec<String> = shim.zombies.iter().map(u32::to_string).collect();
+        let (pid, all) = (shim.pid, zombies.join(", "));
+        (!zombies.is_empty()).then(|| format!("the shim (pid {pid}) does not reap {all}"))
+    });
+    let zombies = found(
+        "shim_zombie",
+        "the shim of {} does not reap an ended process",
+        "If it lasts, kill the shim, which ends the containers of the pod: `kill {}`",
+        zombies,
+    );
+    let of_shim = ["the shim", "", "task/*/"];
+    let of_process = ["a process", ", and cannot be killed", ""];
+    // Causes first.
+    let findings = [
+        helpers(shims, calls),
+        ended_runs(shims, calls),
+        stopped,
+        frozen(shims, calls),
+        blocked("shim_blocked", of_shim, &shims.shims, calls),
+        // Its container and pod cannot be stopped.
+        blocked("container_blocked", of_process, &shims.processes, calls),
+        missing(shims, daemon, calls),
+        orphaned(shims, calls),
+        zombies,
+        dead_inits(shims, calls),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+fn helpers(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
+    let helpers = shims.helpers.iter();
+    let oldest = helpers.max_by(|a, b| a.age_seconds.total_cmp(&b.age_seconds))?;
+    let pid = oldest.pid;
+    let see = format!("`cat /proc/{pid}/stack; ls -l /proc/{pid}/fd; pgrep -a -P {pid}`");
+    let see = format!("See what it waits for: {see}");
+    let next = match oldest.lasting.stopped {
+        true => format!("It is stopped: `kill -CONT {pid}`"),
+        false => what_blocks(&oldest.lasting.blocked, see),
+    };
+    let mut rows = rows(&shims.helpers, calls, |helper| {
+        let (name, pid, age) = (&helper.id, helper.pid, helper.age_seconds);
+        let at = helper.lasting.blocked.iter().map(|at| format!(", in {at}"));
+        let at: String = at.collect();
+        Some(format!("{name} (pid {pid}) runs for {age:.0} s{at}"))
+    });
+    for ((pod, ..), helper) in rows.iter_mut().zip(&shims.helpers) {
+        if helper.shim.is_none() {
+            "the runtime".clone_into(pod);
+        }
+    }
+    let summary = format!("{} hangs: it has not ended for {{}}", oldest.id);
+    found("runc_hangs", &summary, &next, rows)
+}
+
+/// Processes of containers that the runtime lists as ended or not at all. The kubelet has started the pod again, or will.
+fn ended_runs(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
+    let listed = &calls.listed()?.listed;
+    let rows = rows(&shims.processes, calls, |process| {
+        let (pid, id) = (process.pid, short(&process.id));
+        let state = match listed.get(&process.id) {
+            Some(true) => return None,
+            Some(false) => "is listed as ended",
+            None => "is not listed",
+        };
+        let line = format!("process {pid} runs, but container {id} {state}");
+        process.old.then_some(line)
+    });
+    let summary =
+        "processes of {} run, but the runtime has lost their containers: these pods may run twice";
+    let next = "Look whether these pods run a second time: `ps -o pid,etime,args -p '{}'`; then drain and reboot the \
+                node, or end the old processes";
+    found("ended_container_runs", summary, next, rows)
+}
+
+fn frozen(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
+    let rows = rows(&shims.processes, calls, |process| {
+        let group = process.lasting.frozen.as_ref()?;
+        Some(format!("process {} is frozen by {group}", process.pid))
+    });
+    let mut processes = shims.processes.iter();
+    let group = processes.find_map(|p| p.lasting.frozen.as_ref())?;
+    let why = "Find out who froze it (a paused task, a checkpoint that failed)";
+    let next = format!("{why}; then thaw it: {}", thaw(group));
+    let summary = "a container of {} is frozen: it does nothing, and cannot be stopped";
+    found("container_frozen", summary, &next, rows)
+}
+
+fn blocked(
+    code: &'static str,
+    [what, so, threads]: [&str; 3],
+    all: &[Member],
+    calls: Calls<'_>,
+) -> Option<Finding> {
+    let rows = rows(all, calls, |member| {
+        let why = blocked_evidence(&member.lasting.blocked);
+        let line = format!("{what} (pid {}): {why}", member.pid);
+        member.is_blocked().then_some(line)
+    });
+    let (_, _, pid) = rows.first()?;
+    let find =
+        format!("Find the mount or disk for which it waits: `cat /proc/{pid}/{threads}stack`");
+    let blocked = all.iter().filter(|member| member.is_blocked());
+    let places = blocked.flat_map(|member| member.lasting.blocked.clone());
+    let next = what_blocks(&places.collect::<Vec<_>>(), find);
+    let summary = format!("{what} of {{}} is blocked in the kernel{so}");
+    found(code, &summary, &next, rows)
+}
+
+/// Sandboxes that both lists show as Ready and that have no shim.
+fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) -> Option<Finding> {
+    if !shims.complete || daemon.is_none_or(|daemon| daemon.name != "containerd") {
+        return None;
+    }
+    let with: HashSet<&str> = shims.shims.iter().map(|shim| shim.id.as_str()).collect();
+    let pods = calls.listed()?.pods.iter();
+    let ready = pods.flat_map(|pod| pod.ready.iter().map(move |id| (id, &pod.name)));
+    let without = ready.filter(|(id, _)| !with.contains(id.as_str()));
+    let rows = without.map(|(id, pod)| {
+        let id = short(id);
+        (pod.clone(), format!("no containerd-shim with -id {id}"), id)
+    });
+    let summary = "the sandbox of {} is listed as Ready, but has no shim";
+    let next = "Remove the pod: `crictl rmp -f {}`; the kubelet creates it again";
+    found("shim_missing", summary, next, rows.collect())
+}
+
+/// Shims whose sandbox no list contains, and that keep no process.
+fn orphaned(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
+    let listed = &calls.listed()?.listed;
+    let keeping = shims.processes.iter().filter_map(|p| p.shim.as_deref());
+    let keeping: HashSet<&str> = keeping.collect();
+    let rows = rows(&shims.shims, calls, |shim| {
+        let known = listed.contains_key(&shim.id) || keeping.contains(&*shim.id);
+        let pid = shim.pid;
+        let line = || format!("no list contains the sandbox of the shim (pid {pid})");
+        (shim.old && !known).then(line)
+    });
+    let summary = "shims without a sandbox are left over: {}";
+    let next = "They use memory and nothing else: end them with `kill {}`";
+    found("shim_orphaned", summary, next, rows)
+}
+
+/// Containers that both lists show as Running and whose process is gone.
+fn dead_inits(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
+    let pods = &calls.listed()?.pods;
+    let rows = shims.dead_inits.iter().filter_map(|init| {
+        let mut pods = pods.iter();
+        let (pod, container) =
+            pods.find_map(|pod| Some((&pod.name, pod.running.get(&init.container)?)))?;
+        let (pid, id) = (init.pid, short(&init.container));
+        let state = ["does not exist", "is a zombie"][usize::from(init.zombie)];
+        let line = format!("process {pid} of {id} {state}");
+        Some((format!("{pod} {container}"), line, id))
+    });
+    let summary = "{} is listed as Running, but its process has ended";
+    let next = "Stop it: `crictl stop {}`; if that fails, remove its pod";
+    found("init_gone", summary, next, rows.collect())
 }

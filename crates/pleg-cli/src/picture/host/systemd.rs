@@ -1,18 +1,11 @@
-//! systemd on the system bus: whether it answers, and whether it is so old that it stops to.
+//! systemd on the system bus: whether it answers, and whether it is so old that it will stop to.
 //!
 //! systemd numbers the messages that it sends. Before version 242 the number outgrows the 32 bits that a message has
 //! for it (systemd issue 11809): after 2^32 messages, some months on a busy node, systemd cannot send any more. Then no
-//! unit can be started, and no pod either, until it is executed again. It is asked by `busctl`, because
-//! `systemctl` of root does not use the bus.
+//! unit and no pod can be started until systemd is executed again. `busctl` reads the version: `systemctl` of root does
+//! not use the bus.
 
-use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
-
-use super::kinds::{SYSTEMD_OLD, SYSTEMD_SILENT};
-use super::{HostTarget, command, on_host};
-use crate::picture::finding::Finding;
-use crate::proc::Proc;
+use super::*;
 
 const SOCKET: &str = "/run/dbus/system_bus_socket";
 const PROPERTY: &str = "get-property org.freedesktop.systemd1 /org/freedesktop/systemd1 \
@@ -28,7 +21,7 @@ pub(crate) struct Systemd {
     pub(crate) version: Option<String>,
 }
 
-/// Asks systemd. The error says why it could not be asked.
+/// Reads the version of systemd. The error is about `busctl`.
 pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, String> {
     let init = Proc::below(&target.root).process(1);
     if init.is_none_or(|process| process.name != "systemd") {
@@ -39,18 +32,20 @@ pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, Stri
         .arg(format!("--address=unix:path={}", socket.display()))
         .args(PROPERTY.split(' '))
         .output();
-    let (mut silent, mut version) = (true, None);
-    if let Ok(output) = tokio::time::timeout(DEADLINE, output).await {
-        let output = output.map_err(|error| format!("systemd: busctl: {error}"))?;
-        // `s "252.39-1~deb12u1"`.
-        let text = String::from_utf8_lossy(&output.stdout);
-        let quoted = text.trim().strip_prefix("s \"");
-        let quoted = quoted.and_then(|text| text.strip_suffix('"'));
-        let error = String::from_utf8_lossy(&output.stderr);
-        let why = || format!("systemd: busctl: {}", error.trim());
-        (silent, version) = (false, Some(quoted.ok_or_else(why)?.to_owned()));
-    }
-    Ok(Some(Systemd { silent, version }))
+    let mut systemd = Systemd::default();
+    let Ok(output) = tokio::time::timeout(DEADLINE, output).await else {
+        systemd.silent = true;
+        return Ok(Some(systemd));
+    };
+    let output = output.map_err(|error| format!("systemd: busctl: {error}"))?;
+    // `s "252.39-1~deb12u1"`.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let quoted = text.trim().strip_prefix("s \"");
+    let version = quoted.and_then(|text| text.strip_suffix('"'));
+    let error = String::from_utf8_lossy(&output.stderr);
+    let version = version.ok_or_else(|| format!("systemd: busctl: {}", error.trim()))?;
+    systemd.version = Some(version.to_owned());
+    Ok(Some(systemd))
 }
 
 pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
@@ -59,7 +54,7 @@ pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
                     after some months.";
         let summary =
             "systemd does not answer on the system bus; no unit and no pod can be started";
-        let finding = SYSTEMD_SILENT.found(summary, next);
+        let finding = Finding::new("systemd_silent", summary, next);
         return Some(finding.because("no answer within 5 s to the request for its version"));
     }
     let version = systemd.version.as_deref()?;
@@ -70,16 +65,15 @@ pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
                 are not affected.";
     let summary = format!("systemd {version} stops to send messages after some months");
     let why = "the numbers of its messages outgrow 32 bits before version 242";
-    Some(SYSTEMD_OLD.found(summary, next).because(why))
+    Some(Finding::new("systemd_old", summary, next).because(why))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::finding::Severity;
     use crate::picture::host::tests::fake::{FakeHost, codes};
 
-    /// What `busctl` does, and what is found.
+    /// A script for `busctl`, and the finding.
     #[tokio::test]
     async fn old_version_is_found_and_a_silent_systemd_is_critical() {
         let old = ("systemd_old", Severity::Info);
@@ -102,11 +96,8 @@ mod tests {
             host.run(1, "systemd");
             let systemd = collect(&target).await;
             let codes = systemd.map(|systemd| codes(check(&systemd.unwrap()).as_slice()));
-            assert_eq!(
-                codes,
-                found.map(Vec::from_iter).map_err(str::to_owned),
-                "{script}"
-            );
+            let expected = found.map(Vec::from_iter).map_err(str::to_owned);
+            assert_eq!(codes, expected, "{script}");
         }
     }
 }

@@ -1,20 +1,9 @@
-//! Full lists as the kubelet's generic PLEG makes them: how long they take, how large they are, at which
-//! number of pods they would be too slow, and whether the runtime applies filters.
-
-use std::time::Duration;
+//! Full lists as the kubelet's generic PLEG makes them: their time and size, the number of pods at which they would be too
+//! slow, and whether the runtime applies filters.
 
 use hyper::body::Bytes;
-use pleg::core::{CallErrorKind, Instant, Kind, PodUid};
-use pleg::runtime::{Runtime as _, Scope};
-use pleg_cri::CriRuntime;
-use serde::{Deserialize, Serialize};
 
-use super::Failure;
-use super::pods::Pods;
-use crate::figures::{bytes, median, millis, span};
-use crate::picture::finding::{Finding, Severity};
-use crate::picture::generator::{LIST_FAILED_NEXT, LIST_SLOW_NEXT};
-use crate::picture::kinds::{FILTERS_IGNORED, LIST_FAILED, LIST_LARGE, LIST_SLOW};
+use super::*;
 
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 const ROUNDS: u32 = 3;
@@ -22,27 +11,25 @@ const ROUNDS: u32 = 3;
 pub(super) const RECEIVED: usize = 80 << 20;
 /// The largest answer that a kubelet receives.
 const LIMIT: u64 = 16 << 20;
-/// A relist that takes longer makes the kubelet late, in milliseconds. It relists every second.
+/// The duration of a relist from which on the kubelet is late, in milliseconds. It relists every second.
 const LATE: f64 = 1000.0;
-/// From this on the kubelet is nearly blind.
+/// The duration from which on the kubelet is nearly blind.
 const VERY_LATE: f64 = 30_000.0;
 /// The share of the limit that is a warning.
 const LARGE: f64 = 0.8;
-/// Fewer pods say nothing about the time per pod.
+/// The time per pod cannot be estimated with fewer pods.
 const ENOUGH: usize = 5;
-/// The times of a relist for which the number of pods is estimated.
+/// The seconds of a relist for which the number of pods is estimated.
 const MARKS: [u64; 3] = [1, 10, 180];
-
-const SMALLER: &str = "Remove dead containers and sandboxes; find pods with large annotations.";
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Lists {
     pub(crate) rounds: Vec<Round>,
-    /// Of the largest answer.
+    /// The sizes of the largest answers.
     pub(crate) sandbox_bytes: u64,
     pub(crate) container_bytes: u64,
-    /// The answer for a pod that does not exist has rows of others, and so many bytes.
+    /// The size of the rows of other pods in the list of a pod that does not exist.
     pub(crate) unfiltered_bytes: u64,
 }
 
@@ -63,7 +50,6 @@ pub(crate) struct ListCall {
 }
 
 impl ListCall {
-    /// Its time, with the name of the call.
     pub(crate) fn shown(&self, name: &str) -> String {
         let time = span(self.millis);
         match self.timed_out() {
@@ -72,7 +58,6 @@ impl ListCall {
         }
     }
 
-    /// Returns true if it took longer than the deadline.
     fn timed_out(&self) -> bool {
         let timed_out = CallErrorKind::DeadlineExceeded.as_str();
         self.failure.as_ref().is_some_and(|f| f.kind == timed_out)
@@ -84,14 +69,14 @@ impl Round {
         self.sandboxes.millis + self.containers.millis
     }
 
-    /// Those that were made.
+    /// The calls that were made.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (&'static str, &ListCall)> {
         let names = ["ListPodSandbox", "ListContainers"].into_iter();
         let both = names.zip([&self.sandboxes, &self.containers]);
         both.filter(|(_, call)| call.millis > 0.0)
     }
 
-    /// The first call that failed, and was not just too slow.
+    /// The first call with another failure than a timeout.
     fn failure(&self) -> Option<(&'static str, &Failure)> {
         let mut failed = self.calls().filter(|(_, call)| !call.timed_out());
         failed.find_map(|(name, call)| Some((name, call.failure.as_ref()?)))
@@ -116,9 +101,7 @@ pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
         if round > 0 && clock.now() >= until {
             break;
         }
-        lists.round(runtime).await;
-        let timed_out = lists.rounds.last().is_some_and(Round::timed_out);
-        if timed_out && clock.now() >= until {
+        if lists.round(runtime).await.timed_out() && clock.now() >= until {
             return lists;
         }
     }
@@ -130,7 +113,7 @@ pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
     lists
 }
 
-/// Makes a list, and counts the bytes of its rows.
+/// Makes a list, and returns the size of its rows.
 async fn list(runtime: &CriRuntime, kind: Kind, scope: &Scope) -> (ListCall, u64) {
     let (clock, mut size) = (runtime.clock(), 0);
     let began = clock.now();
@@ -150,7 +133,7 @@ async fn list(runtime: &CriRuntime, kind: Kind, scope: &Scope) -> (ListCall, u64
 }
 
 impl Lists {
-    async fn round(&mut self, runtime: &CriRuntime) {
+    async fn round(&mut self, runtime: &CriRuntime) -> &Round {
         let mut round = Round::default();
         let began = runtime.clock().now();
         if runtime.version().await.is_ok() {
@@ -164,23 +147,22 @@ impl Lists {
             self.container_bytes = self.container_bytes.max(size);
             round.containers = call;
         }
-        self.rounds.push(round);
+        self.rounds.push_mut(round)
     }
 
-    /// Returns true if the last lists were answered.
+    /// Returns true if the runtime answered the last lists.
     pub(super) fn succeeded(&self) -> bool {
         let last = self.rounds.last();
         last.is_some_and(|round| round.calls().count() == 2 && round.is_complete())
     }
 
-    /// The time of a relist in milliseconds: both lists, if nothing has changed.
+    /// The median time of both lists in milliseconds.
     pub(crate) fn relist(&self) -> Option<f64> {
         let complete = self.rounds.iter().filter(|round| round.is_complete());
         median(complete.map(Round::millis))
     }
 
-    /// The times of [`MARKS`], and at how many pods like these a relist would take them. What does not depend on the pods is
-    /// estimated by the time of `Version`.
+    /// Each of [`MARKS`], and the number of pods with which a relist takes this time. Without pods it takes as long as `Version`.
     pub(crate) fn marks(&self, pods: usize) -> Vec<(Duration, f64)> {
         let Some(relist) = self.relist().filter(|_| pods >= ENOUGH) else {
             return Vec::new();
@@ -199,19 +181,26 @@ impl Lists {
 }
 
 pub(super) fn check(lists: &Lists, pods: &Pods) -> impl Iterator<Item = Finding> {
-    let (large, unfiltered) = (large(lists), unfiltered(lists, pods));
-    let all = [failed(lists), slow(lists), large, unfiltered];
+    let unfiltered = (lists.unfiltered_bytes > 0).then(|| {
+        let summary =
+            "the runtime ignores the filters of lists: to read one pod, a kubelet reads all";
+        let next = "Report it to the runtime's developers; update the runtime.";
+        let (size, all) = (bytes(lists.unfiltered_bytes), pods.pods.len());
+        let why = format!("the list of a pod that does not exist has {size} ({all} pods exist)");
+        Finding::new("filters_ignored", summary, next).because(why)
+    });
+    let all = [failed(lists), slow(lists), large(lists), unfiltered];
     all.into_iter().flatten()
 }
 
-/// As bad as the last round.
+/// The finding is critical if the last round failed.
 fn failed(lists: &Lists) -> Option<Finding> {
     let last = lists.rounds.last()?.failure();
     let mut failures = lists.rounds.iter().filter_map(Round::failure);
     let (times, all) = (failures.clone().count(), lists.rounds.len());
     let (name, failure) = last.or_else(|| failures.next())?;
     let summary = format!("{name} fails: the kubelet cannot list its pods");
-    let found = LIST_FAILED.found(summary, LIST_FAILED_NEXT);
+    let found = Finding::new("list_failed", summary, next_step("list_failed"));
     let found = found.because(failure.to_string());
     let found = found.because(format!("{times} of {all} attempts failed"));
     Some(match last {
@@ -235,7 +224,7 @@ fn slow(lists: &Lists) -> Option<Finding> {
         true => hanging.to_owned(),
         false => format!("a relist takes {time}: the kubelet learns of every change that late"),
     };
-    let mut found = LIST_SLOW.found(summary, LIST_SLOW_NEXT);
+    let mut found = Finding::new("list_slow", summary, next_step("list_slow"));
     if hangs || usual >= VERY_LATE {
         found.severity = Severity::Critical;
     }
@@ -247,7 +236,8 @@ fn slow(lists: &Lists) -> Option<Finding> {
 }
 
 fn large(lists: &Lists) -> Option<Finding> {
-    let found = |summary: String| LIST_LARGE.found(summary, SMALLER);
+    let next = "Remove dead containers and sandboxes; find pods with large annotations.";
+    let found = |summary: String| Finding::new("list_large", summary, next);
     let too_large = CallErrorKind::TooLarge.as_str();
     let mut failures = lists.rounds.iter().filter_map(Round::failure);
     if let Some((name, failure)) = failures.find(|(_, failure)| failure.kind == too_large) {
@@ -256,26 +246,17 @@ fn large(lists: &Lists) -> Option<Finding> {
     }
     let (sandboxes, containers) = (lists.sandbox_bytes, lists.container_bytes);
     let used = sandboxes.max(containers) as f64 / LIMIT as f64;
-    if used < LARGE {
-        return None;
-    }
+    (used >= LARGE).then_some(())?;
     let percent = used * 100.0;
-    let summary = format!("a list has {percent:.0} % of the size that a kubelet receives");
     let [s, c, limit] = [sandboxes, containers, LIMIT].map(bytes);
-    let evidence = format!("ListPodSandbox {s}, ListContainers {c}, limit {limit}");
-    let found = found(summary).because(evidence);
+    let found = found(format!(
+        "a list has {percent:.0} % of the size that a kubelet receives"
+    ));
+    let found = found.because(format!(
+        "ListPodSandbox {s}, ListContainers {c}, limit {limit}"
+    ));
     Some(match used {
         1.0.. => found,
         _ => found.severity(Severity::Warning),
     })
-}
-
-fn unfiltered(lists: &Lists, pods: &Pods) -> Option<Finding> {
-    let found = FILTERS_IGNORED.found(
-        "the runtime ignores the filters of lists: to read one pod, a kubelet reads all",
-        "Report it to the runtime's developers; update the runtime.",
-    );
-    let (size, all) = (bytes(lists.unfiltered_bytes), pods.pods.len());
-    let evidence = format!("the list of a pod that does not exist has {size} ({all} pods exist)");
-    (lists.unfiltered_bytes > 0).then(|| found.because(evidence))
 }

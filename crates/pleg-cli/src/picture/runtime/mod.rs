@@ -1,36 +1,47 @@
 //! What the runtime shows: its calls, its event stream, its pods, its own conditions.
 //!
-//! A generator reads the node as an agent does, and its calls are measured. Beside it the lists of a
-//! kubelet are made ([`lists`]). What is collected is plain data, so [`check`] finds the same in a recording.
+//! A generator reads the node as in an agent, and its calls are measured; in addition [`lists`] makes a kubelet's lists. The
+//! evidence is plain data, so [`check`] finds the same in a recording.
 
-mod conditions;
 mod lists;
 mod oddities;
 mod pods;
 mod session;
 mod statuses;
-mod wall_clock;
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
-use pleg::core::CallError;
-use pleg_cri::ConnectError;
+use futures::StreamExt as _;
+use pleg::core::{
+    CallError, CallErrorKind, ContainerState, ContainerStatus, Id, Instant, Kind, PodUid, PodView,
+    SandboxState, SandboxStatus, Settings, WallTime,
+};
+use pleg::runtime::{Runtime as _, Scope};
+use pleg_cri::v1::StatusResponse;
+use pleg_cri::{ConnectError, CriClient, CriConfig, CriRuntime};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::conditions::{Conditions, check as check_conditions};
 pub(crate) use self::lists::Lists;
-pub(crate) use self::pods::{Pod, Pods, check as check_pods};
+use self::oddities::Oddity;
+pub(crate) use self::pods::{Pod, Pods, WallClock, check as check_pods};
+use self::pods::{objects, ready, running};
 pub(crate) use self::session::collect;
 pub(crate) use self::statuses::{Problem, Statuses, check_problems};
-pub(crate) use self::wall_clock::WallClock;
-use super::finding::Finding;
-use super::generator::{self, Generator};
+use super::finding::{Finding, Severity};
+use super::generator::{self, Generator, next_step};
 use super::host::Calls;
-use super::kinds;
-use crate::text::clip;
+use crate::figures::{bytes, median, millis, quantile, span};
+use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing};
+use crate::record;
+use crate::text::{clip, short};
 
-/// How many characters of an error's message are recorded.
-const MOST_MESSAGE: usize = 300;
+/// The number of characters of a runtime's text that are recorded.
+const MOST_TEXT: usize = 300;
+/// The number of conditions that are recorded. containerd has three.
+const MOST_CONDITIONS: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -55,7 +66,7 @@ pub(crate) struct Evidence {
 pub(crate) struct Unusable {
     /// A process listens and does not answer.
     pub(crate) silent: bool,
-    /// This process has no permission to ask it.
+    /// This process has no permission to connect.
     pub(crate) denied: bool,
     pub(crate) why: String,
 }
@@ -76,7 +87,7 @@ impl From<ConnectError> for Unusable {
 pub(crate) struct Failure {
     /// As `CallErrorKind::as_str`.
     pub(crate) kind: String,
-    /// The runtime's own words. Empty in a redacted recording.
+    /// The text of the runtime. Empty in a redacted recording.
     pub(crate) message: String,
 }
 
@@ -84,7 +95,7 @@ impl From<&CallError> for Failure {
     fn from(error: &CallError) -> Self {
         Self {
             kind: error.kind.as_str().to_owned(),
-            message: clip(&error.message, MOST_MESSAGE).into_owned(),
+            message: clip(&error.message, MOST_TEXT).into_owned(),
         }
     }
 }
@@ -98,12 +109,101 @@ impl fmt::Display for Failure {
     }
 }
 
+/// The runtime's own `Status`: RuntimeReady, NetworkReady and further conditions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Conditions {
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) failure: Option<Failure>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Condition {
+    pub(crate) name: String,
+    pub(crate) status: bool,
+    pub(crate) reason: String,
+    /// Empty in a redacted recording.
+    pub(crate) message: String,
+    /// The first time at which this process saw the condition with this status.
+    #[serde(skip)]
+    pub(crate) since: Option<Instant>,
+}
+
+impl Condition {
+    /// Returns true if a kubelet does not work without this condition.
+    pub(crate) fn is_needed(&self) -> bool {
+        matches!(&*self.name, "NetworkReady" | "RuntimeReady")
+    }
+}
+
+/// Its status, with the reason and the message.
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.status.fmt(f)?;
+        let texts = [(" (", &self.reason, ")"), (": ", &self.message, "")];
+        let mut texts = texts.into_iter().filter(|(_, text, _)| !text.is_empty());
+        texts.try_for_each(|(begin, text, end)| write!(f, "{begin}{text}{end}"))
+    }
+}
+
+impl Conditions {
+    /// Sets `since` of each condition: as in `last` if it has the same status there, else now.
+    pub(crate) fn since(mut self, last: &Self, now: Instant) -> Self {
+        for new in &mut self.conditions {
+            let mut known = last.conditions.iter();
+            let known = known.find(|old| (&old.name, old.status) == (&new.name, new.status));
+            new.since = known.map_or(Some(now), |known| known.since);
+        }
+        self
+    }
+}
+
+impl From<StatusResponse> for Conditions {
+    fn from(answer: StatusResponse) -> Self {
+        let text = |text: String| clip(&text, MOST_TEXT).into_owned();
+        let conditions = answer.status.unwrap_or_default().conditions.into_iter();
+        let conditions = conditions.take(MOST_CONDITIONS).map(|condition| Condition {
+            name: text(condition.r#type),
+            status: condition.status,
+            reason: text(condition.reason),
+            message: text(condition.message),
+            since: None,
+        });
+        Self {
+            conditions: conditions.collect(),
+            failure: None,
+        }
+    }
+}
+
+pub(crate) fn check_conditions(conditions: &Conditions) -> impl Iterator<Item = Finding> {
+    let all = conditions.conditions.iter();
+    let unmet = all.filter(|condition| condition.is_needed() && !condition.status);
+    unmet.map(|condition| {
+        let (code, summary, next) = match &*condition.name {
+            "NetworkReady" => (
+                "network_not_ready",
+                "the runtime's network is not ready: the kubelet starts no pod that needs it",
+                "Install or repair the network plugin: its configuration (/etc/cni/net.d) and its pods.",
+            ),
+            _ => (
+                "runtime_not_ready",
+                "the runtime says that it is not ready: the kubelet starts no pod",
+                "Read the runtime's log.",
+            ),
+        };
+        let evidence = format!("Status: {} is {condition}", condition.name);
+        Finding::new(code, summary, next).because(evidence)
+    })
+}
+
 impl Evidence {
-    /// The results of the calls, as far as they decide what the host's evidence means.
+    /// The results of the calls that decide what the host's evidence means.
     pub(crate) fn calls(&self) -> Calls<'_> {
         let silent = match &self.unusable {
             Some(unusable) => unusable.silent,
-            None => self.stream.has(kinds::RUNTIME_SILENT.0),
+            None => self.stream.degraded.contains_key("runtime_silent"),
         };
         let slow = silent || self.lists.are_slow() || self.statuses.are_slow();
         let is_listed = self.unusable.is_none() && self.lists.succeeded();
@@ -114,10 +214,10 @@ impl Evidence {
 pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     let unusable: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
     if unusable.iter().any(|finding| finding.code == NOT_EXAMINED) {
-        // What failed because of that says nothing of the node.
+        // Other findings would follow from the missing permission, not from the node.
         return unusable;
     }
-    // What is examined here more closely than by the generator.
+    // The lists and the connection are examined more closely here than by the generator.
     let is_examined = |code| match code {
         "list_slow" | "list_failed" => true,
         "runtime_silent" => !unusable.is_empty(),
@@ -126,35 +226,36 @@ pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = generator::check(&evidence.stream);
     findings.retain(|finding| !is_examined(finding.code));
     findings.splice(0..0, unusable);
-    findings.extend(conditions::check(&evidence.conditions));
+    findings.extend(check_conditions(&evidence.conditions));
     findings.extend(lists::check(&evidence.lists, &evidence.pods));
     findings.extend(statuses::check(&evidence.statuses, &evidence.pods));
     findings.extend(pods::check(&evidence.pods));
-    findings.extend(wall_clock::check(&evidence.wall_clock));
+    findings.extend(evidence.wall_clock.check());
     findings
 }
 
-/// The finding that there is nothing to say of the node.
-pub(crate) const NOT_EXAMINED: &str = kinds::NOT_EXAMINED.0;
+pub(crate) const NOT_EXAMINED: &str = "not_examined";
 /// The findings that are over when the runtime answers.
-pub(super) const UNUSABLE: [&str; 3] =
-    [kinds::RUNTIME_SILENT.0, kinds::UNREACHABLE.0, NOT_EXAMINED];
+pub(super) const UNUSABLE: [&str; 3] = ["runtime_silent", "runtime_unreachable", NOT_EXAMINED];
 
 pub(crate) fn unusable(unusable: &Unusable) -> Finding {
-    let found = match (unusable.denied, unusable.silent) {
-        (true, _) => kinds::NOT_EXAMINED.found(
+    let (code, summary, next) = match (unusable.denied, unusable.silent) {
+        (true, _) => (
+            NOT_EXAMINED,
             "the runtime was not examined: this user may not ask it",
             "Run pleg doctor as root.",
         ),
         (false, true) => {
-            kinds::RUNTIME_SILENT.found("the runtime does not answer", generator::SILENT_NEXT)
+            let next = next_step("runtime_silent");
+            ("runtime_silent", "the runtime does not answer", next)
         }
-        (false, false) => kinds::UNREACHABLE.found(
+        (false, false) => (
+            "runtime_unreachable",
             "the runtime cannot be reached",
             "Start the runtime, or correct the endpoint (-r unix:///path).",
         ),
     };
-    found.because(&unusable.why)
+    Finding::new(code, summary, next).because(&unusable.why)
 }
 
 #[cfg(test)]

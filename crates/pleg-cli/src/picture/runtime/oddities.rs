@@ -1,83 +1,68 @@
 //! Pods in states that a kubelet does not leave them in: a container that runs twice, two ready sandboxes, a sandbox without
 //! containers, a container that is not started, containers that restart again and again.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use pleg::core::{ContainerState, ContainerStatus, Id, PodUid, PodView, WallTime};
-use serde::{Deserialize, Serialize};
-
-use super::pods::{Pods, ready, running};
-use crate::figures::span;
-use crate::picture::finding::{Finding, Kind, Severity};
-use crate::picture::kinds::{NOT_STARTED, RESTARTS, RUNS_TWICE, SANDBOX_EMPTY, SANDBOX_TWICE};
-use crate::text::short;
+use super::*;
 
 /// In milliseconds.
 const MINUTE: f64 = 60_000.0;
-/// A kubelet starts a container within seconds after it was created.
+/// A kubelet starts a container within seconds after it created it.
 const UNSTARTED: f64 = 2.0 * MINUTE;
 /// A sandbox has no container while images are pulled.
 const EMPTY: f64 = 10.0 * MINUTE;
-/// After so many restarts, the last of them in this time, a container crashes again and again. A kubelet waits for five
-/// minutes at most before a restart.
+/// A container with so many restarts, the last within this time, crashes again and again: a kubelet waits at most 5 min.
 const MANY_ATTEMPTS: u32 = 3;
 const RECENT: f64 = 10.0 * MINUTE;
 /// So many restarts in a minute load the node.
 const MANY_RESTARTS: usize = 30;
-/// How many are recorded of each kind.
+/// The number of pods that are recorded with each code.
 const MOST: usize = 100;
 
-type Rule = fn(&Oddity) -> bool;
+const CODES: &str =
+    "container_runs_twice sandbox_twice sandbox_empty container_not_started containers_restart";
 
-/// What is odd, and what is found: `{}` stands for the names of the pods, `{pod}` for the first one, `{id}` for its older
-/// sandbox or container.
-const FOUND: [(Kind, Rule, &str, &str); 5] = [
-    (
-        RUNS_TWICE,
-        |running| running.ids.len() > 1,
-        "a container of {} runs twice: both write to the same volumes",
-        "Find out which one the kubelet knows (kubectl describe pod), and stop the other (crictl stop ID); the older is {id}",
-    ),
-    (
-        SANDBOX_TWICE,
-        |ready| ready.ids.len() > 1,
-        "two sandboxes of {} are ready: containers of an earlier one may run on",
-        "See what runs in the older one (crictl ps --pod {id}); stop it: crictl stopp {id}",
-    ),
-    (
-        SANDBOX_EMPTY,
-        |ready| ready.ids.len() == 1 && ready.millis >= EMPTY,
-        "the sandbox of {} is ready and has no container",
-        "See what the kubelet waits for (kubectl describe pod; its log for {pod}): an image, a volume, the runtime",
-    ),
-    (
-        NOT_STARTED,
-        |created| created.millis >= UNSTARTED,
-        "a container of {} was created and is not started",
-        "Look for a runc or crun that hangs; read the runtime's log for {id}",
-    ),
-    (
-        RESTARTS,
-        |newest| newest.restarts >= MANY_ATTEMPTS && newest.millis < RECENT,
-        "containers of {} restart again and again; {restarts} restarts in the last minute",
-        "Read why they end: crictl logs {id}",
-    ),
-];
+type Rule = fn(&Oddity) -> bool;
+type Object<'a> = (&'a Id, Option<WallTime>);
+
+/// The summary and the next step: `{}` stands for the names of the pods, `{pod}` for the first, `{id}` for its older object.
+fn words(code: &str) -> [&'static str; 2] {
+    match code {
+        "container_runs_twice" => [
+            "a container of {} runs twice: both write to the same volumes",
+            "Find out which one the kubelet knows (kubectl describe pod), and stop the other (crictl stop ID); the older is {id}",
+        ],
+        "sandbox_twice" => [
+            "two sandboxes of {} are ready: containers of an earlier one may run on",
+            "See what runs in the older one (crictl ps --pod {id}); stop it: crictl stopp {id}",
+        ],
+        "sandbox_empty" => [
+            "the sandbox of {} is ready and has no container",
+            "See what the kubelet waits for (kubectl describe pod; its log for {pod}): an image, a volume, the runtime",
+        ],
+        "container_not_started" => [
+            "a container of {} was created and is not started",
+            "Look for a runc or crun that hangs; read the runtime's log for {id}",
+        ],
+        _ => [
+            "containers of {} restart again and again; {restarts} restarts in the last minute",
+            "Read why they end: crictl logs {id}",
+        ],
+    }
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Oddity {
     /// The code of its finding.
     pub(crate) code: String,
-    /// Its uid.
+    /// The uid.
     pub(crate) pod: String,
     /// Empty if it is about a sandbox.
     pub(crate) container: String,
     /// The newest first.
     pub(crate) ids: Vec<String>,
-    /// How long ago the newest was created.
+    /// The age of the newest.
     pub(crate) millis: f64,
-    /// How many earlier containers the newest says that it had.
+    /// The restart count of the newest.
     pub(crate) restarts: u32,
 }
 
@@ -104,24 +89,23 @@ pub(super) fn find(before: &[PodView], after: &[PodView], now: WallTime) -> Vec<
 
 fn of_pod(view: &PodView, now: WallTime) -> Vec<Oddity> {
     let mut found = Vec::new();
-    let mut look = |kind: &Kind, container: &str, objects: &[(&Id, Option<WallTime>)], restarts| {
+    let mut add = |code: &str, container: &str, objects: &[Object<'_>], restarts, rule: Rule| {
         let newest = objects.first().and_then(|(_, created)| *created);
         let odd = Oddity {
-            code: kind.0.to_owned(),
+            code: code.to_owned(),
             pod: view.status.uid.to_string(),
             container: container.to_owned(),
             ids: objects.iter().map(|(id, _)| id.to_string()).collect(),
             millis: age(newest, now),
             restarts,
         };
-        let mut rules = FOUND.iter().filter(|(other, ..)| other.0 == kind.0);
-        let is_odd = rules.any(|(_, is_odd, ..)| is_odd(&odd));
-        found.extend(is_odd.then_some(odd));
+        found.extend(Some(odd).filter(rule));
     };
     let ready: Vec<_> = ready(view).map(|s| (&s.id, s.created_at)).collect();
-    look(&SANDBOX_TWICE, "", &ready, 0);
+    add("sandbox_twice", "", &ready, 0, |ready| ready.ids.len() > 1);
     if view.status.containers.is_empty() {
-        look(&SANDBOX_EMPTY, "", &ready, 0);
+        let is_odd: Rule = |ready| ready.ids.len() == 1 && ready.millis >= EMPTY;
+        add("sandbox_empty", "", &ready, 0, is_odd);
     }
     let mut of_name: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for container in running(view) {
@@ -129,18 +113,22 @@ fn of_pod(view: &PodView, now: WallTime) -> Vec<Oddity> {
         running.push((&container.id, container.created_at));
     }
     for (name, running) in &of_name {
-        look(&RUNS_TWICE, name, running, 0);
+        add("container_runs_twice", name, running, 0, |all| {
+            all.ids.len() > 1
+        });
     }
     // The newest of each name comes first.
     let mut names = BTreeSet::new();
     let containers = view.status.containers.iter();
     for newest in containers.filter(|container| names.insert(&container.name)) {
-        let kind = match newest.state {
-            ContainerState::Created => &NOT_STARTED,
-            _ => &RESTARTS,
+        let (code, is_odd): (_, Rule) = match newest.state {
+            ContainerState::Created => ("container_not_started", |c| c.millis >= UNSTARTED),
+            _ => ("containers_restart", |c| {
+                c.restarts >= MANY_ATTEMPTS && c.millis < RECENT
+            }),
         };
         let alone = [(&newest.id, newest.created_at)];
-        look(kind, &newest.name, &alone, newest.attempt);
+        add(code, &newest.name, &alone, newest.attempt, is_odd);
     }
     found
 }
@@ -154,7 +142,7 @@ pub(super) fn restarted(views: &[PodView], now: WallTime) -> usize {
     containers.filter(restarted).count()
 }
 
-/// In milliseconds; 0 if it is not known.
+/// The age in milliseconds; 0 if it is not known.
 fn age(created: Option<WallTime>, now: WallTime) -> f64 {
     created.map_or(0.0, |created| now.nanos_since(created) as f64 / 1e6)
 }
@@ -167,7 +155,7 @@ impl Oddity {
             container => container,
         };
         let (ids, age, n) = (ids.join(" and "), span(self.millis), self.restarts);
-        match self.code == RESTARTS.0 {
+        match self.code == "containers_restart" {
             true => format!("{what} {ids}: {n} restarts, the last {age} ago"),
             false => format!("{what} {ids}, since {age}"),
         }
@@ -175,16 +163,17 @@ impl Oddity {
 }
 
 pub(super) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
-    FOUND.iter().filter_map(|(kind, _, summary, next)| {
-        let odd = pods.oddities.iter().filter(|odd| odd.code == kind.0);
+    CODES.split(' ').filter_map(|code| {
+        let [summary, next] = words(code);
+        let odd = pods.oddities.iter().filter(|odd| odd.code == code);
         let first = odd.clone().next()?;
         let id = first.ids.last().map(|id| short(id)).unwrap_or_default();
         let next = next.replace("{id}", &id);
         let next = next.replace("{pod}", pods.name(&first.pod));
         let summary = summary.replace("{restarts}", &pods.restarted.to_string());
         let lines = odd.map(|odd| (pods.name(&odd.pod).to_owned(), odd.shown()));
-        let mut found = kind.about(lines, &summary, next)?;
-        if kind.0 == RESTARTS.0 && pods.restarted >= MANY_RESTARTS {
+        let mut found = Finding::about(code, lines, &summary, next)?;
+        if code == "containers_restart" && pods.restarted >= MANY_RESTARTS {
             found.severity = Severity::Warning;
         }
         Some(found)

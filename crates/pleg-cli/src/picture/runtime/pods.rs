@@ -1,21 +1,15 @@
-//! What exists on the node, and what of it is in the way: dead containers, sandboxes without an address.
+//! The pods on the node: how many, and too many dead containers, sandboxes without an address, creation times in the future.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use pleg::core::{
-    ContainerState, ContainerStatus, Id, PodView, SandboxState, SandboxStatus, WallTime,
-};
-use serde::{Deserialize, Serialize};
-
-use super::oddities::{self, Oddity};
-use crate::picture::finding::Finding;
-use crate::picture::kinds::{DEAD_CONTAINERS, DEAD_SANDBOXES, NO_ADDRESS};
-use crate::record;
+use super::*;
 
 /// So many dead containers make lists large and slow.
 const MANY_DEAD: usize = 1000;
-/// A kubelet keeps one dead container of each name and one dead sandbox of each pod. So many more in all are unusual.
+/// A kubelet keeps one dead container of each name and one dead sandbox of each pod. So many more are unusual.
 const MANY_SUPERFLUOUS: usize = 200;
+/// The least difference between wall and monotonic clock that is a step, in milliseconds.
+const STEP: f64 = 1000.0;
+/// The wall clock and the creation times are not read at the same time.
+const FUTURE: Duration = Duration::from_secs(2);
 
 /// The pods of the node, in two looks: before and after the host was examined.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,14 +41,14 @@ pub(crate) struct Pod {
     /// `namespace/name`.
     pub(crate) name: String,
     pub(crate) sandboxes: Vec<String>,
-    /// Those that were Ready in both looks.
+    /// The sandboxes that were Ready in both looks.
     pub(crate) ready: Vec<String>,
     /// The containers that were Running in both looks, and their names.
     pub(crate) running: BTreeMap<String, String>,
 }
 
 impl Pods {
-    /// Both snapshots of the cache, the second as of `now`.
+    /// The pods in both snapshots of the cache, the second as of `now`.
     pub(crate) fn new(before: &[PodView], after: &[PodView], now: WallTime) -> Self {
         let mut pods = Self {
             oddities: oddities::find(before, after, now),
@@ -135,6 +129,49 @@ pub(super) fn running(view: &PodView) -> impl Iterator<Item = &ContainerStatus> 
     containers.filter(|container| container.state == ContainerState::Running)
 }
 
+/// The wall clock: whether it was set during the examination, or before it by more than the pods' ages allow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WallClock {
+    /// By how much the wall clock was set forward, or back if it is negative.
+    pub(crate) step_millis: f64,
+    /// Sandboxes and containers that were created in the future, by the wall clock.
+    pub(crate) from_future: usize,
+}
+
+impl WallClock {
+    /// The clock was set by `step` nanoseconds, and shows `now`.
+    pub(super) fn new(step: i64, now: WallTime, views: &[PodView]) -> Self {
+        let future = now.after(FUTURE);
+        let created = views.iter().flat_map(objects).filter_map(|(_, _, at)| at);
+        Self {
+            step_millis: (step as f64 / 1e6).round(),
+            from_future: created.filter(|at| *at > future).count(),
+        }
+    }
+
+    pub(super) fn check(&self) -> Option<Finding> {
+        let (step, future) = (self.step_millis, self.from_future);
+        let direction = if step < 0.0 { "back" } else { "forward" };
+        let by = span(step.abs());
+        let step = (step.abs() >= STEP).then(|| {
+            format!("the wall clock went {direction} by {by} against the monotonic clock")
+        });
+        let future = (future > 0).then(|| {
+            format!("{future} sandboxes and containers have a creation time in the future")
+        });
+        let summary = match (&step, &future) {
+            (None, None) => return None,
+            (Some(_), _) => "the wall clock was set during the examination",
+            (None, Some(_)) => "pods were created in the future: the wall clock was set back",
+        };
+        let next = "Let one time service slew the clock (chronyd, systemd-timesyncd). Events with wrong timestamps are not \
+                    trusted until the next list.";
+        let found = Finding::new("clock_step", summary, next);
+        Some(found.because_of(step.into_iter().chain(future)))
+    }
+}
+
 pub(crate) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
     let others = [dead(pods), dead_sandboxes(pods), without_address(pods)];
     oddities::check(pods).chain(others.into_iter().flatten())
@@ -150,7 +187,7 @@ fn dead(pods: &Pods) -> Option<Finding> {
         pods.running
     );
     let are_many = dead >= MANY_DEAD || superfluous >= MANY_SUPERFLUOUS;
-    are_many.then(|| DEAD_CONTAINERS.found(summary, next).because(evidence))
+    are_many.then(|| Finding::new("dead_containers", summary, next).because(evidence))
 }
 
 fn dead_sandboxes(pods: &Pods) -> Option<Finding> {
@@ -159,13 +196,14 @@ fn dead_sandboxes(pods: &Pods) -> Option<Finding> {
     let next = "Find out why the kubelet does not remove them: its log, a removal that fails; remove them (crictl rmp).";
     let evidence = format!("{superfluous} of them are not the newest of their pod");
     let are_many = superfluous >= MANY_SUPERFLUOUS;
-    are_many.then(|| DEAD_SANDBOXES.found(summary, next).because(evidence))
+    are_many.then(|| Finding::new("dead_sandboxes", summary, next).because(evidence))
 }
 
 fn without_address(pods: &Pods) -> Option<Finding> {
     let line = "PodSandboxStatus has no address, and not the host's network";
     let line = |uid: &String| (pods.name(uid).to_owned(), line.to_owned());
-    NO_ADDRESS.about(
+    Finding::about(
+        "sandbox_without_address",
         pods.without_address.iter().map(line),
         "{}: the sandbox is ready, but has no address",
         "Read the log of the network plugin; see whether it has addresses left; delete the pods.",

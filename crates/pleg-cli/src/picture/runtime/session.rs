@@ -1,37 +1,24 @@
 //! Reads the node for some time, as an agent does.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-use futures::StreamExt as _;
-use pleg::core::{CallError, Id, Instant, PodView, SandboxState, Settings, WallTime};
-use pleg::runtime::{Runtime as _, Scope};
 use pleg::{Delivery, Pleg, Subscription};
 use pleg_cri::v1::{NamespaceMode, PodSandboxStatusRequest, PodSandboxStatusResponse};
-use pleg_cri::{CriClient, CriConfig, CriRuntime};
 
-use super::lists::{self, DEADLINE, RECEIVED};
-use super::pods::Pods;
-use super::statuses::{Problem, Statuses, is_slow};
-use super::wall_clock::WallClock;
-use super::{Conditions, Evidence, Failure, Unusable};
+use super::lists::{DEADLINE, RECEIVED};
+use super::statuses::is_slow;
+use super::*;
 use crate::args::EventsPolicy;
 use crate::connect::Target;
-use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing};
-use crate::picture::generator::Generator;
 
-/// How long the generator may take to read the node at first, and again at the end.
+/// The time that the generator has to read the node at first, and again at the end.
 const READ: Duration = Duration::from_secs(4);
 const LOOK: Duration = Duration::from_millis(250);
 /// The generator relists at least this often, to check the stream.
 const RELIST: Duration = Duration::from_secs(2);
 const PROBE: Duration = Duration::from_secs(5);
-/// How many pods are read at once, or asked whether they are on the host's network.
+/// The number of pods that are read at once.
 const PARALLEL: usize = 4;
 
-/// Reads the whole node, watches it for this time, and reads it once more. The host is examined while the node is watched.
-/// `origin` is what the wall clock showed at the origin of instants, as it was set at the start.
+/// Reads the node, watches it while `host` runs, and reads it again. `origin`: the origin of instants by the wall clock.
 pub(crate) async fn collect<T>(
     target: &Target,
     events: EventsPolicy,
@@ -50,7 +37,7 @@ pub(crate) async fn collect<T>(
     let mut builder = target.builder(events, settings)?;
     let events = builder.subscribe();
     let pleg = builder.spawn()?;
-    // If it fails, there is nothing to compare with.
+    // After a failure there is nothing to compare with.
     let _late = tokio::time::timeout(READ, pleg.wait_until_synced()).await;
     let (clock, before) = (pleg.clock(), pleg.snapshot());
     let until = clock.now().after(duration);
@@ -62,12 +49,12 @@ pub(crate) async fn collect<T>(
         watch(&pleg, events, until),
         read_statuses(&pleg, &before, until),
     );
-    // If it fails, what is known is old, and health says so.
+    // After a failure the pods are old, and health has the reason.
     let _late = tokio::time::timeout(READ, pleg.relist_now()).await;
     let (health, counters, views) = (pleg.health(), pleg.counters(), pleg.snapshot());
     let problems = Problem::all(&health.pod_problems(), clock.now());
     stream.end(&health.current(), &counters, clock.now());
-    // This ends the calls that hang, so that they are measured.
+    // The end of the generator ends the calls that hang, so that they are measured.
     pleg.shutdown().await;
     let mut calls = target.meter.each();
     repeat_slow(&runtime, &mut calls).await;
@@ -95,8 +82,7 @@ pub(crate) async fn collect<T>(
     Ok((evidence, host))
 }
 
-/// Makes the slowest calls about single pods once more, one after the other. What is fast then was slow only
-/// because the whole node was read at once.
+/// Repeats slow calls about single pods, one by one: they may have been slow because the whole node was read at once.
 async fn repeat_slow(runtime: &CriRuntime, calls: &mut BTreeMap<Key, Timing>) {
     let clock = runtime.clock();
     let slow = calls.iter_mut().filter(|(_, timing)| is_slow(timing));
@@ -158,18 +144,18 @@ async fn repeat(runtime: &CriRuntime, (operation, id): &Key) -> Result<(), CallE
     }
 }
 
-/// Reads every status once. The generator reads none that an event has carried, so it may not notice that a pod hangs.
+/// Reads every status once. The generator reads no status that an event carries, so it may not notice that a pod hangs.
 async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
     let reads = pods.iter().map(|view| {
         let now = pleg.now();
         pleg.details_newer_than(&view.status.uid, now, until.since(now))
     });
     let reads = futures::stream::iter(reads).buffer_unordered(PARALLEL);
-    // What fails is in the log of calls.
+    // The meter counts the calls that fail.
     reads.for_each(async |_| ()).await;
 }
 
-/// Looks at health again and again, and counts what changes.
+/// Adds degraded reasons until then, and counts changes.
 async fn watch(pleg: &Pleg, mut events: Subscription, until: Instant) -> Generator {
     let (mut stream, health, clock) = (Generator::default(), pleg.health(), pleg.clock());
     let mut looks = tokio::time::interval(LOOK);

@@ -1,40 +1,28 @@
-//! How long the calls about single pods take, and which of them hang or fail.
+//! The calls about single pods: how long they take, and which of them hang or fail.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use pleg::core::{Id, Instant, PodView};
 use pleg::{PodProblem, PodProblemKind};
-use serde::{Deserialize, Serialize};
 
-use super::Failure;
-use super::pods::{Pods, objects};
-use crate::figures::{median, millis, quantile, span};
-use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, Timing};
-use crate::picture::finding::Finding;
-use crate::picture::kinds::{PODS_FAILING, PODS_HUNG, STATUS_SLOW};
-use crate::record;
-use crate::text::short;
+use super::*;
 
-/// A call that is not answered for longer hangs.
+/// The time without an answer after which a call hangs.
 const HANGS: Duration = Duration::from_secs(2);
-/// A status that takes longer is slow, in milliseconds. It usually takes 1 to 10.
+/// The time from which on a status call is slow, in milliseconds. It usually takes 1 to 10.
 const SLOW: f64 = 1000.0;
-/// How many calls and pods are recorded by name.
+/// The number of calls and pods that are recorded by name.
 const MOST: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Statuses {
     pub(crate) ids: usize,
-    /// Of the longest status call of each id.
+    /// For each id, the longest status call counts.
     pub(crate) median_millis: Option<f64>,
     pub(crate) p99_millis: Option<f64>,
-    /// All statuses, one after the other.
+    /// The sum of the status calls.
     pub(crate) total_millis: f64,
-    /// The slowest calls, those first that hang.
+    /// The slowest calls, after those that hang.
     pub(crate) slowest: Vec<PodCall>,
-    /// The pods whose statuses take longest in all.
+    /// The pods with the largest sums of status calls.
     pub(crate) slowest_pods: Vec<SlowPod>,
     pub(crate) problems: Vec<Problem>,
 }
@@ -44,12 +32,12 @@ pub(crate) struct Statuses {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodCall {
     pub(crate) operation: String,
-    /// The pod's uid, if it is known.
+    /// The pod's uid. Empty if it is not known.
     pub(crate) pod: String,
     /// Empty for a list of the pod.
     pub(crate) id: String,
     pub(crate) millis: f64,
-    /// It was not answered in this time.
+    /// It was not answered in that time.
     pub(crate) hangs: bool,
 }
 
@@ -75,13 +63,12 @@ pub(crate) struct Problem {
     pub(crate) container: String,
     pub(crate) seconds: f64,
     pub(crate) failure: Option<Failure>,
-    /// What is wrong, in the words of the generator.
+    /// The generator's sentence.
     #[serde(skip)]
     pub(crate) text: String,
 }
 
 impl Problem {
-    /// The problems that a generator names.
     pub(crate) fn all(problems: &[PodProblem], now: Instant) -> Vec<Self> {
         let problem = |problem: &PodProblem| Self {
             pod: problem.pod.uid.to_string(),
@@ -102,11 +89,7 @@ impl Problem {
     }
 
     fn shown(&self) -> String {
-        let of = match &*self.container {
-            "" => String::new(),
-            container => format!(" of {container}"),
-        };
-        let call = format!("{}{of}{}", self.operation, with_id(&self.id));
+        let call = call(&self.operation, &self.container, &self.id);
         match &self.failure {
             _ if self.hangs() => format!("{call}: no answer for {:.0} s", self.seconds),
             Some(failure) => format!("{call}: {failure}"),
@@ -122,16 +105,19 @@ impl PodCall {
 
     fn shown(&self) -> String {
         let hangs = if self.hangs { "no answer for " } else { "" };
-        let (id, time) = (with_id(&self.id), span(self.millis));
-        format!("{}{id}: {hangs}{time}", self.operation)
+        let call = call(&self.operation, "", &self.id);
+        format!("{call}: {hangs}{}", span(self.millis))
     }
 }
 
-fn with_id(id: &str) -> String {
-    match id {
-        "" => String::new(),
-        id => format!(" ({})", short(id)),
+/// A call such as `ContainerStatus of app (0123456789ab)`.
+fn call(operation: &str, container: &str, id: &str) -> String {
+    let (mut call, id) = (operation.to_owned(), short(id));
+    let parts = [(" of ", container, ""), (" (", &*id, ")")];
+    for (before, text, after) in parts.into_iter().filter(|part| !part.1.is_empty()) {
+        call += &[before, text, after].concat();
     }
+    call
 }
 
 impl Statuses {
@@ -162,11 +148,11 @@ impl Statuses {
             times.push(call.millis);
             *of_pods.entry(&call.pod).or_default() += call.millis;
         }
-        let slow_pod = |(pod, millis): (&str, f64)| SlowPod {
-            pod: pod.to_owned(),
-            millis,
-        };
-        let mut slowest_pods: Vec<SlowPod> = of_pods.into_iter().map(slow_pod).collect();
+        let mut slowest_pods: Vec<SlowPod> = Vec::new();
+        for (pod, millis) in of_pods {
+            let pod = pod.to_owned();
+            slowest_pods.push(SlowPod { pod, millis });
+        }
         slowest_pods.sort_by(|a, b| b.millis.total_cmp(&a.millis));
         slowest_pods.truncate(MOST);
         slowest.sort_by(|a, b| b.hangs.cmp(&a.hangs).then(b.millis.total_cmp(&a.millis)));
@@ -187,7 +173,7 @@ impl Statuses {
     }
 }
 
-/// Returns true if a call was answered, but late.
+/// Returns true if the runtime answered the call, but late.
 pub(super) fn is_slow(timing: &Timing) -> bool {
     timing.unanswered.is_none() && millis(timing.longest) >= SLOW
 }
@@ -209,17 +195,20 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
     let oldest = |problems: &[&Problem]| problems.iter().map(|p| p.seconds).max_by(f64::total_cmp);
     let is_new = |problem: &&&Problem| hanging.iter().all(|call| call.pod != problem.pod);
     let new = hung.iter().filter(is_new).map(|new| of_problem(new));
-    let hung_pods = PODS_HUNG.about(
+    let hung_pods = Finding::about(
+        "pods_hung",
         hanging.iter().map(|call| of_call(call)).chain(new),
         "calls about {} do not answer",
         "See the findings about shims and mounts. Otherwise read the runtime's log for the id, and kill the pod's shim.",
     );
-    let failing_pods = PODS_FAILING.about(
+    let failing_pods = Finding::about(
+        "pods_failing",
         failing.iter().map(|problem| of_problem(problem)),
         "{} cannot be read",
         "Read the runtime's log for the id; remove the pod (crictl rmp -f), which the kubelet creates again.",
     );
-    let slow_pods = STATUS_SLOW.about(
+    let slow_pods = Finding::about(
+        "status_slow",
         slow.into_iter().map(of_call),
         "calls about {} take longer than a second",
         "See the findings about the host, shims and mounts.",

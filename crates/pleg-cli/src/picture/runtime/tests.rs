@@ -1,9 +1,12 @@
+use std::time::Duration;
+
+use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
 use serde_json::json;
 
-use super::super::finding::{Layer, Severity};
+use super::super::finding::Severity;
 use super::*;
 
-/// Everything that can be wrong with a runtime that answers, but what excludes each other.
+/// All troubles of a runtime that answers, except those that exclude each other.
 fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Evidence {
     let failed = json!({ "millis": 5.0, "failure": { "kind": "failed", "message": "no" } });
     let slow = json!({ "millis": 2000.0 });
@@ -93,25 +96,23 @@ fn healthy_runtime_has_no_finding() {
     assert!(!healthy.calls().slow);
 }
 
-#[test]
-fn stream_that_is_not_examined_is_information() {
-    let declined = json!({ "state": "notOffered", "notSubscribed": "why" });
-    let found = check(&stream(declined)).into_iter();
-    let found = found.filter(|f| f.layer == Layer::Stream);
-    let found: Vec<_> = found.map(|f| (f.code, f.severity)).collect();
-    assert_eq!(found, [("stream_not_examined", Severity::Info)]);
-}
+/// Evidence, a finding, and the one that it replaces.
+const REPLACED: &str = r#"
+{"stream": {"state": "notOffered", "notSubscribed": "why"}} => stream_not_examined stream_disabled
+{"unusable": {"why": "no socket"}} => runtime_unreachable runtime_silent
+{"unusable": {"silent": true}} => runtime_silent runtime_unreachable"#;
 
 #[test]
-fn runtime_that_cannot_be_reached_is_not_silent() {
-    for (unusable, expected) in [
-        (json!({ "why": "no socket" }), (1, 0)),
-        (json!({ "silent": true }), (0, 1)),
-    ] {
-        let found = codes(&recorded(|evidence| evidence["unusable"] = unusable));
-        let count = |code| found.iter().filter(|found| **found == code).count();
-        let counts = (count("runtime_unreachable"), count("runtime_silent"));
-        assert_eq!(counts, expected, "{found:?}");
+fn finding_replaces_the_one_that_it_makes_pointless() {
+    for row in REPLACED.trim().lines() {
+        let (evidence, found) = row.split_once(" => ").unwrap();
+        let evidence: serde_json::Map<_, _> = serde_json::from_str(evidence).unwrap();
+        let codes = codes(&recorded(|all| {
+            all.as_object_mut().unwrap().extend(evidence);
+        }));
+        let count = |code| codes.iter().filter(|found| **found == code).count();
+        let (found, replaced) = found.split_once(' ').unwrap();
+        assert_eq!((count(found), count(replaced)), (1, 0), "{codes:?}");
     }
 }
 
@@ -120,12 +121,11 @@ fn list_that_times_out_is_slow_and_does_not_fail() {
     let timed_out = json!({ "millis": 10000.0, "failure": { "kind": "deadline_exceeded" } });
     let lists = json!({ "rounds": [{ "sandboxes": timed_out }] });
     let lists: Lists = serde_json::from_value(lists).unwrap();
-    let found: Vec<_> = lists::check(&lists, &Pods::default()).collect();
-    let found: Vec<_> = found
-        .iter()
-        .map(|f| (f.code, f.severity, &f.evidence[0][..]))
-        .collect();
-    let evidence = "attempt 1: ListPodSandbox: no answer for 10 s";
+    let pods = Pods::default();
+    let found = lists::check(&lists, &pods);
+    let shown = |f: Finding| (f.code, f.severity, f.evidence[0].clone());
+    let found: Vec<_> = found.map(shown).collect();
+    let evidence = "attempt 1: ListPodSandbox: no answer for 10 s".to_owned();
     assert_eq!(found, [("list_slow", Severity::Critical, evidence)]);
 }
 
@@ -151,4 +151,52 @@ fn pod_that_was_never_read_is_named_by_lists() {
         let found = statuses::check(&statuses, &pods).next().unwrap();
         assert_eq!(found.summary, "shop/cart cannot be read");
     }
+}
+
+#[test]
+fn clock_step_or_pods_from_the_future_are_found() {
+    for (step_millis, from_future, is_found) in [
+        (999.0, 0, false),
+        (-999.0, 0, false),
+        (1000.0, 0, true),
+        (-3_600_000.0, 0, true),
+        (0.0, 1, true),
+    ] {
+        let clock = json!({ "stepMillis": step_millis, "fromFuture": from_future });
+        let clock: WallClock = serde_json::from_value(clock).unwrap();
+        assert_eq!(clock.check().is_some(), is_found, "{clock:?}");
+    }
+}
+
+fn answer(name: &str, status: bool, message: &str, times: usize) -> Conditions {
+    let condition = RuntimeCondition {
+        r#type: name.to_owned(),
+        status,
+        message: message.to_owned(),
+        ..RuntimeCondition::default()
+    };
+    let conditions = vec![condition; times];
+    Conditions::from(StatusResponse {
+        status: Some(RuntimeStatus { conditions }),
+        ..StatusResponse::default()
+    })
+}
+
+#[test]
+fn condition_keeps_its_time_while_its_status_stays_the_same() {
+    let at = |seconds| Instant::ORIGIN.after(Duration::from_secs(seconds));
+    let mut last = Conditions::default();
+    for (now, status, message, shown, since) in [
+        (1, false, "no cni config", "false: no cni config", 1),
+        (31, false, "not initialized", "false: not initialized", 1),
+        (61, true, "", "true", 61),
+    ] {
+        last = answer("NetworkReady", status, message, 1).since(&last, at(now));
+        let condition = &last.conditions[0];
+        assert_eq!(condition.to_string(), shown);
+        assert_eq!(condition.since, Some(at(since)), "{shown}");
+    }
+    let many = answer("a", false, &"x".repeat(10_000), 1_000).conditions;
+    assert_eq!(many.len(), MOST_CONDITIONS);
+    assert_eq!(many[0].message.chars().count(), MOST_TEXT);
 }

@@ -26,7 +26,7 @@ fn log_lines_of_old_and_new_kubelets_are_counted() {
     let restarted = read(&text, 1_764_000_020.0, Some(1_764_000_005.0));
     assert_eq!(restarted.unhealthy, 1, "another process logged the first");
     let old = read(&text, 1_764_000_905.0, None);
-    assert_eq!(old.unhealthy, 1, "a file has older lines, too");
+    assert_eq!(old.unhealthy, 1, "a file also has older lines");
     let text =
         "x PLEG is not healthy: active secret ago; threshold is \u{1b}[31m\nPLEG is not healthy";
     let malformed = serde_json::to_string(&read(text, 0.0, None)).unwrap();
@@ -47,12 +47,10 @@ fn first_minute_of_a_kubelet_is_no_alarm() {
 #[test]
 fn time_of_a_line_is_read_in_each_format() {
     let now = 1_764_000_020.0;
-    let local = Timestamp::from_second(1_764_000_010)
-        .unwrap()
-        .to_zoned(TimeZone::system());
-    let klog = local
-        .strftime("E%m%d %H:%M:%S.123456 800 kubelet.go:1] x")
-        .to_string();
+    let time_of = Timestamp::from_second(1_764_000_010).unwrap();
+    let local = time_of.to_zoned(TimeZone::system());
+    let klog = local.strftime("E%m%d %H:%M:%S.123456 800 kubelet.go:1] x");
+    let klog = klog.to_string();
     for (line, at) in [
         ("1764000010.5 n kubelet[8]: x", Some(1_764_000_010.5)),
         ("{\"ts\":1764000010500.25}", Some(1_764_000_010.500_25)),
@@ -107,7 +105,7 @@ fn host(healthz: SocketAddr, script: &str) -> (FakeHost, HostTarget) {
     (host, target)
 }
 
-/// What the kubelet says, and why its log could not be read.
+/// The answers of the kubelet, and what could not be read.
 async fn examine(host: &FakeHost, target: &HostTarget) -> (Kubelet, Option<String>) {
     let clock = Clock::start();
     ask(target, &host.samples(None, |_| ()).end, clock, clock.now()).await

@@ -1,12 +1,9 @@
-use pleg_tests::fuse::HangingMount;
-
 use super::*;
 use crate::picture::host::tests::fake::FakeHost;
-use crate::picture::runtime::{Pod, Pods};
 
 const UID: &str = "0b4ea2f5-1c33-4d5e-9a77-52ee03a9c001";
 
-/// Paths and types of file systems. Those that are asked have the place at which they are.
+/// Paths and types of file systems. Those that are read have their position in the result.
 const MOUNTS: &str = "
 / ext4
 /proc proc
@@ -51,47 +48,6 @@ fn escaped_paths_are_decoded() {
     ] {
         assert_eq!(unescaped(escaped), path);
     }
-}
-
-#[test]
-fn finding_names_path_and_pod() {
-    let json = format!(r#"{{"hanging": [{{"path": "/var/data", "fs": "nfs4", "pod": "{UID}"}}]}}"#);
-    let hanging: Mounts = serde_json::from_str(&json).unwrap();
-    let mut pods = Pods::default();
-    let found = |pods: &Pods| check(&hanging, Calls::new(pods, false, true)).remove(0);
-    assert!(found(&pods).summary.ends_with(UID));
-    pods.pods.push(Pod {
-        uid: UID.to_owned(),
-        name: "shop/cart".to_owned(),
-        ..Pod::default()
-    });
-    let finding = found(&pods);
-    let summary = "a mount does not answer: /var/data, of pod shop/cart";
-    assert_eq!(finding.summary, summary);
-    let line = "/var/data, of pod shop/cart: no answer within 2 s (nfs4)";
-    assert_eq!(finding.evidence, [line]);
-}
-
-#[tokio::test]
-async fn mount_that_does_not_answer_is_found_and_others_answer() {
-    let dir = tempfile::tempdir().unwrap();
-    let hanging = dir.path().join("hanging");
-    fs::create_dir(&hanging).unwrap();
-    let mount = match HangingMount::new(&hanging) {
-        Ok(mount) => mount,
-        Err(why) => return println!("skipped: {why}"),
-    };
-    let mut target = HostTarget::new(None);
-    target.ask_mount = vec!["stat".into(), "-f".into(), "--".into()];
-    let all = [&hanging, dir.path(), Path::new("/gone")].map(|path| Mount {
-        path: path.display().to_string(),
-        ..Mount::default()
-    });
-    let (mounts, why) = ask_all(&target, Clock::start(), all.into()).await;
-    drop(mount);
-    assert_eq!((why, mounts.asked), (None, 3));
-    let paths: Vec<_> = mounts.hanging.iter().map(|m| m.path.as_str()).collect();
-    assert_eq!(paths, [hanging.to_str().unwrap()]);
 }
 
 #[tokio::test]

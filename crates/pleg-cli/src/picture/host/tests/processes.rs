@@ -1,11 +1,11 @@
 //! What samples of a host show of its processes.
 
 use super::super::sample::Sample;
-use super::super::shims::Shims;
+use super::super::shims::{Member, Shims};
 use super::super::{cgroup, daemon, pressure};
 use super::fake::FakeHost;
 
-/// What lasts on a host between two samples, and this change in between.
+/// The shims in two samples of a host, with this change in between.
 fn shims(host: &FakeHost, change: impl FnOnce(&FakeHost)) -> Shims {
     Shims::of(&host.samples(None, change))
 }
@@ -73,7 +73,7 @@ fn only_what_lasts_is_reported() {
     for pid in [10, 11, 12] {
         host.run(pid, &format!("containerd-shim -id s{pid}"));
     }
-    set(&host, "10 containerd-shim T 1, 12 containerd-shim T 1");
+    set(&host, "10 containerd-shim t 1, 12 containerd-shim T 1");
     set(&host, "100 app Z 11, 101 app Z 11, 102 app S 11");
     // Its first thread has ended, others run.
     let stat = "103 (app) Z 11 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 2 0 100000 0 512 0\n";
@@ -81,18 +81,30 @@ fn only_what_lasts_is_reported() {
     for (thread, state) in [(13, 'D'), (14, 'D'), (15, 'S')] {
         host.thread(11, thread, state, 5, "nfs_wait");
     }
-    let shims = shims(&host, |host| {
+    let own = std::process::id();
+    set(
+        &host,
+        &format!("20 app D 1, 21 app D 1, 22 app S 1, 23 app D {own}"),
+    );
+    host.write("proc/20/wchan", "nfs_wait");
+    let samples = host.samples(None, |host| {
         host.remove("proc/101");
         host.remove("proc/12");
-        set(host, "102 app Z 11");
+        set(host, "11 containerd-shim T 1, 102 app Z 11, 22 app D 1");
         host.thread(11, 14, 'D', 6, "it has run in between");
+        let ran = "voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t0\n";
+        host.write("proc/21/status", ran);
     });
+    let shims = Shims::of(&samples);
     let [first, second, ended] = &shims.shims[..] else {
         panic!("{shims:?}");
     };
-    assert!(shims.complete && first.stopped && !second.stopped);
-    assert!(second.zombies == [100] && second.blocked == ["nfs_wait"]);
-    assert_eq!((ended.pid, &*ended.id, ended.stopped), (12, "s12", false));
+    assert!(shims.complete && first.lasting.stopped && !second.lasting.stopped);
+    assert!(second.zombies == [100] && second.lasting.blocked == ["nfs_wait"]);
+    let end = (ended.pid, &*ended.id, ended.lasting.stopped);
+    assert_eq!(end, (12, "s12", false));
+    let blocked = serde_json::to_string(&pressure::blocked(&samples)).unwrap();
+    assert_eq!(blocked, r#"[{"pid":20,"name":"app","at":"nfs_wait"}]"#);
 }
 
 /// The control group of a process, the directory of the group above, the file that shows the freeze and how, the flag of the cause.
@@ -121,10 +133,10 @@ fn container_processes_are_found_with_both_cgroup_versions() {
         let all = shims(&host, |_| ()).processes;
         assert_eq!((all.len(), all[0].pid, &*all[0].id), (1, 100, &*id));
         let cause = Some(format!("/sys/fs/cgroup/{above}"));
-        assert!(all[0].old && all[0].frozen == cause, "{all:?}");
+        assert!(all[0].old && all[0].lasting.frozen == cause, "{all:?}");
         assert_eq!(all[0].shim.as_deref(), Some("s1"));
         let thawed = shims(&host, |host| host.write(&state, thawed));
-        assert_eq!(thawed.processes[0].frozen, None, "{group}");
+        assert_eq!(thawed.processes[0].lasting.frozen, None, "{group}");
     }
 }
 
@@ -146,10 +158,8 @@ fn init_that_is_gone_in_both_samples_is_reported() {
     let [gone] = &shims.dead_inits[..] else {
         panic!("{shims:?}");
     };
-    assert_eq!(
-        (&*gone.container, gone.pid, gone.zombie),
-        ("c1", 201, false)
-    );
+    let shown = (&*gone.container, gone.pid, gone.zombie);
+    assert_eq!(shown, ("c1", 201, false));
 }
 
 #[test]
@@ -159,13 +169,12 @@ fn helper_that_runs_for_long_is_found() {
     let all = "800 containerd S 1, 11 runc S 10, 12 crun T 800, 13 runc S 1, 14 sleep S 10";
     set(&host, all);
     let found = || {
-        let helpers = Shims::of(&host.samples(Some(800), |_| ()))
-            .helpers
-            .into_iter();
-        helpers.map(|helper| format!("{} {:?} {}", helper.pid, helper.shim, helper.stopped))
+        let helpers = Shims::of(&host.samples(Some(800), |_| ())).helpers;
+        let shown = |h: Member| format!("{} {:?} {}", h.pid, h.shim, h.lasting.stopped);
+        Vec::from_iter(helpers.into_iter().map(shown))
     };
     // People start the others.
-    assert!(found().eq(["11 Some(\"s1\") false", "12 None true"]));
+    assert_eq!(found(), ["11 Some(\"s1\") false", "12 None true"]);
     host.write("proc/uptime", "1004.0 1.0\n");
     assert_eq!(found().len(), 0, "they are young");
 }
@@ -197,22 +206,6 @@ fn threads_of_shims_are_read_when_something_may_block() {
 }
 
 #[test]
-fn process_that_ran_in_between_is_not_blocked() {
-    let host = FakeHost::new();
-    let own = std::process::id();
-    let processes = format!("20 app D 1, 21 app D 1, 22 app S 1, 23 app D {own}");
-    set(&host, &processes);
-    host.write("proc/20/wchan", "nfs_wait");
-    let ran = "voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t0\n";
-    let samples = host.samples(None, |host| {
-        host.write("proc/21/status", ran);
-        set(host, "22 app D 1");
-    });
-    let blocked = serde_json::to_string(&pressure::blocked(&samples)).unwrap();
-    assert_eq!(blocked, r#"[{"pid":20,"name":"app","at":"nfs_wait"}]"#);
-}
-
-#[test]
 fn daemon_is_assessed_from_two_samples() {
     let host = FakeHost::new();
     host.process(800, "containerd", 'S', 1);
@@ -228,15 +221,9 @@ fn daemon_is_assessed_from_two_samples() {
     let age = r#""ageSeconds":4004.0"#;
     assert!(shown.contains(expected) && shown.contains(age), "{shown}");
     assert!(found.name == "containerd" && (found.cpus - 0.5).abs() < 0.01);
-    assert!(!found.stopped && !found.replaced);
+    assert!(!found.lasting.stopped && !found.replaced);
     assert!(daemon::assess(&samples, Some(799), 800).unwrap().replaced);
     assert_eq!(daemon::assess(&samples, None, 9), None);
-    for (first, last, stopped) in [('T', 'T', true), ('S', 'T', false), ('t', 't', true)] {
-        host.process(800, "containerd", first, 1);
-        let samples = host.samples(Some(800), |host| host.process(800, "containerd", last, 1));
-        let found = daemon::assess(&samples, None, 800).unwrap();
-        assert_eq!(found.stopped, stopped);
-    }
 }
 
 /// The files below `/sys/fs/cgroup` with version 1 and with version 2. The last two are written again before the second sample.
