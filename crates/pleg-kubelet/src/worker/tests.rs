@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use futures::FutureExt as _;
 use pleg::Delivery;
 use pleg::runtime::fake::FakeRuntime;
+use tokio::sync::Notify;
 
 use super::*;
 
