@@ -59,9 +59,8 @@ impl Drop for Process {
 
 /// The exit codes that were reported to the API server, by container.
 fn reported(history: &[Value]) -> BTreeMap<String, i64> {
-    let statuses = history
-        .iter()
-        .map(|pod| &pod["status"]["containerStatuses"]);
+    let history = history.iter();
+    let statuses = history.map(|pod| &pod["status"]["containerStatuses"]);
     let containers = statuses.filter_map(Value::as_array).flatten();
     let states = containers.flat_map(|c| [&c["state"], &c["lastState"]]);
     let ends = states.filter_map(|state| {

@@ -47,26 +47,16 @@ impl Default for BackOffSettings {
 impl BackOffSettings {
     fn validate(self) -> Result<(), InvalidSetting> {
         let (Self { initial, max }, day) = (self, Duration::from_secs(24 * 3600));
-        let is_long_enough = initial >= Duration::from_millis(1);
-        InvalidSetting::unless(
-            is_long_enough,
-            "initial",
-            initial,
-            "it must be at least 1ms",
-        )?;
+        let (least, rule) = (Duration::from_millis(1), "it must be at least 1ms");
+        InvalidSetting::unless(initial >= least, "initial", initial, rule)?;
         let rule = "it must not be shorter than initial";
         InvalidSetting::unless(max >= initial, "max", max, rule)?;
         InvalidSetting::unless(max <= day, "max", max, "it must be at most one day")
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Delayed {
-    /// When the container may be started.
-    pub(crate) until: Instant,
-    /// The whole delay, for `back-off 20s restarting failed container`.
-    pub(crate) delay: Duration,
-}
+/// When a container may be started, and the whole delay, for `back-off 20s restarting failed container`.
+type Delayed = (Instant, Duration);
 
 /// The crash back-off of all containers.
 ///
@@ -110,41 +100,26 @@ impl BackOff {
         if self.is_expired(entry, ended) {
             return None;
         }
-        let (until, delay) = (ended.after(entry.delay), entry.delay);
-        (now < until).then_some(Delayed { until, delay })
+        let until = ended.after(entry.delay);
+        (now < until).then_some((until, entry.delay))
     }
 
     /// The delay at `now` of another attempt, counted from the last one.
-    pub(crate) fn delayed_since_last(
-        &self,
-        pod: &PodUid,
-        name: &str,
-        now: Instant,
-    ) -> Option<Delayed> {
+    pub(crate) fn delayed_retry(&self, pod: &PodUid, name: &str, now: Instant) -> Option<Delayed> {
         let counted = self.pods.get(pod)?.get(name)?.counted;
         self.delayed(pod, name, counted, now)
     }
 
     /// Counts a restart, made at `now`, of a container that ended at `ended`.
-    pub(crate) fn restarted(
-        &mut self,
-        pod: &PodUid,
-        container: &str,
-        ended: Instant,
-        now: Instant,
-    ) {
+    pub(crate) fn restarted(&mut self, pod: &PodUid, name: &str, ended: Instant, now: Instant) {
         let BackOffSettings { initial, max } = self.settings;
-        let known = self.pods.get(pod).and_then(|of_pod| of_pod.get(container));
+        let known = self.pods.get(pod).and_then(|of_pod| of_pod.get(name));
         let delay = match known {
             Some(entry) if !self.is_expired(entry, ended) => entry.delay.saturating_mul(2).min(max),
             _ => initial.min(max),
         };
-        let entry = Entry {
-            delay,
-            counted: now,
-        };
-        let of_pod = self.pods.entry(pod.clone()).or_default();
-        of_pod.insert(container.to_owned(), entry);
+        let (of_pod, counted) = (self.pods.entry(pod.clone()).or_default(), now);
+        of_pod.insert(name.to_owned(), Entry { delay, counted });
     }
 
     pub(crate) fn forget(&mut self, pod: &PodUid) {
@@ -172,9 +147,9 @@ mod tests {
         let mut delays = Vec::new();
         for _ in 0..restarts {
             let ended = now;
-            if let Some(delayed) = back_off.delayed(&pod, "c", ended, now) {
-                assert_eq!(delayed.until, ended.after(delayed.delay));
-                now = delayed.until;
+            if let Some((until, delay)) = back_off.delayed(&pod, "c", ended, now) {
+                assert_eq!(until, ended.after(delay));
+                now = until;
             }
             assert_eq!(back_off.delayed(&pod, "c", ended, now), None);
             back_off.restarted(&pod, "c", ended, now);
@@ -203,8 +178,8 @@ mod tests {
         let ended = at(12 + 601);
         assert_eq!(back_off.delayed(&pod, "c", ended, ended), None);
         back_off.restarted(&pod, "c", ended, ended);
-        let delayed = back_off.delayed(&pod, "c", ended, ended).unwrap();
-        assert_eq!(delayed.delay, 10 * SECOND);
+        let (_, delay) = back_off.delayed(&pod, "c", ended, ended).unwrap();
+        assert_eq!(delay, 10 * SECOND);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::cri_config::NodeConfig;
+use crate::names::PodName;
 use crate::perform::container_of;
-use crate::pod_name::PodName;
 use crate::quantity::Amount;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,9 @@ pub(crate) struct VolumeFile {
     /// Its permissions, such as `0o644`.
     pub(crate) mode: u32,
 }
+
+/// The files of a volume, by path.
+pub(crate) type Files = BTreeMap<PathBuf, VolumeFile>;
 
 /// The values of the fields of one pod.
 #[derive(Clone, Copy)]
@@ -30,55 +33,42 @@ pub(crate) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// The value of a `fieldRef`.
-    ///
-    /// # Errors
-    /// If there is no such field, with advice.
+    /// The value of a `fieldRef`, or advice if there is no such field.
     pub(crate) fn field(&self, path: &str) -> Result<String, String> {
+        let default = PodSpec::default();
+        let spec = self.pod.spec.as_ref().unwrap_or(&default);
         let metadata = &self.pod.metadata;
-        let of_spec = |field: fn(&PodSpec) -> &Option<String>| {
-            let value = self.pod.spec.as_ref().and_then(|spec| field(spec).clone());
-            value.unwrap_or_default()
+        let in_map = path.strip_suffix("']").and_then(|p| p.split_once("['"));
+        let (field, key) = in_map.map_or((path, None), |(field, key)| (field, Some(key)));
+        let of_map = |map: &Option<BTreeMap<String, String>>| match (map, key) {
+            (Some(map), Some(key)) => map.get(key).cloned().unwrap_or_default(),
+            (map, _) => {
+                let lines = map.iter().flatten().map(|(k, v)| format!("{k}={v:?}"));
+                lines.collect::<Vec<_>>().join("\n")
+            }
         };
-        let name = PodName::of(self.pod);
-        let joined = |ips: &[IpAddr]| -> String {
-            let ips: Vec<_> = ips.iter().map(IpAddr::to_string).collect();
-            ips.join(",")
+        let joined = |ips: &[IpAddr]| {
+            let ips = ips.iter().map(IpAddr::to_string);
+            ips.collect::<Vec<_>>().join(",")
         };
         let first = |ips: &[IpAddr]| joined(ips.get(..1).unwrap_or_default());
-        let maps = [
-            ("metadata.labels", &metadata.labels),
-            ("metadata.annotations", &metadata.annotations),
-        ];
-        let map = maps
-            .into_iter()
-            .find_map(|(name, of)| Some((path.strip_prefix(name)?, of)));
-        if let Some((rest, of)) = map {
-            let key = rest
-                .strip_prefix("['")
-                .and_then(|rest| rest.strip_suffix("']"));
-            let mut of = of.iter().flatten();
-            if let Some(key) = key {
-                let found = of.find(|(other, _)| *other == key);
-                return Ok(found.map(|(_, value)| value.clone()).unwrap_or_default());
+        let name = PodName::of(self.pod);
+        match (field, key) {
+            ("metadata.labels", _) => Ok(of_map(&metadata.labels)),
+            ("metadata.annotations", _) => Ok(of_map(&metadata.annotations)),
+            ("metadata.name", None) => Ok(name.name.to_owned()),
+            ("metadata.namespace", None) => Ok(name.namespace.to_owned()),
+            ("metadata.uid", None) => Ok(name.uid.to_owned()),
+            ("spec.nodeName", None) => Ok(spec.node_name.clone().unwrap_or_default()),
+            ("spec.serviceAccountName", None) => {
+                Ok(spec.service_account_name.clone().unwrap_or_default())
             }
-            if rest.is_empty() {
-                let lines = of.map(|(key, value)| format!("{key}={value:?}"));
-                return Ok(lines.collect::<Vec<_>>().join("\n"));
-            }
-        }
-        match path {
-            "metadata.name" => Ok(name.name.to_owned()),
-            "metadata.namespace" => Ok(name.namespace.to_owned()),
-            "metadata.uid" => Ok(name.uid.to_owned()),
-            "spec.nodeName" => Ok(of_spec(|spec| &spec.node_name)),
-            "spec.serviceAccountName" => Ok(of_spec(|spec| &spec.service_account_name)),
-            "status.hostIP" => Ok(first(&self.node.host_ips)),
-            "status.hostIPs" => Ok(joined(&self.node.host_ips)),
-            "status.podIP" => Ok(first(self.pod_ips)),
-            "status.podIPs" => Ok(joined(self.pod_ips)),
-            other => Err(format!(
-                "{other:?} is not a field that a variable can have: use one of metadata.name, \
+            ("status.hostIP", None) => Ok(first(&self.node.host_ips)),
+            ("status.hostIPs", None) => Ok(joined(&self.node.host_ips)),
+            ("status.podIP", None) => Ok(first(self.pod_ips)),
+            ("status.podIPs", None) => Ok(joined(self.pod_ips)),
+            _ => Err(format!(
+                "{path:?} is not a field that a variable can have: use one of metadata.name, \
                  metadata.namespace, metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], \
                  spec.nodeName, spec.serviceAccountName, status.hostIP, status.hostIPs, status.podIP \
                  and status.podIPs"
@@ -87,10 +77,7 @@ impl Fields<'_> {
     }
 
     /// The value of a `resourceFieldRef` of a container, in units of its divisor, rounded up. A limit that is not set
-    /// is the node's capacity.
-    ///
-    /// # Errors
-    /// If there is no such value, with advice.
+    /// is the node's capacity. Advice if there is no such value.
     pub(crate) fn resource(
         &self,
         container: &Container,
@@ -125,20 +112,12 @@ impl Fields<'_> {
             "cpu" => (amount.milli_value(), divisor.milli_value()),
             _ => (amount.value(), divisor.value()),
         };
-        let positive = |value| u64::try_from(value).unwrap_or(0);
-        Ok(positive(amount)
-            .div_ceil(positive(divisor).max(1))
-            .to_string())
+        let [amount, divisor] = [amount, divisor].map(|value| u64::try_from(value).unwrap_or(0));
+        Ok(amount.div_ceil(divisor.max(1)).to_string())
     }
 
-    /// The files of a volume, by path.
-    ///
-    /// # Errors
-    /// The item that has no value, and what to do.
-    pub(crate) fn files(
-        &self,
-        source: &DownwardAPIVolumeSource,
-    ) -> Result<BTreeMap<PathBuf, VolumeFile>, String> {
+    /// The files of a volume, by path; or the item that has no value, and what to do.
+    pub(crate) fn files(&self, source: &DownwardAPIVolumeSource) -> Result<Files, String> {
         let files = source.items.iter().flatten().map(|item| {
             let text = self.text(item);
             let text = text.map_err(|problem| format!("{}: {problem}", item.path))?;
@@ -172,13 +151,12 @@ impl Fields<'_> {
 /// The problem of a volume's item that does not depend on the pod's values.
 pub(crate) fn problem(item: &DownwardAPIVolumeFile) -> Option<String> {
     let path = Path::new(&item.path);
-    let is_below = path
-        .components()
-        .all(|part| matches!(part, Component::Normal(_)));
+    let mut parts = path.components();
+    let is_below = parts.all(|part| matches!(part, Component::Normal(_)));
     if item.path.is_empty() || !is_below || item.path.starts_with("..") {
+        let path = &item.path;
         return Some(format!(
-            "{:?} is not a relative path without ..: change it",
-            item.path
+            "{path:?} is not a relative path without ..: change it"
         ));
     }
     match (&item.field_ref, &item.resource_field_ref) {

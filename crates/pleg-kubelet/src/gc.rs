@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pleg::core::SandboxState;
+use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus};
 
 /// Number of unacknowledged dead containers of a name, and of sandboxes of a pod, that stay. Older ones are removed: a
@@ -39,66 +39,45 @@ pub(crate) fn removals(
     is_acknowledged: impl Fn(&Id) -> bool,
 ) -> Vec<Removal> {
     let (mut removals, staying) = (Vec::new(), usize::from(!is_deleted));
+    // The ids that wait to be acknowledged, from ids of ended containers or sandboxes, newest first.
+    let waiting = |ended: &mut dyn Iterator<Item = &Id>| -> BTreeSet<Id> {
+        let unacknowledged = ended.filter(|id| !is_acknowledged(id));
+        unacknowledged.take(MAX_UNACKNOWLEDGED).cloned().collect()
+    };
     let mut names: BTreeMap<&str, Vec<&ContainerStatus>> = BTreeMap::new();
-    for container in pod
-        .containers
-        .iter()
-        .filter(|c| c.state != ContainerState::Running)
-    {
+    let dead = pod.containers.iter();
+    for container in dead.filter(|c| c.state != ContainerState::Running) {
         names.entry(&container.name).or_default().push(container);
     }
     for mut dead in names.into_values() {
         // Equal containers are ordered by id, so that the order does not vary.
         dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
         let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
-        let waiting = waiting(exited.map(|c| &c.id), &is_acknowledged);
+        let waiting = waiting(&mut exited.map(|c| &c.id));
         // If the newest container waits to be acknowledged, no other one stays in its place.
         let old = dead.iter().skip(staying).rev();
-        removals.extend(old.filter(|c| !waiting.contains(&c.id)).map(|c| removal(c)));
+        let old = old.filter(|c| !waiting.contains(&c.id));
+        removals.extend(old.map(|c| match c.state {
+            ContainerState::Unknown { .. } => Removal::StopContainer(c.id.clone()),
+            _ => Removal::Container(c.id.clone()),
+        }));
     }
-    let used: BTreeSet<_> = pod
-        .containers
-        .iter()
-        .filter_map(|c| c.sandbox.as_ref())
-        .collect();
+    let containers = pod.containers.iter();
+    let used: BTreeSet<_> = containers.filter_map(|c| c.sandbox.as_ref()).collect();
     // The status lists the newest sandbox first.
     let sandboxes = pod.sandboxes.iter();
-    let ended = sandboxes
-        .clone()
-        .filter(|s| s.state == SandboxState::NotReady);
-    let waiting = waiting(ended.map(|s| &s.id), &is_acknowledged);
-    let old = sandboxes
-        .skip(staying)
-        .rev()
-        .filter(|s| s.state != SandboxState::Ready);
-    let old = old
-        .map(|s| &s.id)
-        .filter(|id| !waiting.contains(id) && !used.contains(id));
-    removals.extend(old.cloned().map(Removal::Sandbox));
+    let ended = |s: &&SandboxStatus| s.state == SandboxState::NotReady;
+    let waiting = waiting(&mut sandboxes.clone().filter(ended).map(|s| &s.id));
+    let old = sandboxes.skip(staying).rev();
+    let old = old.filter(|s| s.state != SandboxState::Ready);
+    let old = old.filter(|s| !waiting.contains(&s.id) && !used.contains(&s.id));
+    removals.extend(old.map(|s| Removal::Sandbox(s.id.clone())));
     removals
-}
-
-/// The ids that wait to be acknowledged, from ids of ended containers or sandboxes, newest first.
-fn waiting<'a>(
-    ended: impl Iterator<Item = &'a Id>,
-    is_acknowledged: impl Fn(&Id) -> bool,
-) -> BTreeSet<&'a Id> {
-    let unacknowledged = ended.filter(|id| !is_acknowledged(id));
-    unacknowledged.take(MAX_UNACKNOWLEDGED).collect()
-}
-
-fn removal(container: &ContainerStatus) -> Removal {
-    let id = container.id.clone();
-    match container.state {
-        ContainerState::Unknown { .. } => Removal::StopContainer(id),
-        _ => Removal::Container(id),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use ContainerState::{Created, Exited, Running};
-    use pleg::core::SandboxStatus;
 
     use super::*;
 
@@ -164,16 +143,10 @@ mod tests {
             let mut user = container("a-0 running");
             user.sandbox = Some("s2".into());
             pod.containers = [user].into();
-            let states = [
-                ("s4", newest),
-                ("s3", dead),
-                ("s2", dead),
-                ("s1", unknown),
-                ("s0", dead),
-            ];
-            pod.sandboxes = states
-                .map(|(id, state)| SandboxStatus::new(id, state))
-                .into();
+            let ids = ["s4", "s3", "s2", "s1", "s0"].into_iter();
+            let states = ids.zip([newest, dead, dead, unknown, dead]);
+            let sandboxes = states.map(|(id, state)| SandboxStatus::new(id, state));
+            pod.sandboxes = sandboxes.collect();
             let found = removed(is_deleted, &pod, unacknowledged);
             assert_eq!(found, expected, "{is_deleted} {newest:?}");
         }

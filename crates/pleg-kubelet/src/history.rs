@@ -11,8 +11,8 @@ use pleg::{ContainerState, ContainerStatus, Exit, Id, Instant, PodStatus, PodUid
 
 use crate::actions::{Actions, PodPhase, StopReason};
 use crate::backoff::BackOff;
+use crate::gc::Removal;
 use crate::names;
-use crate::spec::RestartPolicy;
 
 /// Delay after which a call for an id is repeated if it had no effect.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
@@ -253,13 +253,12 @@ impl PodHistory {
             }
         }
         let stopped = actions.stop.iter().map(|stop| &stop.id);
-        let stopped = stopped
-            .chain(&actions.stop_sandboxes)
-            .map(|id| (id, Call::Stop));
-        let removed = actions.remove.iter().map(|id| (id, Call::Remove));
-        stopped
-            .chain(removed)
-            .for_each(|(id, call)| self.called(id, call, now));
+        for id in stopped.chain(&actions.stop_sandboxes) {
+            self.called(id, Call::Stop, now);
+        }
+        for id in &actions.remove {
+            self.called(id, Call::Remove, now);
+        }
         self.phase = self.phase.or(actions.phase);
     }
 
@@ -289,11 +288,11 @@ impl PodHistory {
     }
 
     /// Returns true if the container runs again, however it ended, because this worker stopped or removed it to
-    /// replace it.
-    pub(crate) fn is_replaced(&self, end: &End, policy: RestartPolicy) -> bool {
+    /// replace it. `is_never`: its restart policy is Never.
+    pub(crate) fn is_replaced(&self, end: &End, is_never: bool) -> bool {
         match self.replaced.get(&end.id) {
             Some(Replaced::Always) => true,
-            Some(Replaced::UnlessNever) => policy != RestartPolicy::Never,
+            Some(Replaced::UnlessNever) => !is_never,
             Some(Replaced::BeforeStart) => end.exit_code.is_none(),
             None => false,
         }
@@ -351,9 +350,37 @@ impl PodHistory {
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
         // A removal that must not be repeated yet adds no delay here.
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
-        started
-            .max(removed)
-            .filter(|since| inspected < Some(*since) && !self.is_given_up(*since))
+        let since = started.max(removed)?;
+        (inspected < Some(since) && !self.is_given_up(since)).then_some(since)
+    }
+
+    /// Records that a removal of garbage is about to be tried; or returns the instant at which it may be tried.
+    pub(crate) fn begin_removal(
+        &mut self,
+        removal: &Removal,
+        view: &PodView,
+        now: Instant,
+    ) -> Option<Instant> {
+        let (id, call, at) = match removal {
+            Removal::StopContainer(id) => (id, Call::Stop, self.repeat_at(id, Call::Stop)),
+            Removal::Sandbox(id) => (id, Call::Remove, self.repeat_garbage_at(id)),
+            Removal::Container(id) => {
+                let mut containers = view.status.containers.iter();
+                // A start of it may take effect or have failed. If its status cannot be read, that never becomes known.
+                let is_startable = containers.any(|c| {
+                    c.id == *id && c.state == ContainerState::Created && c.error.is_none()
+                });
+                let unread = self.unread_since(id, view.details_as_of, now);
+                let unread = unread.filter(|_| is_startable);
+                let again = unread.map(|since| since.max(inspect_again(since, now)));
+                (id, Call::Remove, again.max(self.repeat_garbage_at(id)))
+            }
+        };
+        let later = at.filter(|at| *at > now);
+        if later.is_none() {
+            self.called(id, call, now);
+        }
+        later
     }
 
     /// Records that a call is about to be made.

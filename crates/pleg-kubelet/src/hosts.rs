@@ -28,10 +28,8 @@ pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {
     let mut text = match spec.host_network {
         Some(true) => format!("{}\n", of_node.trim_end()),
         _ => {
-            let own = ips
-                .iter()
-                .map(|ip| format!("{ip}\t{}\n", host_name_of(pod)));
-            LOCAL.to_owned() + &own.collect::<String>()
+            let own = |ip| format!("{ip}\t{}\n", host_name_of(pod));
+            LOCAL.to_owned() + &ips.iter().map(own).collect::<String>()
         }
     };
     for alias in spec.host_aliases.iter().flatten() {
@@ -47,27 +45,20 @@ mod tests {
 
     use super::*;
 
-    fn hosts_of(spec: &serde_json::Value, ips: &[IpAddr]) -> String {
-        let pod = json!({"metadata": {"name": "web"}, "spec": spec});
-        let pod: Pod = serde_json::from_value(pod).unwrap();
-        hosts(&pod, ips, "127.0.0.1 localhost\n10.0.0.1 node\n")
-    }
-
     #[test]
-    fn pod_has_localhost_its_name_and_its_aliases() {
-        let aliases = json!([{"ip": "10.1.1.1", "hostnames": ["db", "db.local"]}]);
-        let spec = json!({"containers": [], "hostname": "w", "hostAliases": aliases});
-        let text = hosts_of(&spec, &[[10, 0, 0, 7].into()]);
-        let own = "10.0.0.7\tw\n10.1.1.1\tdb\tdb.local\n";
-        assert_eq!(text, format!("{LOCAL}{own}"));
-    }
-
-    #[test]
-    fn pod_on_the_nodes_network_has_the_nodes_file() {
-        let aliases = json!([{"ip": "127.0.0.1", "hostnames": ["kubernetes"]}]);
-        let spec = json!({"containers": [], "hostNetwork": true, "hostAliases": aliases});
-        let text = hosts_of(&spec, &[[10, 0, 0, 1].into()]);
-        let expected = "127.0.0.1 localhost\n10.0.0.1 node\n127.0.0.1\tkubernetes\n";
-        assert_eq!(text, expected);
+    fn file_has_the_names_of_the_pod_or_its_node_and_the_aliases() {
+        let of_node = "127.0.0.1 localhost\n10.0.0.1 node\n";
+        for (on_host, own) in [
+            (false, format!("{LOCAL}10.0.0.7\tw\n")),
+            (true, of_node.to_owned()),
+        ] {
+            let aliases = json!([{"ip": "10.1.1.1", "hostnames": ["db", "db.local"]}]);
+            let pod = json!({"spec": {
+                "containers": [], "hostname": "w", "hostNetwork": on_host, "hostAliases": aliases,
+            }});
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            let text = hosts(&pod, &[[10, 0, 0, 7].into()], of_node);
+            assert_eq!(text, own + "10.1.1.1\tdb\tdb.local\n");
+        }
     }
 }

@@ -27,13 +27,13 @@
 //! | a volume or a directory hangs | an error of its pod after 10 s |
 //! | the generator ends | runs end; [`worker::PodWorkers::ended`] completes |
 
+use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod actions;
 pub mod backoff;
 pub mod cri_config;
 mod downward;
-mod from_pod;
 pub mod gc;
 mod history;
 mod hosts;
@@ -44,28 +44,33 @@ pub mod names;
 mod notation;
 pub mod perform;
 pub mod plan;
-mod pod_name;
 pub mod pod_status;
 mod pod_volumes;
 pub mod probe;
 pub mod quantity;
 mod removal;
 mod spec;
-mod sub_path;
 mod termination;
 mod unsupported;
 pub mod volumes;
 pub mod worker;
 
-pub use from_pod::container_hash;
 /// The version whose types this crate takes and returns. Convert types of another version through JSON.
 pub use k8s_openapi;
 pub use pod_status::api_time;
+pub use spec::container_hash;
 pub use unsupported::{fields_at, unsupported};
 
 /// Locks a mutex, even if a thread panicked while it had the lock: every change of the data is complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The message of a panic.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "no message".to_owned())
 }
 
 /// The code of the guide.

@@ -1,5 +1,7 @@
 //! The labels and annotations with which upstream's kubelet marks sandboxes and containers.
 
+use k8s_openapi::api::core::v1::Pod;
+
 /// Label: the name of the pod.
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
 /// Label: the namespace of the pod.
@@ -22,3 +24,32 @@ pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
 pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
 /// Annotation: where the pod was read from; `file` for a static pod.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+
+/// The name, the namespace and the uid of a pod.
+#[derive(Clone, Copy)]
+pub(crate) struct PodName<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) uid: &'a str,
+}
+
+impl<'a> PodName<'a> {
+    pub(crate) fn of(pod: &'a Pod) -> Self {
+        let metadata = &pod.metadata;
+        Self {
+            name: metadata.name.as_deref().unwrap_or_default(),
+            namespace: metadata.namespace.as_deref().unwrap_or("default"),
+            uid: metadata.uid.as_deref().unwrap_or_default(),
+        }
+    }
+
+    /// The labels of the pod's sandboxes and containers.
+    pub(crate) fn labels(self) -> [(String, String); 3] {
+        [
+            (POD_NAME, self.name),
+            (POD_NAMESPACE, self.namespace),
+            (POD_UID, self.uid),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    }
+}

@@ -1,6 +1,5 @@
 //! The volumes that the node provides: `hostPath`, `emptyDir` and `downwardAPI`, and other files of a pod.
 
-use std::collections::BTreeMap;
 use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::fs::{
@@ -9,102 +8,67 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, Pod, PodSpec,
-    Volume as ApiVolume,
-};
-use pleg::PodUid;
+use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod, PodSpec, Volume};
 
 use crate::cri_config::NodeConfig;
-use crate::downward::{Fields, VolumeFile};
+use crate::downward::{Fields, Files};
 use crate::mounts::make_tmpfs;
-use crate::pod_name::PodName;
+use crate::names::PodName;
 use crate::quantity::{Amount, amount};
-use crate::volumes::VolumeError;
+use crate::volumes::{EMPTY_DIRS, FILES, Result, VolumeError};
 
-/// A volume that the node provides.
-pub(crate) enum Volume<'a> {
-    HostPath(&'a HostPathVolumeSource),
-    EmptyDir(Option<&'a EmptyDirVolumeSource>),
-    DownwardApi(&'a DownwardAPIVolumeSource),
-}
-
-impl<'a> Volume<'a> {
-    /// Returns `None` for other volumes. A volume without a source is an `emptyDir`: the API's default.
-    pub(crate) fn of(volume: &'a ApiVolume) -> Option<Self> {
-        let bare = ApiVolume {
-            name: volume.name.clone(),
-            ..ApiVolume::default()
-        };
-        match (&volume.host_path, &volume.empty_dir, &volume.downward_api) {
-            (Some(path), ..) => Some(Self::HostPath(path)),
-            (_, Some(source), _) => Some(Self::EmptyDir(Some(source))),
-            (.., Some(source)) => Some(Self::DownwardApi(source)),
-            _ if *volume == bare => Some(Self::EmptyDir(None)),
-            _ => None,
-        }
-    }
-
-    /// The path of the volume on the node.
-    pub(crate) fn path(
-        &self,
-        name: &str,
-        pod: &Pod,
-        node: &NodeConfig,
-    ) -> Result<PathBuf, VolumeError> {
-        let uid = PodUid::from(PodName::of(pod).uid);
-        match self {
-            Self::HostPath(source) => Ok(PathBuf::from(&source.path)),
-            Self::EmptyDir(_) => node.pods.empty_dir(&uid, name),
-            Self::DownwardApi(_) => node.pods.files(&uid, name),
-        }
-    }
+/// The path of a volume on the node. `None` for volumes that the node does not provide. A volume without a source is an
+/// `emptyDir`: the API's default.
+pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Option<Result<PathBuf>> {
+    let name = volume.name.clone();
+    let bare = Volume {
+        name,
+        ..Volume::default()
+    };
+    let kind = match (&volume.host_path, &volume.empty_dir, &volume.downward_api) {
+        (Some(source), ..) => return Some(Ok(PathBuf::from(&source.path))),
+        (None, None, Some(_)) => FILES,
+        (None, None, None) if *volume != bare => return None,
+        _ => EMPTY_DIRS,
+    };
+    let uid = PodName::of(pod).uid;
+    Some(node.pods.below(uid, kind, &[&volume.name]))
 }
 
 /// Returns true if the pod has a volume of files, whose values may change while it runs.
 pub(crate) fn has_files(pod: &Pod) -> bool {
-    let mut volumes = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.any(|volume| matches!(Volume::of(volume), Some(Volume::DownwardApi(_))))
+    let volumes = pod.spec.iter().flat_map(|spec| &spec.volumes);
+    volumes
+        .flatten()
+        .any(|volume| volume.downward_api.is_some())
 }
 
 /// Makes the volumes of a pod. Existing volumes stay; files are replaced if they have changed. `files_only`: the pod
-/// runs already, so only files are checked.
-///
-/// # Errors
-/// The first volume that cannot be used.
-pub(crate) fn make_volumes(
-    pod: &Pod,
-    node: &NodeConfig,
-    files_only: bool,
-) -> Result<(), VolumeError> {
+/// runs already, so only files are checked. The error is that of the first volume that cannot be used.
+pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Result {
     let Some(spec) = &pod.spec else { return Ok(()) };
     let group = spec.security_context.as_ref().and_then(|c| c.fs_group);
     let group = group.and_then(|group| u32::try_from(group).ok());
     for volume in spec.volumes.iter().flatten() {
-        let Some(kind) = Volume::of(volume) else {
+        let Some(path) = path_of(volume, pod, node) else {
             continue;
         };
-        let path = kind.path(&volume.name, pod, node)?;
-        let made = match kind {
-            Volume::DownwardApi(source) => {
-                let fields = Fields {
-                    pod,
-                    node,
-                    pod_ips: &[],
-                };
-                let files = fields.files(source).map_err(io::Error::other);
+        let path = path?;
+        let made = match (&volume.host_path, &volume.downward_api) {
+            (None, Some(source)) => {
+                let pod_ips = &[];
+                let files = Fields { pod, node, pod_ips }.files(source);
+                let files = files.map_err(io::Error::other);
                 files.and_then(|files| write_files(&path, &files, group))
             }
             _ if files_only => Ok(()),
-            Volume::HostPath(source) => {
+            (Some(source), _) => {
                 let kind = source.type_.as_deref().unwrap_or_default();
                 check_host_path(&volume.name, &path, kind)?;
                 Ok(())
             }
-            Volume::EmptyDir(source) => {
+            (None, None) => {
+                let source = volume.empty_dir.as_ref();
                 let memory = source.and_then(|source| memory_size(spec, source, node.memory));
                 make_empty_dir(&path, memory, group)
             }
@@ -130,7 +94,7 @@ fn memory_size(spec: &PodSpec, source: &EmptyDirVolumeSource, node: u64) -> Opti
 }
 
 /// Checks that the path of a `hostPath` volume has the volume's `type`. Creates it if the type allows that.
-fn check_host_path(volume: &str, path: &Path, kind: &str) -> Result<(), VolumeError> {
+fn check_host_path(volume: &str, path: &Path, kind: &str) -> Result {
     let failed = failed(volume, path);
     let (is_so, expected): (fn(&FileType) -> bool, _) = match kind {
         "Directory" | "DirectoryOrCreate" => (FileType::is_dir, "directory"),
@@ -143,11 +107,8 @@ fn check_host_path(volume: &str, path: &Path, kind: &str) -> Result<(), VolumeEr
     let found = match (fs::metadata(path), kind) {
         (Err(e), "DirectoryOrCreate") if e.kind() == io::ErrorKind::NotFound => {
             let mut builder = fs::DirBuilder::new();
-            return builder
-                .recursive(true)
-                .mode(0o755)
-                .create(path)
-                .map_err(failed);
+            let made = builder.recursive(true).mode(0o755).create(path);
+            return made.map_err(failed);
         }
         (Err(e), "FileOrCreate") if e.kind() == io::ErrorKind::NotFound => {
             let mut options = fs::OpenOptions::new();
@@ -171,17 +132,13 @@ fn failed(volume: &str, path: &Path) -> impl Fn(io::Error) -> VolumeError {
 
 /// Makes an `emptyDir`. It is world-writable like upstream's, because the containers' users differ. A new directory has
 /// mode 0 until it is ready; later, containers may change its mode and group.
-pub(crate) fn make_empty_dir(
-    path: &Path,
-    memory: Option<u64>,
-    group: Option<u32>,
-) -> io::Result<()> {
+pub(crate) fn make_empty_dir(path: &Path, size: Option<u64>, group: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
     match fs::DirBuilder::new().mode(0o000).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    if let Some(size) = memory {
+    if let Some(size) = size {
         make_tmpfs(path, size)?;
     }
     if fs::symlink_metadata(path)?.mode() & 0o7777 == 0 {
@@ -194,18 +151,16 @@ pub(crate) fn make_empty_dir(
 
 /// Writes files as upstream does: into a new directory, then changes the link `..data` to it. Containers find the files
 /// by links through `..data`. They cannot write to the volume.
-fn write_files(
-    volume: &Path,
-    files: &BTreeMap<PathBuf, VolumeFile>,
-    group: Option<u32>,
-) -> io::Result<()> {
+fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(volume)?;
     let (data, next) = (volume.join("..data"), volume.join("..data_tmp"));
     let current = fs::read_link(&data).unwrap_or_default();
-    let is_same = |(path, file): (&PathBuf, &VolumeFile)| {
+    let mut known = files.iter();
+    let mut is_same = data.exists();
+    is_same &= known.all(|(path, file)| {
         fs::read_to_string(data.join(path)).is_ok_and(|text| text == file.text)
-    };
-    if data.exists() && files.iter().all(is_same) {
+    });
+    if is_same {
         return Ok(());
     }
     let name = if current == Path::new("..a") {
@@ -248,19 +203,23 @@ fn write_files(
 }
 
 /// Makes a file that is mounted into containers, with this mode despite the umask: the containers' users differ.
-pub(crate) fn make_file(path: &Path, text: &str, mode: u32) -> Result<(), VolumeError> {
-    let directory = path.parent().unwrap_or(path);
-    fs::create_dir_all(directory)
-        .and_then(|()| fs::write(path, text))
-        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
-        .map_err(VolumeError::at(path))
+pub(crate) fn make_file(path: &Path, text: &str, mode: u32) -> Result {
+    let make = || {
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        fs::write(path, text)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    };
+    make().map_err(VolumeError::at(path))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::json;
 
     use super::*;
+    use crate::downward::VolumeFile;
     use crate::volumes::names_in;
 
     #[test]
@@ -278,11 +237,8 @@ mod tests {
         write("old")?;
         let directory = fs::canonicalize(path.join("d"))?;
         write("old")?;
-        assert_eq!(
-            fs::canonicalize(path.join("d"))?,
-            directory,
-            "it did not change"
-        );
+        let unchanged = fs::canonicalize(path.join("d"))?;
+        assert_eq!(unchanged, directory);
         for text in ["new", "newer"] {
             write(text)?;
             assert_eq!(fs::read_to_string(path.join("a"))?, text);

@@ -119,12 +119,10 @@ pub fn canonical(quantity: &Quantity) -> Quantity {
     let mut units = vec![("", NANO)];
     units.extend(of_kind);
     units.sort_by_key(|(_, unit)| std::cmp::Reverse(*unit));
-    let fits = units
-        .into_iter()
-        .find(|(_, unit)| amount != 0 && amount % unit == 0);
-    Quantity(fits.map_or("0".to_owned(), |(suffix, unit)| {
-        format!("{}{suffix}", amount / unit)
-    }))
+    let mut units = units.into_iter();
+    let fits = units.find(|(_, unit)| amount != 0 && amount % unit == 0);
+    let shown = fits.map(|(suffix, unit)| format!("{}{suffix}", amount / unit));
+    Quantity(shown.unwrap_or_else(|| "0".to_owned()))
 }
 
 impl TryFrom<&Quantity> for Amount {
@@ -142,10 +140,9 @@ pub(crate) fn amount(of: Option<&BTreeMap<String, Quantity>>, resource: &str) ->
 
 /// Parses the grammar of the API: a signed decimal number, and a suffix or an exponent.
 fn parse(text: &str) -> Option<Amount> {
-    let (sign, text) = match text.as_bytes().first()? {
-        b'-' => (-1, &text[1..]),
-        b'+' => (1, &text[1..]),
-        _ => (1, text),
+    let (sign, text) = match text.strip_prefix('-') {
+        Some(text) => (-1, text),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
     };
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
@@ -156,16 +153,12 @@ fn parse(text: &str) -> Option<Amount> {
     let (unit, exponent) = scale(suffix)?;
     let digits = format!("{whole}{fraction}");
     let digits = digits.trim_start_matches('0');
-    if digits.is_empty() {
-        return Some(Amount(0));
-    }
     // An `i128` has room for 38 digits.
     let read = digits.len().min(38);
     let power = exponent + i32::try_from(digits.len() - read).ok()?;
     let power = power - i32::try_from(fraction.len()).ok()?;
-    Some(Amount(
-        sign * scaled(digits[..read].parse().ok()?, unit, power),
-    ))
+    let amount = format!("0{}", &digits[..read]).parse().ok()?;
+    Some(Amount(sign * scaled(amount, unit, power)))
 }
 
 /// The unit in billionths, and the power of ten.

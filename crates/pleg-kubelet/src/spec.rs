@@ -1,91 +1,138 @@
-//! The parts of a pod's specification that decisions need, without the defaults and texts of the API.
+//! The values of a pod's specification that decisions need, with the defaults of the API.
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes;
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRuleOnExitCodes, Pod, PodSpec};
+use k8s_openapi::serde_json;
 use pleg::core::Resources;
 
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PodSpec {
-    /// When ended containers are restarted, unless a container has a policy of its own.
-    pub(crate) restart_policy: RestartPolicy,
-    /// The init containers, then the regular ones.
-    pub(crate) containers: Vec<ContainerSpec>,
-    pub(crate) termination_grace_period: Duration,
-    /// The pod uses the network of the node. Then the runtime reports no address for it.
-    pub(crate) host_network: bool,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ContainerSpec {
-    pub(crate) name: String,
-    pub(crate) role: ContainerRole,
-    /// Identifies everything that cannot be changed while it runs. A running container with another value is replaced.
-    pub(crate) hash: String,
-    /// The resources that it must have. Those that are not set stay unchanged.
-    pub(crate) resources: Option<Resources>,
-    /// Its own restart policy, instead of the pod's.
-    pub(crate) restart_policy: Option<RestartPolicy>,
-    /// Exit codes after which it is restarted even if its own policy says otherwise. They have no
-    /// effect without that policy.
-    pub(crate) restart_on: Vec<ContainerRestartRuleOnExitCodes>,
-}
+use crate::cri_config::linux_resources;
 
 /// Replaces an exit code that stays unknown. It counts as failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
-/// When a container of a pod runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ContainerRole {
-    /// Before the regular containers, until it has succeeded.
-    Init,
-    /// From its turn among the init containers on, as long as the pod runs (a restartable init
-    /// container).
-    Sidecar,
-    /// After the init containers.
-    Regular,
+/// The init containers, then the regular ones.
+pub(crate) fn containers_in(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    let init = spec.init_containers.iter().flatten();
+    init.chain(&spec.containers)
 }
 
-/// When ended containers are restarted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RestartPolicy {
-    Always,
-    /// If the exit code is not 0. An exit code that stays unknown counts as failure.
-    OnFailure,
-    Never,
+/// Returns true if an init container is restartable: it runs as long as the pod (a sidecar).
+pub(crate) fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
 }
 
-impl ContainerSpec {
-    /// The policy in effect, in a pod with this one.
-    pub(crate) fn policy(&self, of_pod: RestartPolicy) -> RestartPolicy {
-        self.restart_policy.unwrap_or(of_pod)
-    }
+/// The restart policy of a container: its own, else the pod's.
+pub(crate) fn policy<'a>(container: &'a Container, spec: &'a PodSpec) -> &'a str {
+    let own = container.restart_policy.as_deref();
+    own.or(spec.restart_policy.as_deref()).unwrap_or("Always")
+}
 
-    /// Returns true if the container runs again after it exited with this code.
-    pub(crate) fn restarts(&self, of_pod: RestartPolicy, exit_code: i32) -> bool {
-        let is_named = |codes: &ContainerRestartRuleOnExitCodes| {
-            let is_in = codes.values.iter().flatten().any(|code| *code == exit_code);
-            codes.operator == "In" && is_in || codes.operator == "NotIn" && !is_in
-        };
-        let is_restarted = match self.policy(of_pod) {
-            RestartPolicy::Always => true,
-            RestartPolicy::OnFailure => exit_code != 0,
-            RestartPolicy::Never => false,
-        };
-        is_restarted || self.restart_policy.is_some() && self.restart_on.iter().any(is_named)
-    }
+/// Exit codes after which a container is restarted even if its own policy says otherwise. They have no effect without
+/// that policy.
+fn rules(container: &Container) -> impl Iterator<Item = &ContainerRestartRuleOnExitCodes> {
+    let rules = container.restart_policy_rules.iter().flatten();
+    let rules = rules.filter(|rule| rule.action == "Restart");
+    rules.filter_map(|rule| rule.exit_codes.as_ref())
+}
 
-    /// The result of [`restarts`](Self::restarts) if it is the same for every exit code.
-    pub(crate) fn restarts_always_or_never(&self, of_pod: RestartPolicy) -> Option<bool> {
-        match self.policy(of_pod) {
-            RestartPolicy::Always => Some(true),
-            RestartPolicy::Never if self.restart_on.is_empty() => Some(false),
-            _ => None,
+/// Returns true if the container is restarted after it exited with that code.
+pub(crate) fn restarts(container: &Container, spec: &PodSpec, exit_code: i32) -> bool {
+    let is_named = |codes: &ContainerRestartRuleOnExitCodes| {
+        let is_in = codes.values.iter().flatten().any(|code| *code == exit_code);
+        codes.operator == "In" && is_in || codes.operator == "NotIn" && !is_in
+    };
+    let is_restarted = match policy(container, spec) {
+        "Never" => false,
+        "OnFailure" => exit_code != 0,
+        _ => true,
+    };
+    is_restarted || container.restart_policy.is_some() && rules(container).any(is_named)
+}
+
+/// The result of [`restarts`] if it is the same for every exit code.
+pub(crate) fn restarts_always_or_never(container: &Container, spec: &PodSpec) -> Option<bool> {
+    match policy(container, spec) {
+        "Never" => rules(container).next().is_none().then_some(false),
+        "OnFailure" => None,
+        _ => Some(true),
+    }
+}
+
+/// The grace period of a pod. A deletion may have shortened it.
+pub(crate) fn grace_period(pod: &Pod) -> Duration {
+    let of_spec = || pod.spec.as_ref()?.termination_grace_period_seconds;
+    let grace = pod.metadata.deletion_grace_period_seconds.or_else(of_spec);
+    Duration::from_secs(u64::try_from(grace.unwrap_or(30)).unwrap_or(0))
+}
+
+/// The resources that a container must have. Those that are not set stay unchanged.
+pub(crate) fn resources(container: &Container, spec: &PodSpec) -> Option<Resources> {
+    // The memory of the node does not matter for these.
+    let linux = linux_resources(spec, Some(container.resources.as_ref()?), 0);
+    let mut resources = Resources::default();
+    resources.cpu_shares = linux.cpu_shares;
+    resources.cpu_quota = linux.cpu_quota;
+    resources.memory_limit = linux.memory_limit_in_bytes;
+    Some(resources)
+}
+
+/// The key of a container's restarts in the back-off.
+pub(crate) fn back_off_key(container: &Container) -> String {
+    format!("{}_{}", container.name, container_hash(container))
+}
+
+/// The hash of the container's name and image, which cannot change while it runs. As upstream: FNV-1a of the JSON of
+/// both, as Go prints its bytes.
+#[must_use]
+pub fn container_hash(container: &Container) -> String {
+    let image = container.image.as_deref().unwrap_or_default();
+    let text = |text: &str| serde_json::Value::from(text).to_string();
+    let (image, name) = (text(image), text(&container.name));
+    let picked = format!("{{\"image\":{image},\"name\":{name}}}");
+    let bytes: Vec<String> = picked.bytes().map(|byte| byte.to_string()).collect();
+    let printed = format!("([]uint8)[{}]", bytes.join(" "));
+    let hash = printed.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    format!("{hash:x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn grace_period_is_that_of_the_deletion_then_of_the_pod() {
+        for (of_spec, deletion, expected) in [
+            (json!(5), None, 5),
+            (json!(60), Some(2), 2),
+            (json!(-1), None, 0),
+            (json!(null), None, 30),
+        ] {
+            let spec = json!({"containers": [], "terminationGracePeriodSeconds": of_spec});
+            let metadata = json!({"deletionGracePeriodSeconds": deletion});
+            let pod = json!({"metadata": metadata, "spec": spec});
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(grace_period(&pod).as_secs(), expected);
         }
     }
 
-    /// The key of its restarts in the back-off.
-    pub(crate) fn back_off_key(&self) -> String {
-        format!("{}_{}", self.name, self.hash)
+    #[test]
+    fn hash_matches_upstream_and_changes_with_name_and_image_only() {
+        let hash = |name: &str, image: &str, args: Option<Vec<String>>| {
+            let mut container = Container::default();
+            (container.name, container.args) = (name.to_owned(), args);
+            container.image = Some(image.to_owned());
+            container_hash(&container)
+        };
+        let same = hash("test_container", "foo/image:v1", None);
+        assert_eq!(same, "8e45cbd0");
+        let with_args = hash("test_container", "foo/image:v1", Some(vec!["x".to_owned()]));
+        assert_eq!(with_args, same);
+        assert_ne!(hash("test_container", "foo/image:v2", None), same);
+        assert_ne!(hash("log", "foo/image:v1", None), same);
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::serde_json::{self, Value};
 
 use crate::cri_config::FieldError;
 use crate::downward;
-use crate::from_pod::{check_of, hook_of};
+use crate::probe::{check_of, hook_of};
 
 /// Paths of fields with advice. A path with `=` is refused with that value only, which may end with `*`. See
 /// [`fields_at`].
@@ -71,12 +71,8 @@ pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
     let value = serde_json::to_value(pod).unwrap_or_default();
     let mut errors = in_table(OF_POD, &value);
     for (field, _) in fields_at(&value, "spec.volumes.*") {
-        let provided = ["name", "hostPath", "emptyDir", "downwardAPI"];
-        if field
-            .rsplit('.')
-            .next()
-            .is_some_and(|name| !provided.contains(&name))
-        {
+        let provided = [".name", ".hostPath", ".emptyDir", ".downwardAPI"];
+        if !provided.iter().any(|name| field.ends_with(name)) {
             errors.push(FieldError::new(field, VOLUMES));
         }
     }
@@ -126,25 +122,18 @@ fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
 
 /// Adds the unsupported fields of a container's probes and hooks.
 fn of_container(path: &str, container: &Container, errors: &mut Vec<FieldError>) {
-    let probes = [
-        ("startupProbe", &container.startup_probe),
-        ("livenessProbe", &container.liveness_probe),
-        ("readinessProbe", &container.readiness_probe),
-    ];
     let lifecycle = container.lifecycle.clone().unwrap_or_default();
-    let hooks = [
-        ("lifecycle.postStart", &lifecycle.post_start),
-        ("lifecycle.preStop", &lifecycle.pre_stop),
-    ];
-    let probe = |(name, probe): (_, &Option<Probe>)| {
-        Some((name, check_of(container, probe.as_ref()?).err()?))
-    };
-    let hook = |(name, hook): (_, &Option<LifecycleHandler>)| {
-        Some((name, hook_of(container, hook.as_ref()?).err()?))
-    };
-    let found = probes.into_iter().filter_map(probe);
-    let found = found.chain(hooks.into_iter().filter_map(hook));
-    errors.extend(found.map(|(name, error): (&str, _)| error.below(&format!("{path}.{name}"))));
+    let probe = |probe: &Option<Probe>| check_of(container, probe.as_ref()?).err();
+    let hook = |hook: &Option<LifecycleHandler>| hook_of(container, hook.as_ref()?).err();
+    for (name, error) in [
+        ("startupProbe", probe(&container.startup_probe)),
+        ("livenessProbe", probe(&container.liveness_probe)),
+        ("readinessProbe", probe(&container.readiness_probe)),
+        ("lifecycle.postStart", hook(&lifecycle.post_start)),
+        ("lifecycle.preStop", hook(&lifecycle.pre_stop)),
+    ] {
+        errors.extend(error.map(|error| error.below(&format!("{path}.{name}"))));
+    }
 }
 
 /// The values at a path, each with its own path, as in [`FieldError`].
@@ -200,9 +189,8 @@ fn is_set(value: &Value) -> bool {
 }
 
 fn is(value: &Value, refused: &str) -> bool {
-    let text = value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned);
+    let text = value.as_str().map(str::to_owned);
+    let text = text.unwrap_or_else(|| value.to_string());
     match refused.strip_suffix('*') {
         Some(start) => text.starts_with(start),
         None => text == refused,

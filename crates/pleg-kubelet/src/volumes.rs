@@ -11,14 +11,20 @@ use pleg::PodUid;
 use crate::mounts::unmount_below;
 use crate::removal::remove_directory;
 
-const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
-const FILES: &str = "volumes/kubernetes.io~downward-api";
-const SUB_PATHS: &str = "volume-subpaths";
+/// Directories of a pod's volumes, by the kind of volume.
+pub(crate) const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
+pub(crate) const FILES: &str = "volumes/kubernetes.io~downward-api";
+/// The mount points of paths in volumes: for each a directory of the volume and the container, and its number.
+pub(crate) const SUB_PATHS: &str = "volume-subpaths";
+/// The hosts file of a pod.
+pub(crate) const ETC_HOSTS: &str = "etc-hosts";
 
 /// A directory of a pod cannot be used: its path and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct VolumeError(pub(crate) String);
+
+pub(crate) type Result<T = (), E = VolumeError> = std::result::Result<T, E>;
 
 impl VolumeError {
     /// The error of a call for that path.
@@ -30,10 +36,8 @@ impl VolumeError {
     pub(crate) fn mounted(paths: &[PathBuf]) -> Self {
         const SHOWN: usize = 3;
         let shown = paths.iter().take(SHOWN);
-        let mut shown = shown
-            .map(|path| path.display().to_string())
-            .collect::<Vec<_>>()
-            .join(", ");
+        let shown = shown.map(|path| path.display().to_string());
+        let mut shown = shown.collect::<Vec<_>>().join(", ");
         if paths.len() > SHOWN {
             shown.push_str(&format!(" and {} more", paths.len() - SHOWN));
         }
@@ -56,77 +60,40 @@ impl PodDirectories {
         Self { root: root.into() }
     }
 
-    /// The directory of a pod.
-    ///
-    /// # Errors
-    /// If the uid is not the name of a directory: uids of unknown pods come from the runtime.
-    pub(crate) fn of(&self, uid: &PodUid) -> Result<PathBuf, VolumeError> {
-        Ok(self.root.join(file_name(uid.as_str())?))
-    }
-
     /// Removes the directory of a pod with its `emptyDir` volumes. A missing directory is no error. Symbolic links are
-    /// removed, not followed. Mounts that others made in a volume stay.
-    ///
-    /// # Errors
-    /// The remaining mounts, or the entry that cannot be removed.
-    pub(crate) fn remove(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        let directory = self.of(uid)?;
-        unmount_below(&directory.join(SUB_PATHS), 3);
-        unmount_below(&directory.join(EMPTY_DIRS), 1);
-        remove_directory(&directory)
+    /// removed, not followed. Mounts that others made in a volume stay, and are the error; or the entry that cannot be
+    /// removed.
+    pub(crate) fn remove(&self, uid: &PodUid) -> Result {
+        let below = |path| self.below(uid.as_str(), path, &[]);
+        unmount_below(&below(SUB_PATHS)?, 3);
+        unmount_below(&below(EMPTY_DIRS)?, 1);
+        remove_directory(&below("")?)
     }
 
-    pub(crate) fn uids(&self) -> Result<Vec<PodUid>, VolumeError> {
+    pub(crate) fn uids(&self) -> Result<Vec<PodUid>> {
         let names = names_in(&self.root)?;
         Ok(names.iter().map(|name| PodUid::from(&**name)).collect())
     }
 
-    /// A path in the directory of a pod.
-    fn below(&self, uid: &PodUid, path: &str, names: &[&str]) -> Result<PathBuf, VolumeError> {
-        let mut path = self.of(uid)?.join(path);
+    /// A path in the directory of a pod. Fails if the uid or a name is not the name of a directory: uids of unknown pods
+    /// come from the runtime.
+    pub(crate) fn below(&self, uid: &str, path: &str, names: &[&str]) -> Result<PathBuf> {
+        let mut found = self.root.join(file_name(uid)?);
+        found.extend(Path::new(path));
         for name in names {
-            path.push(file_name(name)?);
+            found.push(file_name(name)?);
         }
-        Ok(path)
-    }
-
-    pub(crate) fn empty_dir(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
-        self.below(uid, EMPTY_DIRS, &[volume])
-    }
-
-    /// The path of a `downwardAPI` volume.
-    pub(crate) fn files(&self, uid: &PodUid, volume: &str) -> Result<PathBuf, VolumeError> {
-        self.below(uid, FILES, &[volume])
-    }
-
-    /// The mount point of a path in a volume, for a container's mount number `at`.
-    pub(crate) fn sub_path(
-        &self,
-        uid: &PodUid,
-        volume: &str,
-        container: &str,
-        at: usize,
-    ) -> Result<PathBuf, VolumeError> {
-        self.below(uid, SUB_PATHS, &[volume, container, &at.to_string()])
-    }
-
-    pub(crate) fn hosts(&self, uid: &PodUid) -> Result<PathBuf, VolumeError> {
-        self.below(uid, "etc-hosts", &[])
+        Ok(found)
     }
 
     /// The file in which an attempt of a container leaves its termination message.
-    pub(crate) fn termination_log(
-        &self,
-        uid: &PodUid,
-        container: &str,
-        attempt: u32,
-    ) -> Result<PathBuf, VolumeError> {
-        self.below(uid, "containers", &[container, &attempt.to_string()])
+    pub(crate) fn termination_log(&self, uid: &str, name: &str, attempt: u32) -> Result<PathBuf> {
+        self.below(uid, "containers", &[name, &attempt.to_string()])
     }
 }
 
 /// The names in a directory; none if it does not exist. Names that are not UTF-8 are left out.
-pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, VolumeError> {
+pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>> {
     let failed = VolumeError::at(directory);
     let entries = match fs::read_dir(directory) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -138,7 +105,7 @@ pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, VolumeError> {
 
 /// Returns the name if it names one file or directory, and leads nowhere else. Names from manifests and the runtime
 /// become part of a path only after this check.
-pub(crate) fn file_name(name: &str) -> Result<&str, VolumeError> {
+pub(crate) fn file_name(name: &str) -> Result<&str> {
     let mut components = Path::new(name).components();
     match (components.next(), components.next()) {
         // conmon takes the text before a colon for the name of a log driver.
@@ -157,8 +124,8 @@ mod tests {
     fn uid_that_leads_elsewhere_is_refused() {
         let pods = PodDirectories::new("/var/lib/kubelet/pods");
         for uid in ["", ".", "..", "../x", "a/b", "/etc", "a/", "a/.", "a:b"] {
-            let of = pods.of(&PodUid::from(uid));
-            assert!(of.is_err(), "{uid:?}: {of:?}");
+            let path = pods.below(uid, "", &[]);
+            assert!(path.is_err(), "{uid:?}: {path:?}");
         }
     }
 }

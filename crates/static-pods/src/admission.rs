@@ -38,6 +38,7 @@ impl NodeFacts {
             other => other,
         };
         let labels = [("hostname", name), ("os", "linux"), ("arch", arch)];
+        let labels = labels.map(|(key, value)| (format!("kubernetes.io/{key}"), value.to_owned()));
         let memory = Amount::whole(i64::try_from(config.memory).unwrap_or(i64::MAX));
         let allocatable = [
             ("cpu", Amount::whole(config.cpus.into()).cpu()),
@@ -46,11 +47,9 @@ impl NodeFacts {
         ];
         Self {
             name: name.to_owned(),
-            labels: labels
-                .map(|(key, value)| (format!("kubernetes.io/{key}"), value.to_owned()))
-                .into(),
+            labels: labels.into(),
             allocatable: allocatable
-                .map(|(resource, amount)| (resource.to_owned(), amount))
+                .map(|(kind, amount)| (kind.to_owned(), amount))
                 .into(),
             unsafe_sysctls: Vec::new(),
         }
@@ -74,10 +73,6 @@ impl Rejection {
             reason: reason.into(),
             message: message.into(),
         }
-    }
-
-    fn predicate(reason: &str, message: &str) -> Self {
-        Self::new(reason, format!("Predicate {reason} failed: {message}"))
     }
 
     /// The status of a pod that was rejected.
@@ -109,23 +104,19 @@ pub fn admit<'a>(
     sysctls(spec, node)?;
     os(spec, node)?;
     resources(spec, node, &others)?;
-    if !selects(spec, node) {
-        let problem = "node(s) didn't match Pod's node affinity/selector";
-        return Err(Rejection::predicate("NodeAffinity", problem));
-    }
     let name = spec.node_name.as_ref().filter(|name| !name.is_empty());
-    if name.is_some_and(|name| *name != node.name) {
-        let problem = "node(s) didn't match the requested node name";
-        return Err(Rejection::predicate("NodeName", problem));
-    }
-    let mut conflicts = others
-        .iter()
-        .filter_map(|other| host_port_conflict(pod, other));
-    if conflicts.next().is_some() {
-        let problem = "node(s) didn't have free ports for the requested pod ports";
-        return Err(Rejection::predicate("NodePorts", problem));
-    }
-    Ok(())
+    let is_taken = |other: &&Pod| host_port_conflict(pod, other).is_some();
+    let (reason, problem) = if !selects(spec, node) {
+        ("NodeAffinity", "match Pod's node affinity/selector")
+    } else if name.is_some_and(|name| *name != node.name) {
+        ("NodeName", "match the requested node name")
+    } else if others.iter().any(is_taken) {
+        ("NodePorts", "have free ports for the requested pod ports")
+    } else {
+        return Ok(());
+    };
+    let message = format!("Predicate {reason} failed: node(s) didn't {problem}");
+    Err(Rejection::new(reason, message))
 }
 
 /// Sysctls that affect a pod only and cannot harm the node, for the kernels that upstream requires.
@@ -173,11 +164,8 @@ fn os(spec: &PodSpec, node: &NodeFacts) -> Result<(), Rejection> {
     let selected = selector.and_then(|selector| selector.get(LABEL));
     if selected.is_some_and(|os| node.labels.get(LABEL) != Some(os)) {
         let reason = "PodOSSelectorNodeLabelDoesNotMatch";
-        let label = "the `kubernetes.io/os` label doesn't match node label";
-        return Err(Rejection::new(
-            reason,
-            format!("Failed to admit pod as {label}"),
-        ));
+        let label = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return Err(Rejection::new(reason, label));
     }
     if spec.os.as_ref().is_some_and(|os| os.name != "linux") {
         let message = "Failed to admit pod as the OS field doesn't match node OS";
@@ -229,10 +217,8 @@ type Requests = BTreeMap<String, Amount>;
 fn requests(spec: &PodSpec) -> Requests {
     let of = |container: &Container| -> Requests {
         let requests = with_default_requests(container.resources.as_ref()).and_then(|r| r.requests);
-        let amounts = requests.into_iter().flatten();
-        amounts
-            .filter_map(|(name, quantity)| Some((name, Amount::try_from(&quantity).ok()?)))
-            .collect()
+        let amount = |(name, quantity)| Some((name, Amount::try_from(&quantity).ok()?));
+        requests.into_iter().flatten().filter_map(amount).collect()
     };
     let combine = |into: &mut Requests, with: Requests, by: fn(Amount, Amount) -> Amount| {
         for (name, amount) in with {
@@ -259,16 +245,11 @@ fn requests(spec: &PodSpec) -> Requests {
 /// Returns true if the pod's `nodeSelector` and its required node affinity select the node.
 fn selects(spec: &PodSpec, node: &NodeFacts) -> bool {
     let mut labels = spec.node_selector.iter().flatten();
-    let affinity = spec
-        .affinity
-        .as_ref()
-        .and_then(|a| a.node_affinity.as_ref());
-    let required = affinity
-        .and_then(|a| {
-            a.required_during_scheduling_ignored_during_execution
-                .as_ref()
-        })
-        .map(|required| &required.node_selector_terms);
+    let required = spec.affinity.as_ref().and_then(|affinity| {
+        let affinity = affinity.node_affinity.as_ref()?;
+        let required = &affinity.required_during_scheduling_ignored_during_execution;
+        Some(&required.as_ref()?.node_selector_terms)
+    });
     labels.all(|(key, value)| node.labels.get(key) == Some(value))
         && required.is_none_or(|terms| terms.iter().any(|term| matches(term, node)))
 }
@@ -347,8 +328,8 @@ mod tests {
     /// A row: the specification, and the reason if the pod is rejected.
     #[test]
     fn pod_is_rejected_with_upstreams_reason() {
-        let running = r#"{"name": "app", "ports": [{"containerPort": 80, "hostPort": 80}],
-            "resources": {"limits": {"cpu": "1500m"}}}"#;
+        let running = r#"{"name": "app", "ports": [{"containerPort": 80, "hostPort": 80},
+            {"containerPort": 1, "hostPort": 90, "hostIP": "10.0.0.1"}], "resources": {"limits": {"cpu": "1500m"}}}"#;
         let running = pod(&spec("pod", &format!("{{\"containers\": [{running}]}}")));
         let table = r#"
             pod {} |
@@ -367,6 +348,10 @@ mod tests {
             affinity {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]} |
             port {"containerPort": 1, "hostPort": 80} | NodePorts
             port {"containerPort": 80, "hostPort": 80, "protocol": "UDP"} |
+            port {"containerPort": 80, "hostPort": 80, "hostIP": "10.0.0.1"} | NodePorts
+            port {"containerPort": 1, "hostPort": 90, "hostIP": "10.0.0.2"} |
+            port {"containerPort": 1, "hostPort": 90, "hostIP": "10.0.0.1"} | NodePorts
+            port {"containerPort": 1, "hostPort": 90, "hostIP": "0.0.0.0"} | NodePorts
             resources {"requests": {"cpu": "500m"}} |
             resources {"limits": {"cpu": "501m"}} | OutOfcpu
             resources {"requests": {"memory": "2Gi"}} | OutOfmemory

@@ -41,9 +41,7 @@ fn credentials(file: &Path, image: &str) -> Option<AuthConfig> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
         text => text.map_err(|error| error.to_string()),
     };
-    let config =
-        text.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
-    match config {
+    match text.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string())) {
         Ok(config) => of_config(&config, image),
         Err(error) => {
             tracing::warn!(file = %file.display(), error, "the credentials for pulls cannot be read");
@@ -57,13 +55,7 @@ fn of_config(config: &Value, image: &str) -> Option<AuthConfig> {
     let registries = config.get("auths")?.as_object()?.iter();
     let matching = registries.filter(|(registry, _)| matches(registry, &image));
     let (_, found) = matching.max_by_key(|(registry, _)| address(registry).len())?;
-    let text = |name: &str| {
-        found
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
     Some(AuthConfig {
         username: text("username"),
         password: text("password"),
@@ -87,10 +79,8 @@ fn full_name(image: &str) -> String {
 
 /// A registry without its scheme and the version of its API.
 fn address(registry: &str) -> &str {
-    let address = registry
-        .trim_start_matches("https://")
-        .trim_start_matches("http://");
-    let address = address.trim_end_matches('/');
+    let address = registry.trim_start_matches("https://");
+    let address = address.trim_start_matches("http://").trim_end_matches('/');
     address.trim_end_matches("/v1").trim_end_matches("/v2")
 }
 
@@ -99,9 +89,10 @@ fn matches(registry: &str, image: &str) -> bool {
     let (host, path) = split(address(registry));
     let (image_host, image_path) = split(image);
     let is_part = |(pattern, part): (&str, &str)| match pattern.split_once('*') {
-        Some((start, end)) => part
-            .strip_prefix(start)
-            .is_some_and(|rest| rest.ends_with(end)),
+        Some((start, end)) => {
+            let rest = part.strip_prefix(start);
+            rest.is_some_and(|rest| rest.ends_with(end))
+        }
         None => pattern == part,
     };
     let is_host = host.split('.').count() == image_host.split('.').count()

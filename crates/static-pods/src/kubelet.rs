@@ -150,16 +150,11 @@ impl Kubelet {
         let mut pods = self.pods();
         if let Some(known) = pods.get(&run.uid) {
             // A rejected pod never started.
-            return known
-                .status
-                .as_ref()
-                .is_none_or(|status| status.start_time.is_some());
+            let status = known.status.as_ref();
+            return status.is_none_or(|status| status.start_time.is_some());
         }
         let counts = |(uid, other): &(&PodUid, &Pod)| {
-            let phase = other
-                .status
-                .as_ref()
-                .and_then(|status| status.phase.as_deref());
+            let phase = other.status.as_ref().and_then(|s| s.phase.as_deref());
             !going.contains(*uid) && !matches!(phase, Some("Succeeded" | "Failed"))
         };
         let others = pods.iter().filter(counts).map(|(_, other)| other);
@@ -205,12 +200,10 @@ impl Kubelet {
     async fn update_status(&self, run: &Run<Manifest>, pod: Option<&Pod>, observed: &Observed) {
         let Some(pod) = pod else { return };
         let (previous, runtime) = (self.last_status(&run.uid), self.node.runtime());
-        let status = self
-            .performer
-            .status(run, pod, observed, previous.as_ref(), &runtime);
-        let status = status.await;
+        let performer = &self.performer;
+        let status = performer.status(run, pod, observed, previous.as_ref(), &runtime);
         let mut pod = pod.clone();
-        pod.status = Some(status);
+        pod.status = Some(status.await);
         let name = |pod: &Pod| (pod.metadata.name.clone(), pod.metadata.namespace.clone());
         let is_other = |(uid, other): (&PodUid, &Pod)| *uid != run.uid && name(other) == name(&pod);
         let mut pods = self.pods();

@@ -166,9 +166,7 @@ async fn run() -> anyhow::Result<()> {
     let kubelet = Arc::new(kubelet);
     let (directory, period) = (args.manifests, MANIFEST_PERIOD);
     let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());
-    if args.ignore_unknown_fields {
-        source = source.ignore_unknown_fields();
-    }
+    source.ignores_unknown_fields = args.ignore_unknown_fields;
     let first = async {
         kubelet.node.wait_for_runtime().await;
         pleg.wait_until_synced().await?;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{NodeCondition, Pod};
-use pleg::core::{CallError, NotReady};
+use pleg::core::CallError;
 use pleg::{Instant, Pleg, WallTime};
 use pleg_cri::CriClient;
 use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
@@ -65,29 +65,20 @@ impl State {
         let [runtime, network] = self.not_ready.clone();
         let is_unknown = self.last_good_status.is_none() && runtime.is_none();
         let network = network.or(is_unknown.then(|| "network state unknown".to_owned()));
-        let runtime = age
-            .map(str::to_owned)
-            .into_iter()
-            .chain(pleg)
-            .chain(runtime);
-        [runtime.collect(), network.into_iter().collect()]
+        let runtime = [age.map(str::to_owned), pleg, runtime].into_iter();
+        [runtime.flatten().collect(), network.into_iter().collect()]
     }
 
     /// The Ready condition. The transition time changes with the status only. Returns true if the status changed.
     fn ready(&mut self, errors: Option<String>, now: WallTime) -> (NodeCondition, bool) {
-        let (status, reason, message) = match errors {
-            None => (
-                "True",
-                "KubeletReady",
-                "kubelet is posting ready status".to_owned(),
-            ),
-            Some(message) => ("False", "KubeletNotReady", message),
+        let (status, reason) = match errors {
+            None => ("True", "KubeletReady"),
+            Some(_) => ("False", "KubeletNotReady"),
         };
+        let message = errors.unwrap_or_else(|| "kubelet is posting ready status".to_owned());
         let now = Some(api_time(now));
-        let unchanged = self
-            .condition
-            .as_ref()
-            .filter(|before| before.status == status);
+        let before = self.condition.as_ref();
+        let unchanged = before.filter(|before| before.status == status);
         let has_changed = self.condition.is_some() && unchanged.is_none();
         let condition = NodeCondition {
             type_: "Ready".to_owned(),
@@ -116,14 +107,11 @@ fn shown(condition: Option<&RuntimeCondition>) -> String {
 /// ones as `[a, b]`. The same message is shown once.
 fn aggregate(errors: impl IntoIterator<Item = String>) -> Option<String> {
     let mut seen = BTreeSet::new();
-    let different = errors
-        .into_iter()
-        .filter(|error| seen.insert(error.clone()));
-    let different: Vec<_> = different.collect();
-    match different.as_slice() {
-        [] => None,
-        [one] => Some(one.clone()),
-        several => Some(format!("[{}]", several.join(", "))),
+    let mut different: Vec<_> = errors.into_iter().collect();
+    different.retain(|error| seen.insert(error.clone()));
+    match different.len() {
+        0 | 1 => different.pop(),
+        _ => Some(format!("[{}]", different.join(", "))),
     }
 }
 
@@ -236,10 +224,9 @@ impl NodeStatus {
     /// The Ready condition of the node, as of now. A change of its status is logged.
     pub fn ready(&self) -> NodeCondition {
         let errors = aggregate(self.errors().into_iter().flatten());
-        let event = if errors.is_none() {
-            "NodeReady"
-        } else {
-            "NodeNotReady"
+        let event = match errors {
+            None => "NodeReady",
+            Some(_) => "NodeNotReady",
         };
         let now = self.pleg.clock().wall();
         let (condition, has_changed) = self.state().ready(errors, now);
@@ -249,34 +236,12 @@ impl NodeStatus {
         }
         condition
     }
-
-    /// For `/readyz`: checks that the node is ready.
-    ///
-    /// # Errors
-    /// The reason for which it is not ready.
-    pub fn check_ready(&self) -> Result<(), String> {
-        let condition = self.ready();
-        match condition.status.as_str() {
-            "True" => Ok(()),
-            _ => Err(condition.message.unwrap_or_default()),
-        }
-    }
-
-    /// For `/healthz`: checks that the generator works. A runtime that does not respond is no reason to
-    /// restart the kubelet.
-    ///
-    /// # Errors
-    /// The reason for which it does not.
-    pub fn check_alive(&self) -> Result<(), String> {
-        match self.pleg.health().ready() {
-            Err(reason @ NotReady::Stalled { .. }) => Err(reason.to_string()),
-            _ => Ok(()),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use pleg::core::NotReady;
+
     use super::*;
 
     const BEGIN: Instant = Instant::from_nanos(1_000_000_000);

@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
+use pleg::core::NotReady;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -70,18 +71,25 @@ pub(crate) async fn serve(listener: TcpListener, kubelet: Arc<Kubelet>, metrics:
 impl Served {
     fn respond<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let json = |body: &Value| (StatusCode::OK, "application/json", body.to_string());
-        let plain = |result: Result<(), String>| match result {
-            Ok(()) => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
-            Err(error) => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", error + "\n"),
+        let plain = |error: Option<String>| match error {
+            None => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
+            Some(error) => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", error + "\n"),
         };
         let (status, kind, body) = match request.uri().path() {
-            "/healthz" => plain(self.kubelet.node.check_alive()),
-            "/readyz" => plain(self.kubelet.node.check_ready()),
+            // A runtime that does not respond is no reason to restart the kubelet.
+            "/healthz" => plain(match self.kubelet.pleg.health().ready() {
+                Err(reason @ NotReady::Stalled { .. }) => Some(reason.to_string()),
+                _ => None,
+            }),
+            "/readyz" => {
+                let condition = self.kubelet.node.ready();
+                let is_ready = condition.status == "True";
+                plain(condition.message.filter(|_| !is_ready))
+            }
             "/metrics" => {
-                let tasks = tokio::runtime::Handle::current()
-                    .metrics()
-                    .num_alive_tasks();
-                metrics::gauge!("static_pods_alive_tasks").set(tasks as f64);
+                let runtime = tokio::runtime::Handle::current().metrics();
+                let tasks = runtime.num_alive_tasks() as f64;
+                metrics::gauge!("static_pods_alive_tasks").set(tasks);
                 let kind = "text/plain; version=0.0.4; charset=utf-8";
                 (StatusCode::OK, kind, self.metrics.render())
             }

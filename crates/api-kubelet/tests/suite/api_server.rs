@@ -91,10 +91,8 @@ impl Store {
     }
 
     fn create(&mut self, path: &ObjectPath, mut object: Value) -> Result<Value, Refused> {
-        let name = object["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
+        let name = object["metadata"]["name"].as_str();
+        let name = name.unwrap_or_default().to_owned();
         if self.objects.contains_key(&path.key(&name)) {
             return Err((StatusCode::CONFLICT, "AlreadyExists", name));
         }
@@ -241,10 +239,8 @@ impl ApiServer {
 
     fn list(&self, collection: &str) -> Value {
         let store = self.store();
-        let items = store
-            .objects
-            .iter()
-            .filter(|(of, _)| selected(collection, &of.0));
+        let objects = store.objects.iter();
+        let items = objects.filter(|(of, _)| selected(collection, &of.0));
         let items: Vec<&Value> = items.map(|(_, object)| object).collect();
         let metadata = json!({"resourceVersion": store.changes.len().to_string()});
         json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items})
@@ -260,10 +256,9 @@ impl ApiServer {
                 let store = server.store();
                 let changes = store.changes.iter().skip(seen);
                 let changes = changes.filter(|(of, ..)| selected(&collection, of));
-                let line = |kind, object| format!("{}\n", json!({"type": kind, "object": object}));
-                let lines: String = changes
-                    .map(|(_, kind, object)| line(kind, object))
-                    .collect();
+                let lines =
+                    changes.map(|(_, kind, object)| json!({"type": kind, "object": object}));
+                let lines: String = lines.map(|line| format!("{line}\n")).collect();
                 let seen = store.changes.len();
                 drop(store);
                 Some((Ok::<_, Infallible>(Bytes::from(lines)), (version, seen)))

@@ -32,9 +32,8 @@ async fn exit_is_reported_before_the_restart_and_after_it() {
     let last = &node.container("web")["lastState"];
     assert_eq!(last["terminated"]["exitCode"], 5);
     let history = node.api.history(PODS);
-    let statuses = history
-        .iter()
-        .map(|pod| &pod["status"]["containerStatuses"][0]);
+    let history = history.iter();
+    let statuses = history.map(|pod| &pod["status"]["containerStatuses"][0]);
     let mut ended = statuses.filter(|status| status["state"]["terminated"]["exitCode"] == 5);
     assert_eq!(ended.next().unwrap()["restartCount"], 0);
 }
@@ -108,10 +107,11 @@ async fn restarted_kubelet_adopts_running_pods_and_leaves_ended_ones() {
     node.restart_kubelet(|_| ()).await;
     assert_eq!(node.id("web"), id);
     let history = node.api.history(PODS);
-    let of_job = history
+    let is_job = |pod: &&Value| pod["metadata"]["name"] == "job";
+    let phases = history
         .iter()
-        .filter(|pod| pod["metadata"]["name"] == "job");
-    let phases = of_job.map(|pod| &pod["status"]["phase"]);
+        .filter(is_job)
+        .map(|pod| &pod["status"]["phase"]);
     let mut since = phases.skip_while(|phase| **phase != "Failed");
     assert!(since.all(|phase| phase == "Failed"), "{history:?}");
 }

@@ -58,9 +58,8 @@ impl Node {
             let config = NodeConfig::of_host(&root, vec![[127, 0, 0, 1].into()]);
             let mut back_off = BackOffSettings::default();
             back_off.initial = Duration::from_millis(5);
-            run(api, "n", &socket, config, back_off, pending())
-                .await
-                .unwrap();
+            let run = run(api, "n", &socket, config, back_off, pending());
+            run.await.unwrap();
         }));
     }
 
@@ -122,10 +121,8 @@ impl Node {
 
     pub(crate) fn uid(&self, name: &str) -> String {
         let pod = self.pod(name).unwrap_or_default();
-        pod["metadata"]["uid"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
+        let uid = pod["metadata"]["uid"].as_str();
+        uid.unwrap_or_default().to_owned()
     }
 
     /// The status of the first container of a pod, as the API server knows it.

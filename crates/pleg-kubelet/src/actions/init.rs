@@ -1,10 +1,11 @@
 //! Init containers, one after another, and sidecars (restartable init containers).
 
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pleg::Id;
 
 use super::{Decision, Live};
 use crate::history::End;
-use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
+use crate::spec::{is_sidecar, restarts};
 
 impl<'a> Decision<'a> {
     /// Decides about the init containers and sidecars. Returns true if the regular containers may
@@ -12,16 +13,16 @@ impl<'a> Decision<'a> {
     ///
     /// Containers of other sandboxes do not count: in a new sandbox, the init containers run again. The last one that
     /// has run shows how far the pod has come, because ended containers may have been removed.
-    pub(super) fn init_containers(&mut self, spec: &'a PodSpec, sandbox: &Id) -> bool {
-        let is_initialized = spec.regular().any(|c| self.has_run(c, sandbox));
-        let init: Vec<&ContainerSpec> = spec.init().collect();
+    pub(super) fn init_containers(&mut self, spec: &PodSpec, sandbox: &Id) -> bool {
+        let is_initialized = spec.containers.iter().any(|c| self.has_run(c, sandbox));
+        let init = spec.init_containers.as_deref().unwrap_or_default();
         let last = || init.iter().rposition(|c| self.has_run(c, sandbox));
         let reached = match is_initialized {
             true => init.len(),
             false => last().unwrap_or(0),
         };
         for container in init.iter().take(reached) {
-            if container.role == ContainerRole::Sidecar {
+            if is_sidecar(container) {
                 self.sidecar(spec, container, sandbox);
             }
         }
@@ -44,14 +45,14 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns true if a container of that name exists, or existed, in this sandbox.
-    fn has_run(&self, container: &ContainerSpec, sandbox: &Id) -> bool {
+    fn has_run(&self, container: &Container, sandbox: &Id) -> bool {
         let is_here = |id: &Option<Id>| id.as_ref().is_none_or(|id| id == sandbox);
         let mut containers = self.view.status.containers.iter();
         containers.any(|c| *c.name == *container.name && is_here(&c.sandbox))
             || self.end_here(container, sandbox).is_some()
     }
 
-    fn end_here(&self, container: &ContainerSpec, sandbox: &Id) -> Option<&'a End> {
+    fn end_here(&self, container: &Container, sandbox: &Id) -> Option<&'a End> {
         let end = self.history.end(&container.name)?;
         let is_here = match &end.sandbox {
             Some(id) => id == sandbox,
@@ -61,8 +62,8 @@ impl<'a> Decision<'a> {
     }
 
     /// Decides about the init container or sidecar whose turn it is. Returns true if the next one may run.
-    fn is_past(&mut self, spec: &'a PodSpec, container: &'a ContainerSpec, sandbox: &Id) -> bool {
-        if container.role == ContainerRole::Sidecar {
+    fn is_past(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
+        if is_sidecar(container) {
             return self.sidecar(spec, container, sandbox);
         }
         if self.live(spec, container, sandbox) != Live::Nothing {
@@ -75,7 +76,7 @@ impl<'a> Decision<'a> {
         };
         match self.exit_code(end) {
             Some(0) => return true,
-            Some(code) if container.restarts(spec.restart_policy, code) => self.start(container),
+            Some(code) if restarts(container, spec, code) => self.start(container),
             Some(_) => self.end(spec),
             None => {}
         }
@@ -83,7 +84,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Keeps a sidecar running. Returns true if it has started.
-    fn sidecar(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> bool {
+    fn sidecar(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
         match self.live(spec, container, sandbox) {
             Live::Running => {
                 let probes = self.desired.probes;

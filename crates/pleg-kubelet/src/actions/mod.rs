@@ -17,7 +17,6 @@
 //! [`Planner`](crate::plan::Planner) calls it and stores the history.
 
 mod init;
-mod resize;
 mod sandbox;
 mod termination;
 #[cfg(test)]
@@ -27,12 +26,17 @@ mod types;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use pleg::core::Resources;
 use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView};
 
 use crate::backoff::BackOff;
 use crate::history::{Call, End, PodHistory, restart_count};
 use crate::names;
-use crate::spec::{ContainerRole, ContainerSpec, PodSpec, UNKNOWN_EXIT_CODE};
+use crate::spec::{
+    UNKNOWN_EXIT_CODE, back_off_key, container_hash, containers_in, policy, resources, restarts,
+    restarts_always_or_never,
+};
 
 pub(crate) use types::Wanted;
 pub use types::{
@@ -97,7 +101,7 @@ impl<'a> Decision<'a> {
             return;
         }
         let mut all_ended = true;
-        for container in spec.regular() {
+        for container in &spec.containers {
             all_ended &= self.regular_container(spec, container, sandbox);
         }
         if all_ended {
@@ -106,40 +110,33 @@ impl<'a> Decision<'a> {
     }
 
     /// Starts, replaces or keeps a regular container. Returns true if it has ended for good.
-    fn regular_container(
-        &mut self,
-        spec: &PodSpec,
-        container: &'a ContainerSpec,
-        sandbox: &Id,
-    ) -> bool {
+    fn regular_container(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
         if self.live(spec, container, sandbox) != Live::Nothing {
             return false;
         }
-        let end = self.history.end(&container.name);
-        if let Some(end) = end.filter(|end| !self.is_replaced(spec, container, end)) {
-            match self.restarts(spec, container, end) {
-                Some(true) => {}
-                Some(false) => return true,
-                None => return false,
-            }
+        let runs_again = self.runs_again(spec, container, true);
+        if runs_again == Some(true) {
+            self.start(container);
         }
-        self.start(container);
-        false
+        runs_again == Some(false)
     }
 
-    /// Returns true if the container runs again after this end. `None`: its exit code decides, and
-    /// may still become known.
-    fn restarts(&mut self, spec: &PodSpec, container: &ContainerSpec, end: &End) -> Option<bool> {
-        let policy = spec.restart_policy;
-        container.restarts_always_or_never(policy).or_else(|| {
-            let code = self.exit_code(end)?;
-            Some(container.restarts(policy, code))
-        })
+    /// Returns true if the container runs again after its last end: `unended` if it has not ended. `None`: its exit
+    /// code decides, and may still become known.
+    fn runs_again(&mut self, spec: &PodSpec, container: &Container, unended: bool) -> Option<bool> {
+        let Some(end) = self.history.end(&container.name) else {
+            return Some(unended);
+        };
+        if self.is_replaced(spec, container, end) {
+            return Some(true);
+        }
+        let fixed = restarts_always_or_never(container, spec);
+        fixed.or_else(|| Some(restarts(container, spec, self.exit_code(end)?)))
     }
 
-    fn is_replaced(&self, spec: &PodSpec, container: &ContainerSpec, end: &End) -> bool {
-        let policy = container.policy(spec.restart_policy);
-        self.history.is_replaced(end, policy)
+    fn is_replaced(&self, spec: &PodSpec, container: &Container, end: &End) -> bool {
+        self.history
+            .is_replaced(end, policy(container, spec) == "Never")
     }
 
     /// See [`Observed::replaced`](crate::plan::Observed::replaced).
@@ -149,11 +146,11 @@ impl<'a> Decision<'a> {
             let mut exited = containers.iter().filter(|c| has_ended(c));
             exited.any(|c| *c.name == *name && self.history.is_earlier(&c.id))
         };
-        let is_replaced = |c: &&ContainerSpec| match self.history.end(&c.name) {
+        let is_replaced = |c: &&Container| match self.history.end(&c.name) {
             Some(end) => self.is_replaced(spec, c, end),
             None => ended_before(&c.name),
         };
-        let replaced = spec.containers.iter().filter(is_replaced);
+        let replaced = containers_in(spec).filter(is_replaced);
         replaced.map(|c| c.name.clone()).collect()
     }
 
@@ -161,7 +158,7 @@ impl<'a> Decision<'a> {
     ///
     /// A created container that could neither be started nor removed for minutes counts as ended: another one is
     /// created next to it, as in the kubelet.
-    fn live(&mut self, spec: &PodSpec, container: &ContainerSpec, sandbox: &Id) -> Live {
+    fn live(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> Live {
         let view = self.view;
         let is_live = |c: &&ContainerStatus| *c.name == *container.name && !has_ended(c);
         let (mut running, mut created, mut is_unresolved) = (None, None, false);
@@ -176,11 +173,11 @@ impl<'a> Decision<'a> {
                 }
                 ContainerState::Unknown { .. } => {
                     is_unresolved = true;
-                    self.stop(spec, c, StopReason::Unknown);
+                    self.stop(c, StopReason::Unknown);
                 }
                 _ => {
                     is_unresolved = true;
-                    self.stop(spec, c, StopReason::Surplus);
+                    self.stop(c, StopReason::Surplus);
                 }
             }
         }
@@ -204,17 +201,12 @@ impl<'a> Decision<'a> {
         }
     }
 
-    fn running(
-        &mut self,
-        spec: &PodSpec,
-        container: &ContainerSpec,
-        status: &ContainerStatus,
-    ) -> Live {
+    fn running(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) -> Live {
         let probes = self.desired.probes;
         if hash_changed(container, status) {
-            self.stop(spec, status, StopReason::Changed);
+            self.stop(status, StopReason::Changed);
         } else if probes.is_some_and(|probes| probes.failed.contains_key(&status.id)) {
-            self.stop(spec, status, StopReason::Unhealthy);
+            self.stop(status, StopReason::Unhealthy);
         } else if status.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
         } else {
@@ -222,36 +214,57 @@ impl<'a> Decision<'a> {
             if self.may_call(&status.id, Call::Stop) {
                 self.actions.keep.push(status.id.clone());
             }
-            self.resize(container, status);
+            self.resize(spec, container, status);
             return Live::Running;
         }
         Live::Unresolved
     }
 
-    /// Starts or removes a container that was created and not started. Returns true if it is started now.
-    fn created(
-        &mut self,
-        container: &ContainerSpec,
-        status: &ContainerStatus,
-        is_unresolved: bool,
-    ) -> bool {
-        let was_tried = self.history.repeat_at(&status.id, Call::Start).is_some();
-        // A later attempt of this name was tried since.
-        let is_late = status.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
-        if was_tried || is_late || hash_changed(container, status) {
-            // A start that was tried may still take effect.
-            if self.may_call(&status.id, Call::Start) {
-                self.remove(&status.id);
+    /// Changes the resources of a running container if the runtime reports others than its specification's.
+    fn resize(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) {
+        let (Some(wanted), Some(actual)) = (resources(container, spec), &status.details.resources)
+        else {
+            return;
+        };
+        if has(actual, &wanted) {
+            return;
+        }
+        if let Some((at, repeat_at)) = self.history.resized(&status.id, &wanted) {
+            if self.view.details_as_of <= Some(at) && !self.history.is_given_up(at) {
+                // The status is from before the change.
+                return self.inspect(Some(at));
             }
-        } else if status.status_missing {
+            // The call failed, or the runtime rounded the values.
+            if repeat_at > self.now {
+                return self.actions.due_by(repeat_at);
+            }
+        }
+        self.actions.resize.push(ResizeContainer {
+            id: status.id.clone(),
+            name: status.name.to_string(),
+            to: wanted,
+        });
+    }
+
+    /// Starts or removes a container that was created and not started. Returns true if it is started now.
+    fn created(&mut self, container: &Container, c: &ContainerStatus, is_unresolved: bool) -> bool {
+        let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
+        // A later attempt of this name was tried since.
+        let is_late = c.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
+        if was_tried || is_late || hash_changed(container, c) {
+            // A start that was tried may still take effect.
+            if self.may_call(&c.id, Call::Start) {
+                self.remove(&c.id);
+            }
+        } else if c.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
         } else if !is_unresolved {
             self.actions.start.push(StartContainer {
                 name: container.name.clone(),
-                attempt: status.attempt,
-                restart_count: restart_count(status),
-                existing: Some(status.id.clone()),
-                back_off_key: container.back_off_key(),
+                attempt: c.attempt,
+                restart_count: restart_count(c),
+                existing: Some(c.id.clone()),
+                back_off_key: back_off_key(container),
             });
             return true;
         }
@@ -259,14 +272,13 @@ impl<'a> Decision<'a> {
     }
 
     /// Starts a new container, unless the back-off delays it. No container of its name may be live.
-    fn start(&mut self, container: &ContainerSpec) {
+    fn start(&mut self, container: &Container) {
         let (name, uid) = (&container.name, &self.view.status.uid);
         if let Some(end) = self.history.end(name) {
-            let key = container.back_off_key();
+            let key = back_off_key(container);
             let delayed = self.back_off.delayed(uid, &key, end.detected, self.now);
-            if let Some(delayed) = delayed {
-                self.actions.due_by(delayed.until);
-                let delay = delayed.delay;
+            if let Some((until, delay)) = delayed {
+                self.actions.due_by(until);
                 self.waits(name, WaitReason::BackOff { delay });
                 return;
             }
@@ -280,12 +292,12 @@ impl<'a> Decision<'a> {
             attempt: self.history.next_attempt(name),
             restart_count: self.history.next_restart_count(name),
             existing: None,
-            back_off_key: container.back_off_key(),
+            back_off_key: back_off_key(container),
         });
     }
 
-    fn stop(&mut self, spec: &PodSpec, status: &ContainerStatus, reason: StopReason) {
-        self.stop_within(status, spec.termination_grace_period, reason);
+    fn stop(&mut self, status: &ContainerStatus, reason: StopReason) {
+        self.stop_within(status, self.grace(status), reason);
     }
 
     fn stop_within(&mut self, status: &ContainerStatus, grace: Duration, reason: StopReason) {
@@ -319,9 +331,8 @@ impl<'a> Decision<'a> {
     /// Returns true if the pod was read after earlier calls for this id could last take effect. If not, requests an
     /// inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
-        let since = self
-            .history
-            .unread_since(id, self.view.details_as_of, self.now);
+        let inspected = self.view.details_as_of;
+        let since = self.history.unread_since(id, inspected, self.now);
         match since.filter(|since| *since > self.now) {
             Some(since) => self.actions.due_by(since),
             None => self.inspect(since),
@@ -359,25 +370,20 @@ impl<'a> Decision<'a> {
     }
 }
 
-impl PodSpec {
-    fn regular(&self) -> impl Iterator<Item = &ContainerSpec> {
-        let is_regular = |c: &&ContainerSpec| c.role == ContainerRole::Regular;
-        self.containers.iter().filter(is_regular)
-    }
-
-    /// The init containers and sidecars, in their order.
-    fn init(&self) -> impl Iterator<Item = &ContainerSpec> {
-        let is_init = |c: &&ContainerSpec| c.role != ContainerRole::Regular;
-        self.containers.iter().filter(is_init)
-    }
-}
-
 /// Returns true if the container no longer runs and never will.
 fn has_ended(status: &ContainerStatus) -> bool {
     status.state == ContainerState::Exited
 }
 
-fn hash_changed(container: &ContainerSpec, status: &ContainerStatus) -> bool {
+fn hash_changed(container: &Container, status: &ContainerStatus) -> bool {
     let hash = status.details.annotations.get(names::CONTAINER_HASH);
-    hash.is_some_and(|hash| hash != container.hash)
+    hash.is_some_and(|hash| hash != container_hash(container))
+}
+
+/// Returns true if all resources that are set in `wanted` are in effect.
+fn has(actual: &Resources, wanted: &Resources) -> bool {
+    let same = |wanted: i64, actual: i64| wanted <= 0 || wanted == actual;
+    same(wanted.cpu_shares, actual.cpu_shares)
+        && same(wanted.cpu_quota, actual.cpu_quota)
+        && same(wanted.memory_limit, actual.memory_limit)
 }

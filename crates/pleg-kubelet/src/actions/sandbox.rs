@@ -1,11 +1,12 @@
 //! Chooses, creates and replaces the sandbox of a pod.
 
+use k8s_openapi::api::core::v1::PodSpec;
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, Id};
 
 use super::{Decision, StopReason, WaitReason, has_ended};
 use crate::history::inspect_again;
-use crate::spec::{PodSpec, RestartPolicy};
+use crate::spec::{containers_in, policy};
 
 impl<'a> Decision<'a> {
     /// The sandbox in which containers may be started now. If there is none, decides what must be
@@ -14,10 +15,8 @@ impl<'a> Decision<'a> {
         let sandboxes = &self.view.status.sandboxes;
         let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;
         // The runtime may list a sandbox that does not exist: no reason to start the pod over.
-        let others = sandboxes
-            .iter()
-            .skip(1)
-            .filter(|s| is_ready(s) && !s.status_missing);
+        let others = sandboxes.iter().skip(1);
+        let others = others.filter(|s| is_ready(s) && !s.status_missing);
         let newest = sandboxes.first();
         match newest.map(|s| s.state) {
             // The generator inspects it until its state is known.
@@ -42,7 +41,8 @@ impl<'a> Decision<'a> {
     /// Returns true if the sandbox's addresses are unknown because its status could not be read. Requests an
     /// inspection. Containers get the addresses in their environment when they are created.
     pub(super) fn lacks_addresses(&mut self) -> bool {
-        let has_own = self.desired.spec.is_some_and(|spec| !spec.host_network);
+        let spec = self.desired.spec;
+        let has_own = spec.is_some_and(|spec| spec.host_network != Some(true));
         let Some(since) = self.history.addresses_missing.filter(|_| has_own) else {
             return false;
         };
@@ -54,7 +54,7 @@ impl<'a> Decision<'a> {
     /// Handles a pod with no ready sandbox, or with several: stops its containers and sandboxes. If it still needs a
     /// sandbox, a later run creates one, in which the pod starts over.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
-        if self.stop_remains(spec) {
+        if self.stop_remains() {
             return;
         }
         match self.needs_sandbox(spec) {
@@ -76,7 +76,7 @@ impl<'a> Decision<'a> {
 
     /// Stops and removes the containers and sandboxes that must be gone before a sandbox is created. Returns true if
     /// there are any.
-    fn stop_remains(&mut self, spec: &PodSpec) -> bool {
+    fn stop_remains(&mut self) -> bool {
         let status = &self.view.status;
         let mut is_left = false;
         for c in status.containers.iter().filter(|c| !has_ended(c)) {
@@ -84,7 +84,7 @@ impl<'a> Decision<'a> {
             is_left |= !(is_created && self.history.is_stuck(&c.id, self.now));
             match c.state {
                 ContainerState::Created => self.remove(&c.id),
-                _ => self.stop(spec, c, StopReason::Pod),
+                _ => self.stop(c, StopReason::Pod),
             }
         }
         self.stop_sandboxes() || is_left
@@ -92,18 +92,14 @@ impl<'a> Decision<'a> {
 
     /// Returns true if a regular container must run in a new sandbox. `None`: undecided.
     fn needs_sandbox(&mut self, spec: &PodSpec) -> Option<bool> {
-        let mut names = spec.containers.iter().map(|c| &c.name);
+        let mut names = containers_in(spec).map(|c| &c.name);
         let mut containers = self.view.status.containers.iter();
         let has_run = containers.any(|c| !self.history.is_earlier(&c.id))
             || names.any(|name| self.history.end(name).is_some());
         let mut is_left = false;
-        for container in spec.regular() {
-            let end = self.history.end(&container.name);
-            let is_never = container.policy(spec.restart_policy) == RestartPolicy::Never;
-            is_left |= match end.filter(|end| !self.is_replaced(spec, container, end)) {
-                Some(end) => self.restarts(spec, container, end)?,
-                None => !(is_never && has_run),
-            };
+        for container in &spec.containers {
+            let unended = !has_run || policy(container, spec) != "Never";
+            is_left |= self.runs_again(spec, container, unended)?;
         }
         Some(is_left)
     }

@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pleg::core::SandboxState;
 use pleg::{ContainerState, ContainerStatus, Id};
 
 use super::{Actions, Decision, PodPhase, StopReason};
 use crate::history::Call;
 use crate::names;
-use crate::spec::{ContainerRole, ContainerSpec, PodSpec};
+use crate::spec::is_sidecar;
 
 /// The grace period of a container whose pod and annotation do not give one: the default of the API.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -47,21 +48,13 @@ impl Decision<'_> {
     fn stop_containers(&mut self) -> bool {
         let spec = self.desired.spec;
         let index = |name: &str| {
-            let mut sidecars = spec.into_iter().flat_map(PodSpec::init);
-            let is_it = |c: &ContainerSpec| c.role == ContainerRole::Sidecar && *c.name == *name;
-            sidecars.position(is_it)
+            let is_it = |c: &Container| is_sidecar(c) && *c.name == *name;
+            spec?.init_containers.iter().flatten().position(is_it)
         };
-        let runs = |state| {
-            matches!(
-                state,
-                ContainerState::Running | ContainerState::Unknown { .. }
-            )
-        };
+        let ended = [ContainerState::Created, ContainerState::Exited];
         let containers = self.view.status.containers.iter();
-        let running: Vec<_> = containers
-            .filter(|c| runs(c.state))
-            .map(|c| (index(&c.name), c))
-            .collect();
+        let running = containers.filter(|c| !ended.contains(&c.state));
+        let running: Vec<_> = running.map(|c| (index(&c.name), c)).collect();
         // Regular containers have no index and are stopped together; sidecars one by one, the last first.
         let has_regular = running.iter().any(|(index, _)| index.is_none());
         let turn = match has_regular {
@@ -73,12 +66,9 @@ impl Decision<'_> {
         let waited = since.map_or(Duration::ZERO, |since| self.now.since(since));
         for (index, container) in &running {
             if *index == turn {
-                let of_pod = || spec.map(|spec| spec.termination_grace_period);
-                let grace = self.desired.grace.or_else(of_pod);
-                let grace = grace.or_else(|| noted_grace(container));
-                let grace = grace.unwrap_or(DEFAULT_GRACE);
                 let waited = index.map_or(Duration::ZERO, |_| waited);
-                self.stop_within(container, grace.saturating_sub(waited), StopReason::Pod);
+                let grace = self.grace(container).saturating_sub(waited);
+                self.stop_within(container, grace, StopReason::Pod);
             }
         }
         !running.is_empty()
@@ -97,8 +87,8 @@ impl Decision<'_> {
             let in_it = |id: &Option<Id>| id.as_ref().is_none_or(|id| *id == sandbox.id);
             let mut containers = status.containers.iter();
             let runs = containers.any(|c| {
-                let may_run = !matches!(c.state, ContainerState::Created | ContainerState::Exited);
-                may_run && in_it(&c.sandbox)
+                let ended = matches!(c.state, ContainerState::Created | ContainerState::Exited);
+                !ended && in_it(&c.sandbox)
             });
             if !runs && self.may_call(&sandbox.id, Call::Stop) {
                 self.actions.stop_sandboxes.push(sandbox.id.clone());
@@ -107,10 +97,18 @@ impl Decision<'_> {
         is_any
     }
 
+    /// The grace period of a container. If the specification is no longer known, that of the annotation set at creation.
+    pub(super) fn grace(&self, container: &ContainerStatus) -> Duration {
+        let noted = container.details.annotations.get(names::GRACE_PERIOD);
+        let noted = noted.and_then(|seconds| seconds.parse().ok());
+        let grace = self.desired.grace.or(noted.map(Duration::from_secs));
+        grace.unwrap_or(DEFAULT_GRACE)
+    }
+
     /// The phase in which the pod ended. `None` if an exit code may still become known.
     fn phase(&mut self, spec: &PodSpec) -> Option<PodPhase> {
         let mut phase = PodPhase::Succeeded;
-        for container in spec.regular() {
+        for container in &spec.containers {
             let Some(end) = self.history.end(&container.name) else {
                 phase = PodPhase::Failed;
                 continue;
@@ -121,10 +119,4 @@ impl Decision<'_> {
         }
         Some(phase)
     }
-}
-
-/// The grace period from the container's annotation, set at creation: for a pod whose specification is no longer known.
-fn noted_grace(container: &ContainerStatus) -> Option<Duration> {
-    let noted = container.details.annotations.get(names::GRACE_PERIOD)?;
-    noted.parse().ok().map(Duration::from_secs)
 }

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use pleg::core::Resources;
 use pleg::{Id, Instant};
 
 use crate::gc::Removal;
 use crate::pod_status::time_left;
 use crate::probe::ProbeResults;
-use crate::spec::PodSpec;
 use crate::worker::Run;
 
 /// The desired state of a pod: running or terminated.
@@ -51,10 +50,11 @@ impl<'a> Desired<'a> {
     }
 }
 
-/// Input of a decision: [`Desired`] without the API's types, and the results of probes.
+/// Input of a decision: [`Desired`], and the results of probes.
 pub(crate) struct Wanted<'a> {
     pub(crate) spec: Option<&'a PodSpec>,
     pub(crate) terminating: bool,
+    /// The grace period of the deletion, else of the pod.
     pub(crate) grace: Option<Duration>,
     pub(crate) probes: Option<&'a ProbeResults>,
 }

@@ -4,22 +4,20 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, PodSpec, VolumeMount};
 use k8s_openapi::serde_json;
-use pleg::PodUid;
 use pleg_cri::v1::{
     ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount,
     MountPropagation, Signal,
 };
 
 use crate::downward::Fields;
-use crate::from_pod::container_hash;
-use crate::names;
-use crate::pod_name::PodName;
-use crate::pod_volumes::Volume;
-use crate::sub_path::SubPath;
+use crate::mounts::SubPath;
+use crate::names::{self, PodName};
+use crate::pod_volumes::path_of;
+use crate::spec::container_hash;
 use crate::unsupported::of_environment;
-use crate::volumes::VolumeError;
+use crate::volumes::{ETC_HOSTS, SUB_PATHS, VolumeError};
 
-use super::{FieldError, expand, linux_resources, log_path, security, text};
+use super::{FieldError, linux_resources, log_path, security, text};
 
 /// Path of a container's hosts file.
 const HOSTS: &str = "/etc/hosts";
@@ -42,10 +40,8 @@ pub(crate) struct ContainerInput<'a> {
 type Variables = BTreeMap<String, String>;
 
 impl ContainerInput<'_> {
-    /// The configuration of the container, and the paths in volumes that it needs.
-    ///
-    /// # Errors
-    /// A field that cannot be used. Its path begins at the container.
+    /// The configuration of the container, and the paths in volumes that it needs; or a field that cannot be used, with
+    /// its path in the container.
     pub(crate) fn config(&self) -> Result<(ContainerConfig, Vec<SubPath>), FieldError> {
         let (container, default) = (self.container, PodSpec::default());
         let spec = self.of.pod.spec.as_ref().unwrap_or(&default);
@@ -112,14 +108,9 @@ impl ContainerInput<'_> {
         let grace = spec.termination_grace_period_seconds.unwrap_or(30);
         add(names::CONTAINER_HASH, container_hash(container));
         add(names::RESTART_COUNT, self.restart_count.to_string());
-        add(
-            names::TERMINATION_MESSAGE_PATH,
-            self.message_path().to_owned(),
-        );
-        add(
-            names::TERMINATION_MESSAGE_POLICY,
-            policy.unwrap_or("File").to_owned(),
-        );
+        let (path, policy) = (self.message_path(), policy.unwrap_or("File"));
+        add(names::TERMINATION_MESSAGE_PATH, path.to_owned());
+        add(names::TERMINATION_MESSAGE_POLICY, policy.to_owned());
         add(names::GRACE_PERIOD, grace.to_string());
         let ports = container.ports.as_ref().filter(|ports| !ports.is_empty());
         if let Some(ports) = ports.and_then(|ports| serde_json::to_string(ports).ok()) {
@@ -136,10 +127,9 @@ impl ContainerInput<'_> {
         let mut known = BTreeMap::new();
         let mut environment: Vec<(String, String)> = Vec::new();
         for (at, variable) in self.container.env.iter().flatten().enumerate() {
+            let wrong = |problem: String| FieldError::new(format!("env[{at}].valueFrom"), problem);
             let value = match &variable.value_from {
-                Some(source) => self
-                    .value_from(source)
-                    .map_err(|problem| FieldError::new(format!("env[{at}].valueFrom"), problem))?,
+                Some(source) => self.value_from(source).map_err(wrong)?,
                 None => expand(variable.value.as_deref().unwrap_or_default(), &known),
             };
             known.insert(variable.name.clone(), value.clone());
@@ -162,12 +152,12 @@ impl ContainerInput<'_> {
     /// container mounts something there.
     fn own_mounts(&self) -> Result<Vec<Mount>, VolumeError> {
         let (pods, name) = (&self.of.node.pods, &self.container.name);
-        let uid = PodUid::from(PodName::of(self.of.pod).uid);
-        let message = pods.termination_log(&uid, name, self.attempt)?;
+        let uid = PodName::of(self.of.pod).uid;
+        let message = pods.termination_log(uid, name, self.attempt)?;
         let mut own = vec![(absolute(self.message_path()), message)];
         let mut others = self.container.volume_mounts.iter().flatten();
         if !others.any(|mount| absolute(&mount.mount_path) == HOSTS) {
-            own.push((HOSTS.to_owned(), pods.hosts(&uid)?));
+            own.push((HOSTS.to_owned(), pods.below(uid, ETC_HOSTS, &[])?));
         }
         let own = own.into_iter().map(|(container_path, host_path)| Mount {
             container_path,
@@ -178,9 +168,8 @@ impl ContainerInput<'_> {
     }
 
     fn mounts(&self, variables: &Variables) -> Result<(Vec<Mount>, Vec<SubPath>), FieldError> {
-        let mut mounts = self
-            .own_mounts()
-            .map_err(|e| FieldError::new("name", e.to_string()))?;
+        let own = self.own_mounts();
+        let mut mounts = own.map_err(|error| FieldError::new("name", error.to_string()))?;
         let mut sub_paths = Vec::new();
         let of_volumes = self.container.volume_mounts.iter().flatten();
         for (at, mount) in of_volumes.enumerate() {
@@ -193,10 +182,8 @@ impl ContainerInput<'_> {
         Ok((mounts, sub_paths))
     }
 
-    /// A mount of a volume, and the path in it that must be mounted on the node before.
-    ///
-    /// # Errors
-    /// The problem with the name of the volume.
+    /// A mount of a volume, and the path in it that must be mounted on the node before; or the problem with the name of
+    /// the volume.
     fn volume_mount(
         &self,
         at: usize,
@@ -209,17 +196,17 @@ impl ContainerInput<'_> {
         let missing = || format!("there is no volume {name:?}: add it to spec.volumes");
         let volume = volume.ok_or_else(missing)?;
         let unknown = || format!("volume {name:?} is none of hostPath, emptyDir and downwardAPI");
-        let kind = Volume::of(volume).ok_or_else(unknown)?;
         let shown = |error: VolumeError| error.to_string();
-        let mut host_path = kind.path(name, pod, node).map_err(shown)?;
+        let host_path = path_of(volume, pod, node).ok_or_else(unknown)?;
+        let mut host_path = host_path.map_err(shown)?;
         let set = |path: &&String| !path.is_empty();
         let expression = mount.sub_path_expr.as_ref().filter(set);
         let path = expression.map(|path| expand(path, variables));
         let path = path.or_else(|| mount.sub_path.clone().filter(|path| set(&path)));
         let mut sub_path = None;
         if let Some(path) = path {
-            let uid = PodUid::from(PodName::of(pod).uid);
-            let target = node.pods.sub_path(&uid, name, &self.container.name, at);
+            let names = [&**name, &self.container.name, &at.to_string()];
+            let target = node.pods.below(PodName::of(pod).uid, SUB_PATHS, &names);
             let target = target.map_err(shown)?;
             sub_path = Some(SubPath {
                 volume: std::mem::replace(&mut host_path, target.clone()),
@@ -248,5 +235,67 @@ fn absolute(path: &str) -> String {
     match path.starts_with('/') {
         true => path.to_owned(),
         false => format!("/{path}"),
+    }
+}
+
+/// Replaces each `$(NAME)` of a known variable in commands, arguments and values of environment variables. `$$` is a `$` that begins no reference; the reference
+/// to an unknown variable stays as it is.
+fn expand(text: &str, variables: &Variables) -> String {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        expanded.push_str(before);
+        rest = after;
+        if let Some(after) = rest.strip_prefix('$') {
+            expanded.push('$');
+            rest = after;
+            continue;
+        }
+        let reference = rest.strip_prefix('(').and_then(|r| r.split_once(')'));
+        match reference.and_then(|(name, after)| Some((variables.get(name)?, after))) {
+            Some((value, after)) => {
+                expanded.push_str(value);
+                rest = after;
+            }
+            None => expanded.push('$'),
+        }
+    }
+    expanded.push_str(rest);
+    expanded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_replaced_as_upstream_replaces_them() {
+        let pairs = [
+            ("VAR_A", "A"),
+            ("VAR_B", "B"),
+            ("VAR_EMPTY", ""),
+            ("REF", "$(VAR_A)"),
+        ];
+        let known = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let cases = [
+            ("$(VAR_A)", "A"),
+            ("___$(VAR_B)___$(VAR_A)", "___B___A"),
+            ("$(VAR_EMPTY)", ""),
+            ("$(REF)", "$(VAR_A)"),
+            ("$$(VAR_A)", "$(VAR_A)"),
+            ("$$$(VAR_A)", "$A"),
+            ("$$$$(VAR_A)", "$$(VAR_A)"),
+            ("$(UNKNOWN)", "$(UNKNOWN)"),
+            ("$VAR_A", "$VAR_A"),
+            ("$(VAR_A", "$(VAR_A"),
+            ("$(VAR_A)$", "A$"),
+            ("$$", "$"),
+            ("$", "$"),
+            ("é$(VAR_A)é", "éAé"),
+            ("", ""),
+        ];
+        for (text, expanded) in cases {
+            assert_eq!(expand(text, &known), expanded, "{text}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Sandbox and container configurations for the runtime, with upstream's names, labels and annotations.
 
 mod container;
-mod env;
 mod resources;
 mod sandbox;
 mod security;
@@ -16,12 +15,11 @@ use k8s_openapi::api::core::v1::Pod;
 use pleg::{ContainerStatus, PodStatus, PodUid};
 use pleg_cri::v1::DnsConfig;
 
-use crate::pod_name::PodName;
+use crate::names::PodName;
 use crate::removal::remove_directory;
-use crate::volumes::{PodDirectories, VolumeError, file_name, names_in};
+use crate::volumes::{PodDirectories, Result, VolumeError, file_name, names_in};
 
 pub(crate) use container::ContainerInput;
-pub(crate) use env::expand;
 pub(crate) use resources::linux_resources;
 pub(crate) use sandbox::host_name_of;
 pub use sandbox::sandbox_config;
@@ -88,16 +86,13 @@ impl NodeConfig {
             let words = lines.flat_map(str::split_whitespace);
             words.map(str::to_owned).collect()
         };
-        let kibibytes: Option<u64> = words(&meminfo, "MemTotal:")
-            .first()
-            .and_then(|number| number.parse().ok());
-        let cpus = std::thread::available_parallelism().ok();
+        let memory = words(&meminfo, "MemTotal:");
+        let kibibytes: Option<u64> = memory.first().and_then(|number| number.parse().ok());
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             logs: root.join("logs"),
             pods: PodDirectories::new(root.join("pods")),
-            cpus: cpus
-                .and_then(|cpus| u32::try_from(cpus.get()).ok())
-                .unwrap_or(1),
+            cpus: u32::try_from(cpus).unwrap_or(1),
             memory: kibibytes.unwrap_or(0) * 1024,
             dns: DnsConfig {
                 servers: words(&resolv_conf, "nameserver"),

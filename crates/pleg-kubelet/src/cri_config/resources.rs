@@ -102,11 +102,8 @@ mod tests {
             let made = linux_resources(&spec, spec.containers[0].resources.as_ref(), 4 << 30);
             let (shares, quota) = (made.cpu_shares, made.cpu_quota);
             let (memory, score) = (made.memory_limit_in_bytes, made.oom_score_adj);
-            assert_eq!(
-                format!("{shares} {quota} {memory} {score}"),
-                row[1],
-                "{row:?}"
-            );
+            let found = format!("{shares} {quota} {memory} {score}");
+            assert_eq!(found, row[1], "{row:?}");
             assert_eq!(made.cpu_period, 100_000);
         }
     }

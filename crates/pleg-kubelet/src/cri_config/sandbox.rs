@@ -5,8 +5,8 @@ use pleg_cri::v1::{
     LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
 };
 
-use crate::from_pod::containers_in;
-use crate::pod_name::PodName;
+use crate::names::PodName;
+use crate::spec::containers_in;
 use crate::volumes::VolumeError;
 
 use super::{NodeConfig, security, text};

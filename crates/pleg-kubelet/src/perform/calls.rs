@@ -1,21 +1,32 @@
-//! Single calls to the runtime. Each records the end of its write in the run, and names the action in its error.
+//! Single calls to the runtime, and the hooks of containers (`postStart`, `preStop`). Each call records the end of its
+//! write in the run, and names the action in its error.
 
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Lifecycle, LifecycleHandler, Pod};
 use pleg::Id;
 use pleg::core::{CallError, CallErrorKind};
 use pleg_cri::{Written, v1};
 
 use super::prepare::Prepared;
-use super::{PerformError, Performing, container_of};
+use super::{PerformError, Performing, Result, container_of};
 use crate::actions::{MIN_GRACE, ResizeContainer, StartContainer, StopContainer};
 use crate::cri_config::linux_resources;
 use crate::gc::Removal;
+use crate::probe::{Check, CheckError, hook_of};
+use crate::spec::grace_period;
+
+type HookOf = fn(&Lifecycle) -> &Option<LifecycleHandler>;
+
+/// How long a `postStart` hook may take. Upstream has no limit.
+const POST_START_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
 impl<S> Performing<'_, S> {
     pub(super) async fn create_sandbox(
         &self,
         attempt: u32,
         config: v1::PodSandboxConfig,
-    ) -> Result<(), PerformError> {
+    ) -> Result {
         // No runtime handler: pods with a runtime class are refused.
         let created = self.performer.client.run_pod_sandbox(config, "").await;
         let (run, ended) = (self.run, created.ended);
@@ -32,7 +43,7 @@ impl<S> Performing<'_, S> {
         start: &StartContainer,
         sandbox: &Id,
         prepared: &mut Prepared,
-    ) -> Result<Option<Id>, PerformError> {
+    ) -> Result<Option<Id>> {
         let StartContainer { name, attempt, .. } = start;
         let config = prepared.containers.remove(name);
         let (Some(config), Some(of_sandbox)) = (config, &prepared.sandbox) else {
@@ -70,7 +81,7 @@ impl<S> Performing<'_, S> {
         Ok(started)
     }
 
-    pub(super) async fn stop(&self, stop: &StopContainer) -> Result<(), PerformError> {
+    pub(super) async fn stop(&self, stop: &StopContainer) -> Result {
         let StopContainer {
             id, name, reason, ..
         } = stop;
@@ -81,12 +92,11 @@ impl<S> Performing<'_, S> {
         self.gone(stopped, || format!("stop of container {name} ({id})"))
     }
 
-    pub(super) async fn resize(&self, resize: &ResizeContainer) -> Result<(), PerformError> {
+    pub(super) async fn resize(&self, resize: &ResizeContainer) -> Result {
         let ResizeContainer { id, name, to, .. } = resize;
-        let spec = self
-            .pod
-            .and_then(|pod| Some((pod.spec.as_ref()?, container_of(pod, name)?)));
-        let Some((spec, container)) = spec else {
+        let spec = self.pod.and_then(|pod| pod.spec.as_ref());
+        let container = self.pod.and_then(|pod| container_of(pod, name));
+        let (Some(spec), Some(container)) = (spec, container) else {
             return Ok(());
         };
         tracing::info!(pod = %self.run.uid, container = name, %id, cpu_shares = to.cpu_shares,
@@ -103,12 +113,12 @@ impl<S> Performing<'_, S> {
         self.run.written(updated).map_err(PerformError::of(what))
     }
 
-    pub(super) async fn stop_sandbox(&self, id: &Id) -> Result<(), PerformError> {
+    pub(super) async fn stop_sandbox(&self, id: &Id) -> Result {
         let stopped = self.performer.client.stop_pod_sandbox(id).await;
         self.gone(stopped, || format!("stop of sandbox {id}"))
     }
 
-    pub(super) async fn remove_container(&self, id: &Id) -> Result<(), PerformError> {
+    pub(super) async fn remove_container(&self, id: &Id) -> Result {
         let removed = self.performer.client.remove_container(id).await;
         self.gone(removed, || format!("removal of container {id}"))?;
         tracing::info!(pod = %self.run.uid, %id, "removed a container");
@@ -116,7 +126,7 @@ impl<S> Performing<'_, S> {
     }
 
     /// Stops or removes garbage: an ended container or sandbox.
-    pub(super) async fn remove(&self, removal: &Removal) -> Result<(), PerformError> {
+    pub(super) async fn remove(&self, removal: &Removal) -> Result {
         let client = &self.performer.client;
         match removal {
             Removal::StopContainer(id) => {
@@ -134,12 +144,73 @@ impl<S> Performing<'_, S> {
         }
     }
 
-    fn gone(
-        &self,
-        written: Written<()>,
-        what: impl FnOnce() -> String,
-    ) -> Result<(), PerformError> {
+    fn gone(&self, written: Written<()>, what: impl FnOnce() -> String) -> Result {
         unless_gone(self.run.written(written)).map_err(|error| PerformError::of(what())(error))
+    }
+
+    /// Runs the `postStart` hook of a container that was started. If it fails, the container is stopped, as upstream
+    /// does. If the pod is deleted meanwhile, the hook is cancelled.
+    async fn post_start(&self, name: &str, id: &Id) -> Result {
+        let Some((pod, hook)) = self.hook(name, |l| &l.post_start) else {
+            return Ok(());
+        };
+        let run = self.run;
+        let result = tokio::select! {
+            result = self.perform_hook(pod, &hook, id, POST_START_WITHIN) => result,
+            () = run.deleted() => Ok(()),
+        };
+        let Err(error) = result else { return Ok(()) };
+        tracing::info!(pod = %run.uid, container = name, %id, %error, "stopping a container: its postStart hook failed");
+        let (client, grace) = (&self.performer.client, grace_period(pod).max(MIN_GRACE));
+        let stopped = client.stop_container(id, grace).await;
+        if let Err(error) = run.written(stopped) {
+            tracing::warn!(pod = %run.uid, container = name, %id, %error, "not stopped after its postStart hook failed");
+        }
+        let what = format!("postStart hook of container {name}");
+        Err(PerformError::of(what)(error))
+    }
+
+    /// Runs the `preStop` hook of a container before it is stopped, and returns the grace period that is left then:
+    /// at least [`MIN_GRACE`]. A hook that fails has only used up its time.
+    async fn pre_stop(&self, name: &str, id: &Id, grace: Duration) -> Duration {
+        let Some((pod, hook)) = self.hook(name, |l| &l.pre_stop) else {
+            return grace;
+        };
+        let (clock, since) = (self.run.clock(), self.run.now());
+        let result = tokio::select! {
+            result = self.perform_hook(pod, &hook, id, grace) => result,
+            () = clock.sleep_until(since.after(grace)) => Err(CheckError::TimedOut(grace)),
+        };
+        if let Err(error) = result {
+            tracing::warn!(pod = %self.run.uid, container = name, %id, %error, "a preStop hook failed");
+        }
+        let used = self.run.now().since(since);
+        grace.saturating_sub(used).max(MIN_GRACE)
+    }
+
+    /// The pod, and a hook of its container with that name.
+    fn hook(&self, name: &str, of: HookOf) -> Option<(&Pod, Check)> {
+        let container = container_of(self.pod?, name)?;
+        let handler = of(container.lifecycle.as_ref()?).as_ref()?;
+        Some((self.pod?, hook_of(container, handler).ok()?))
+    }
+
+    async fn perform_hook(
+        &self,
+        pod: &Pod,
+        hook: &Check,
+        id: &Id,
+        within: Duration,
+    ) -> Result<(), CheckError> {
+        let ips = self.performer.pod_ips(self.run, pod);
+        let address = ips.first().map(ToString::to_string).unwrap_or_default();
+        // Boxed: few pods have hooks, and otherwise the future of every run would be as large as that of a hook.
+        let check = hook.perform(&self.performer.client, id, &address, within);
+        match Box::pin(check).await {
+            // As upstream, any response is a success.
+            Err(CheckError::Status(_)) => Ok(()),
+            result => result,
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use k8s_openapi::api::core::v1::{
 };
 use pleg_cri::v1::{AuthConfig, ContainerConfig, PodSandboxConfig};
 
-use crate::pod_volumes::Volume as Kind;
+use crate::cri_config::NodeConfig;
+use crate::pod_volumes::path_of;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -109,7 +110,7 @@ type Boxed<'a, T> = BoxFuture<'a, Result<T>>;
 /// [`Sources`] as a trait object.
 pub(super) trait AnySources: Send + Sync {
     fn reads_pull_secrets(&self) -> bool;
-    fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod>;
+    fn with_volumes<'a>(&'a self, pod: &'a Pod, node: &'a NodeConfig) -> Boxed<'a, Pod>;
     fn with_environment<'a>(
         &'a self,
         pod: &'a Pod,
@@ -124,16 +125,25 @@ impl<S: Sources> AnySources for S {
     }
 
     /// The pod with the volumes that the source provides as `hostPath`.
-    fn with_volumes<'a>(&'a self, pod: &'a Pod) -> Boxed<'a, Pod> {
+    fn with_volumes<'a>(&'a self, pod: &'a Pod, node: &'a NodeConfig) -> Boxed<'a, Pod> {
         Box::pin(async move {
             let mut with = pod.clone();
             let spec = with.spec.as_mut();
             let volumes = spec.and_then(|spec| spec.volumes.as_mut());
             for volume in volumes.into_iter().flatten() {
-                if Kind::of(volume).is_none()
+                if path_of(volume, pod, node).is_none()
                     && let Some(path) = self.volume(pod, volume).await?
                 {
-                    *volume = host_path(volume, &path);
+                    let host_path = HostPathVolumeSource {
+                        path: path.to_string_lossy().into_owned(),
+                        type_: None,
+                    };
+                    let name = std::mem::take(&mut volume.name);
+                    *volume = Volume {
+                        name,
+                        host_path: Some(host_path),
+                        ..Volume::default()
+                    };
                 }
             }
             Ok(with)
@@ -151,20 +161,20 @@ impl<S: Sources> AnySources for S {
             for source in container.env_from.iter().flatten() {
                 let prefix = source.prefix.as_deref().unwrap_or_default();
                 let given = self.env_from(pod, source).await;
-                let given = given.map_err(|error| format!("envFrom: {error}"))?;
-                let literal =
-                    |(name, value): (_, String)| literal(&format!("{prefix}{name}"), &value);
-                env.extend(given.into_iter().map(literal));
+                for (name, value) in given.map_err(|error| format!("envFrom: {error}"))? {
+                    env.push(literal(&format!("{prefix}{name}"), &value));
+                }
             }
             for variable in container.env.iter().flatten() {
-                match variable.value_from.as_ref().filter(|from| is_object(from)) {
-                    Some(from) => {
-                        let value = self.env(pod, from).await;
-                        let value =
-                            value.map_err(|error| format!("env {}: {error}", variable.name))?;
-                        env.extend(value.map(|value| literal(&variable.name, &value)));
+                match &variable.value_from {
+                    Some(from)
+                        if from.config_map_key_ref.is_some() || from.secret_key_ref.is_some() =>
+                    {
+                        let (name, value) = (&variable.name, self.env(pod, from).await);
+                        let value = value.map_err(|error| format!("env {name}: {error}"))?;
+                        env.extend(value.map(|value| literal(name, &value)));
                     }
-                    None => env.push(variable.clone()),
+                    _ => env.push(variable.clone()),
                 }
             }
             Ok(Container {
@@ -178,21 +188,6 @@ impl<S: Sources> AnySources for S {
     fn credentials<'a>(&'a self, pod: &'a Pod, image: &'a str) -> Boxed<'a, Option<AuthConfig>> {
         Box::pin(Sources::credentials(self, pod, image))
     }
-}
-
-fn host_path(volume: &Volume, path: &std::path::Path) -> Volume {
-    Volume {
-        name: volume.name.clone(),
-        host_path: Some(HostPathVolumeSource {
-            path: path.to_string_lossy().into_owned(),
-            type_: None,
-        }),
-        ..Volume::default()
-    }
-}
-
-fn is_object(source: &EnvVarSource) -> bool {
-    source.config_map_key_ref.is_some() || source.secret_key_ref.is_some()
 }
 
 fn literal(name: &str, value: &str) -> EnvVar {
@@ -235,7 +230,8 @@ mod tests {
             {"name": "e", "emptyDir": {}},
         ]);
         let pod: Pod = from_value(json!({"spec": {"containers": [], "volumes": volumes}})).unwrap();
-        let with = Objects.with_volumes(&pod).await.unwrap();
+        let node = NodeConfig::of_host("/r".as_ref(), Vec::new());
+        let with = Objects.with_volumes(&pod, &node).await.unwrap();
         let with = to_value(with.spec.unwrap().volumes).unwrap();
         let provided = json!({"name": "s", "hostPath": {"path": "/secrets/s"}});
         assert_eq!(with, json!([provided, volumes[1], volumes[2]]));

@@ -15,15 +15,15 @@ use crate::actions::Actions;
 use crate::cri_config::{ContainerInput, FieldError};
 use crate::hosts::hosts;
 use crate::lock;
+use crate::mounts::SubPath;
 use crate::names;
 use crate::plan::Observed;
 use crate::pod_volumes::{has_files, make_file, make_volumes};
-use crate::sub_path::SubPath;
 use crate::termination::message;
-use crate::volumes::{VolumeError, file_name};
+use crate::volumes::{ETC_HOSTS, VolumeError, file_name};
 use crate::worker::Run;
 
-use super::{PerformError, Performer, Performing};
+use super::{Performer, Performing, Result};
 
 /// Deadline of a file operation: a mount may hang.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -37,16 +37,15 @@ impl Performer {
     ///
     /// # Cancel safety
     /// File operations in progress go on. Call it again.
-    pub async fn remove_pod<S>(&self, run: &Run<S>) -> Result<(), PerformError> {
+    pub async fn remove_pod<S>(&self, run: &Run<S>) -> Result {
         let (node, uid) = (self.node.clone(), run.uid.clone());
         self.images.forget_pod(&uid);
         self.names.release(&uid);
         lock(&self.waiting).remove(&uid);
         lock(&self.messages).remove(&uid);
         let work = move || {
-            node.pods
-                .remove(&uid)
-                .and(node.remove_logs(|of| *of == uid))
+            let removed = node.pods.remove(&uid);
+            removed.and(node.remove_logs(|of| *of == uid))
         };
         Ok(self.files.run(run.clock(), &run.uid, work).await?)
     }
@@ -109,8 +108,8 @@ impl Performer {
             return None;
         }
         let (name, attempt) = (&container.name, container.attempt);
-        let directories = &self.node.pods;
-        let file = directories.termination_log(&pod.uid, name, attempt).ok()?;
+        let (directories, uid) = (&self.node.pods, pod.uid.as_str());
+        let file = directories.termination_log(uid, name, attempt).ok()?;
         let annotations = &container.details.annotations;
         let policy = annotations.get(names::TERMINATION_MESSAGE_POLICY);
         let is_log = code != 0 && policy.is_some_and(|policy| policy == "FallbackToLogsOnError");
@@ -131,12 +130,8 @@ impl<S> Performing<'_, S> {
     /// Makes the volumes of the pod, the directories of its logs, its hosts file, and the files for its termination
     /// messages. containerd makes the directories of containers' logs itself; CRI-O's conmon fails to start a container
     /// whose directory is missing ("Failed to open log file").
-    pub(super) async fn make_directories(
-        &self,
-        pod: &Pod,
-        actions: &Actions,
-    ) -> Result<(), PerformError> {
-        let (node, uid) = (self.performer.node.clone(), &self.run.uid);
+    pub(super) async fn make_directories(&self, pod: &Pod, actions: &Actions) -> Result {
+        let (node, uid) = (self.performer.node.clone(), self.run.uid.as_str());
         let logs = node.log_directory(pod)?;
         let mut log_directories = vec![logs.clone()];
         let mut messages = Vec::new();
@@ -146,7 +141,7 @@ impl<S> Performing<'_, S> {
             messages.push(message?);
         }
         let (ips, pod) = (self.performer.pod_ips(self.run, pod), pod.clone());
-        let hosts_file = node.pods.hosts(uid)?;
+        let hosts_file = node.pods.below(uid, ETC_HOSTS, &[])?;
         let work = move || {
             make_volumes(&pod, &node, false)?;
             for path in &messages {
@@ -202,7 +197,8 @@ impl<S> Performing<'_, S> {
             return Ok(());
         };
         let (name, attempt) = (&container.name, container.attempt);
-        let message = node.pods.termination_log(&self.run.uid, name, attempt)?;
+        let uid = self.run.uid.as_str();
+        let message = node.pods.termination_log(uid, name, attempt)?;
         let paths = [node.log_of(status, container)?, message];
         let remove = |path: &PathBuf| match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

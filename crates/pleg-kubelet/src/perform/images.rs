@@ -14,10 +14,10 @@ use pleg_cri::{CriClient, v1};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{AnySources, Performing, not_created};
+use super::{AnySources, Performer, Performing, not_created};
 use crate::backoff::BackOff;
 use crate::lock;
-use crate::pod_status::{image_pull_back_off, waiting};
+use crate::pod_status::waiting;
 
 /// The images that containers need.
 #[derive(Debug)]
@@ -104,15 +104,10 @@ impl Images {
         Ok(id)
     }
 
-    async fn pull(
-        &self,
-        sources: &dyn AnySources,
-        pod: &Pod,
-        image: &str,
-    ) -> Result<String, String> {
+    async fn pull(&self, from: &dyn AnySources, pod: &Pod, image: &str) -> Result<String, String> {
         // The semaphore is never closed.
         let _permit = self.permits.acquire().await;
-        let auth = sources.credentials(pod, image).await;
+        let auth = from.credentials(pod, image).await;
         let auth = auth.map_err(|error| format!("no pull credentials: {error}"))?;
         let pulled = self.client.pull_image(spec_of(image), auth, None);
         pulled.await.map_err(|error| error.to_string())
@@ -156,34 +151,31 @@ impl<S> Performing<'_, S> {
         // Upstream's default.
         let is_latest = image.ends_with(":latest") || !has_tag(&image);
         let may_be_present = policy.map_or(!is_latest, |policy| policy != "Always");
-        if let Some(pulled) = self.pulled(pod, &wanted) {
+        let waits = match self.pulled(pod, &wanted) {
             // Another pod or user may have pulled it since.
-            let waits = matches!(pulled, Err((_, Some(_))));
-            if waits
-                && may_be_present
-                && let Ok(Some(reference)) = images.present(&image).await
-            {
-                return Ok(reference);
-            }
-            return pulled;
-        }
-        if may_be_present {
-            let (reason, message) = match images.present(&image).await {
-                Ok(Some(reference)) => return Ok(reference),
-                Ok(None) if policy == Some("Never") => (
-                    "ErrImageNeverPull",
-                    format!("Container image {image:?} is not present with pull policy of Never"),
-                ),
-                Ok(None) => return self.begin_pull(pod, wanted),
-                Err(error) => (
-                    "ImageInspectError",
-                    format!("Failed to inspect image {image:?}: {error}"),
-                ),
-            };
-            let again = self.run.now().after(ASK_AGAIN);
-            return Err((waiting(reason, message), Some(again)));
-        }
-        self.begin_pull(pod, wanted)
+            Some(Err((reason, Some(due)))) => Some((reason, Some(due))),
+            Some(pulled) => return pulled,
+            None => None,
+        };
+        let present = match may_be_present {
+            true => images.present(&image).await,
+            false => Ok(None),
+        };
+        let (reason, message) = match (present, waits) {
+            (Ok(Some(reference)), _) => return Ok(reference),
+            (_, Some(waits)) => return Err(waits),
+            (Ok(None), None) if policy != Some("Never") => return Err(self.begin_pull(pod, wanted)),
+            (Ok(None), None) => (
+                "ErrImageNeverPull",
+                format!("Container image {image:?} is not present with pull policy of Never"),
+            ),
+            (Err(error), None) => (
+                "ImageInspectError",
+                format!("Failed to inspect image {image:?}: {error}"),
+            ),
+        };
+        let again = self.run.now().after(ASK_AGAIN);
+        Err((waiting(reason, message), Some(again)))
     }
 
     /// The result of a pull for this container; `None` if there was none, or another one must follow.
@@ -204,37 +196,33 @@ impl<S> Performing<'_, S> {
             }
             Pull::Failed { error, is_shown } => {
                 let now = self.run.now();
-                let delayed = state.back_off.delayed_since_last(uid, image, now)?;
+                let (until, _) = state.back_off.delayed_retry(uid, image, now)?;
                 Some(Err(match std::mem::replace(is_shown, true) {
                     false => {
-                        let due = delayed.until.min(now.after(ERROR_SHOWN));
+                        let due = until.min(now.after(ERROR_SHOWN));
                         (waiting("ErrImagePull", error.clone()), Some(due))
                     }
-                    true => (pulling(pod, image, Some(error)), Some(delayed.until)),
+                    true => (pulling(pod, image, Some(error)), Some(until)),
                 }))
             }
         }
     }
 
-    fn begin_pull(&self, pod: &Pod, wanted: Wanted) -> Result<String, Absent> {
-        let (images, sources) = (
-            self.performer.images.clone(),
-            self.performer.sources.clone(),
-        );
-        let (_, container, image) = &wanted;
-        tracing::info!(pod = %self.run.uid, container, image, "pulling an image");
-        let mut state = lock(&self.performer.images.state);
+    fn begin_pull(&self, pod: &Pod, wanted: Wanted) -> Absent {
+        let Performer {
+            images, sources, ..
+        } = self.performer;
+        let (uid, container, image) = &wanted;
+        tracing::info!(pod = %uid, container, image, "pulling an image");
+        let mut state = lock(&images.state);
         let failed = match state.pulls.remove(&wanted) {
             Some(Pull::Failed { error, .. }) => Some(error),
             _ => None,
         };
         let reason = pulling(pod, image, failed.as_deref());
-        let (key, pod, clock, wake) = (
-            wanted.clone(),
-            pod.clone(),
-            self.run.clock(),
-            self.run.waker(),
-        );
+        let (key, pod, images, sources) =
+            (wanted.clone(), pod.clone(), images.clone(), sources.clone());
+        let (clock, wake) = (self.run.clock(), self.run.waker());
         let task = tokio::spawn(async move {
             let pulled = images.pull(&*sources, &pod, &wanted.2).await;
             images.pull_ended(&wanted, pulled, clock.now());
@@ -242,7 +230,7 @@ impl<S> Performing<'_, S> {
         });
         let task = AbortOnDropHandle::new(task);
         state.pulls.insert(key, Pull::Running { task, failed });
-        Err((reason, None))
+        (reason, None)
     }
 }
 
@@ -254,16 +242,14 @@ fn spec_of(image: &str) -> v1::ImageSpec {
     }
 }
 
-/// Why a container waits until its image is pulled. `failed`: the error of the last pull.
+/// Why a container waits until its image is pulled. `failed`: the error of the last pull, which is repeated when the
+/// back-off is over.
 fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaiting {
     let Some(error) = failed else {
         return waiting(not_created(pod), format!("Pulling image {image:?}"));
     };
-    let mut reason = image_pull_back_off(image);
-    let message = reason.message.get_or_insert_default();
-    message.push_str(": ErrImagePull: ");
-    message.push_str(error);
-    reason
+    let message = format!("Back-off pulling image \"{image}\": ErrImagePull: {error}");
+    waiting("ImagePullBackOff", message)
 }
 
 /// Returns true if a reference has a tag or a digest.
@@ -283,11 +269,9 @@ fn is_reference(image: &str) -> bool {
         _ => name,
     };
     let is_plain = |part: &str| {
-        let ends = part.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && !part.ends_with(['.', '_', '-']);
-        ends && part
-            .chars()
-            .all(|c| matches!(c, 'a'..='z' | '0'..='9' | '.' | '_' | '-'))
+        let is_inner = |c| matches!(c, 'a'..='z' | '0'..='9' | '.' | '_' | '-');
+        let ends = part.starts_with(|c: char| c.is_ascii_alphanumeric());
+        ends && !part.ends_with(['.', '_', '-']) && part.chars().all(is_inner)
     };
     let is_tag = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     path.split('/').all(is_plain)

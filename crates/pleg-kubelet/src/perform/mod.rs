@@ -4,7 +4,6 @@ mod calls;
 mod extend;
 mod files;
 mod images;
-mod lifecycle;
 mod predecessor;
 mod prepare;
 
@@ -21,10 +20,10 @@ use pleg_cri::CriClient;
 use crate::actions::{Actions, StartContainer};
 use crate::backoff::{BackOff, BackOffSettings};
 use crate::cri_config::NodeConfig;
-use crate::from_pod::containers_in;
 use crate::lock;
 use crate::plan::{Observed, Plan};
 use crate::pod_status::{PodState, pod_status, time_left, waiting};
+use crate::spec::containers_in;
 use crate::volumes::VolumeError;
 use crate::worker::{Action, Run};
 
@@ -90,6 +89,8 @@ impl PerformError {
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+type Result<T = (), E = PerformError> = std::result::Result<T, E>;
 
 /// The outcome of a plan.
 #[must_use = "return `into_action()` from the reconcile function: an error is repeated"]
@@ -233,17 +234,12 @@ impl Performer {
         let now = run.clock().wall();
         let status = pod_status(&PodState {
             pod,
-            view: &observed.view,
-            ended: &observed.ended,
-            unread: &observed.unread,
+            observed,
             previous,
             messages: &messages,
             waiting: &waiting.unwrap_or_default(),
-            replaced: &observed.replaced,
-            probes: observed.probes.as_ref(),
             runtime,
             host_ips: &self.node.host_ips,
-            terminal: observed.phase.is_some(),
             now,
         });
         let left = time_left(pod, &status, now).filter(|left| !left.is_zero());
@@ -275,7 +271,7 @@ struct Performing<'a, S> {
 
 impl<S> Performing<'_, S> {
     /// Stops sandboxes, and removes containers that must not be started.
-    async fn remove_unused(&self, actions: &Actions) -> Vec<Result<(), PerformError>> {
+    async fn remove_unused(&self, actions: &Actions) -> Vec<Result> {
         let mut results = Vec::new();
         for id in &actions.stop_sandboxes {
             results.push(self.stop_sandbox(id).await);
@@ -287,17 +283,12 @@ impl<S> Performing<'_, S> {
     }
 
     /// Creates the sandbox, or starts the containers.
-    async fn start_all(
-        &self,
-        actions: &Actions,
-        mut prepared: Prepared,
-        performed: &mut Performed,
-    ) {
+    async fn start_all(&self, actions: &Actions, mut prepared: Prepared, done: &mut Performed) {
         if let (Some(attempt), Some(pod), Some(config)) =
             (actions.create_sandbox, self.pod, &prepared.sandbox)
             && let Err(error) = self.create_sandbox(attempt, config.clone()).await
         {
-            performed.pod_failed(pod, error);
+            done.pod_failed(pod, error);
         }
         for start in &actions.start {
             let id = match (&start.existing, &actions.sandbox) {
@@ -311,8 +302,8 @@ impl<S> Performing<'_, S> {
                 Err(error) => Err((error, "CreateContainerError")),
             };
             match started {
-                Ok(started) => performed.started.extend(started),
-                Err((error, reason)) => performed.failed(&start.name, reason, error),
+                Ok(started) => done.started.extend(started),
+                Err((error, reason)) => done.failed(&start.name, reason, error),
             }
         }
     }

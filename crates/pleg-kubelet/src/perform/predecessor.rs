@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use pleg::{Instant, Pleg, PodUid};
 
 use crate::lock;
-use crate::pod_name::PodName;
+use crate::names::PodName;
 use crate::worker::may_run;
 
 /// The pods that own their names, by namespace and name.
@@ -26,18 +26,14 @@ struct Owner {
 impl Owner {
     fn may_run(&self, pleg: &Pleg) -> bool {
         let view = pleg.get(&self.uid);
-        let is_older = self
-            .created
-            .is_none_or(|created| view.as_of <= Some(created));
-        is_older || may_run(&view.status)
+        let is_older = |created| view.as_of <= Some(created);
+        self.created.is_none_or(is_older) || may_run(&view.status)
     }
 }
 
 impl Names {
-    /// Makes the pod the owner of its name, before its sandbox is created.
-    ///
-    /// # Errors
-    /// The uid of another pod of that name that runs or may run.
+    /// Makes the pod the owner of its name, before its sandbox is created. The error is the uid of another pod of that
+    /// name that runs or may run.
     pub(super) fn take(&self, pleg: &Pleg, name: PodName<'_>, uid: &PodUid) -> Result<(), PodUid> {
         let mut owners = lock(&self.0);
         let key = (name.namespace.to_owned(), name.name.to_owned());

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use pleg::Instant;
 use pleg_cri::v1;
 
-use super::{PerformError, Performed, Performing, container_of};
+use super::{PerformError, Performed, Performing, Result, container_of};
 use crate::actions::{StartContainer, WaitReason};
 use crate::cri_config::{ContainerInput, sandbox_config};
 use crate::downward::Fields;
+use crate::names::PodName;
 use crate::plan::Plan;
-use crate::pod_name::PodName;
 use crate::pod_status::crash_loop_back_off;
 use crate::unsupported::{PULL_SECRETS, of_pod};
 
@@ -28,11 +28,7 @@ pub(super) struct Prepared {
 
 impl<S> Performing<'_, S> {
     /// Prepares the calls of the plan. Postpones those that cannot be prepared.
-    pub(super) async fn prepare(
-        &self,
-        plan: &mut Plan<'_, S>,
-        performed: &mut Performed,
-    ) -> Prepared {
+    pub(super) async fn prepare(&self, plan: &mut Plan<'_, S>, done: &mut Performed) -> Prepared {
         let Some(pod) = self.pod else {
             plan.postpone_all();
             return Prepared::default();
@@ -40,7 +36,7 @@ impl<S> Performing<'_, S> {
         for (name, reason) in &plan.observed.waiting {
             if let WaitReason::BackOff { delay } = reason {
                 let reason = crash_loop_back_off(*delay, name, pod);
-                performed.waiting.insert(name.clone(), reason);
+                done.waiting.insert(name.clone(), reason);
             }
         }
         self.refresh_volumes(pod, &plan.actions).await;
@@ -53,17 +49,17 @@ impl<S> Performing<'_, S> {
         {
             plan.postpone_sandbox(Some(run.now().after(PREDECESSOR_PERIOD)));
             let message = format!("pod {other}, which has the same name, has not ended yet");
-            performed.containers_wait(pod, &message);
+            done.containers_wait(pod, &message);
             return Prepared::default();
         }
         match self.prepare_sandbox(pod, plan).await {
             Ok((pod, sandbox)) => Prepared {
                 sandbox: Some(sandbox),
-                containers: self.prepare_containers(&pod, plan, performed).await,
+                containers: self.prepare_containers(&pod, plan, done).await,
             },
             Err(error) => {
                 plan.postpone_all();
-                performed.pod_failed(pod, error);
+                done.pod_failed(pod, error);
                 Prepared::default()
             }
         }
@@ -75,9 +71,9 @@ impl<S> Performing<'_, S> {
         &self,
         pod: &Pod,
         plan: &Plan<'_, S>,
-    ) -> Result<(Pod, v1::PodSandboxConfig), PerformError> {
+    ) -> Result<(Pod, v1::PodSandboxConfig)> {
         let sources = &self.performer.sources;
-        let pod = sources.with_volumes(pod).await?;
+        let pod = sources.with_volumes(pod, &self.performer.node).await?;
         // The variables of a container are checked later, after its sources have provided theirs.
         let mut refused = of_pod(&pod).into_iter();
         let is_read = sources.reads_pull_secrets();
@@ -114,10 +110,8 @@ impl<S> Performing<'_, S> {
         containers
     }
 
-    /// Finds the image of a new container, and makes its configuration.
-    ///
-    /// # Errors
-    /// If it cannot be created now: the instant of the next try, or `None` if a change or a pull causes it.
+    /// Finds the image of a new container, and makes its configuration. If it cannot be created now, the error is the
+    /// instant of the next try, or `None` if a change or a pull causes it.
     async fn prepare_container(
         &self,
         pod: &Pod,
@@ -142,7 +136,7 @@ impl<S> Performing<'_, S> {
         container: &Container,
         start: &StartContainer,
         image: &str,
-    ) -> Result<v1::ContainerConfig, PerformError> {
+    ) -> Result<v1::ContainerConfig> {
         let sources = &self.performer.sources;
         let container = &sources.with_environment(pod, container).await?;
         let input = ContainerInput {

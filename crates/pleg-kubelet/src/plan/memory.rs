@@ -71,20 +71,17 @@ impl Memory {
             true => !pod.worker.ptr_eq(&worker),
             false => pod.worker.strong_count() == 0,
         };
-        let ended = self.pods.iter().filter(|(uid, pod)| has_ended(uid, pod));
-        let ended: Vec<_> = ended.map(|(uid, _)| uid.clone()).collect();
-        for uid in ended {
-            self.forget(uid, run.pleg());
+        let ended = self.pods.extract_if(.., |uid, pod| has_ended(uid, pod));
+        for (uid, pod) in ended.collect::<Vec<_>>() {
+            self.forget(uid, &pod.history, run.pleg());
         }
         let (pods, now) = (&self.pods, run.now());
-        let is_retained = |uid: &PodUid, f: &Forgotten| {
+        self.forgotten.retain(|uid, f| {
             pods.contains_key(uid) || *uid == run.uid || now.since(f.at) < FORGOTTEN_RETENTION
-        };
-        self.forgotten.retain(|uid, f| is_retained(uid, f));
+        });
     }
 
-    fn forget(&mut self, uid: PodUid, pleg: &Pleg) {
-        let pod = self.pods.remove(&uid);
+    fn forget(&mut self, uid: PodUid, history: &PodHistory, pleg: &Pleg) {
         self.back_off.forget(&uid);
         let status = &pleg.get(&uid).status;
         let mut left = BTreeSet::new();
@@ -92,35 +89,33 @@ impl Memory {
             self.reported.remove(&uid);
         } else {
             let records = pleg.exits(&uid);
-            let exits = self.exits(&uid, status, &records);
+            let exits = self.exits(&uid, &records, Some(status));
             left.extend(exits.into_iter().map(|exit| exit.id));
             left.extend(ids(status).cloned());
         }
         let forgotten = Forgotten {
             at: pleg.now(),
             left,
-            unanswered: pod.and_then(|pod| pod.history.unanswered),
+            unanswered: history.unanswered,
         };
         self.forgotten.insert(uid, forgotten);
     }
 
     /// The exits of this pod, without those of an earlier pod with the same uid: a manifest may be removed and put
-    /// back.
-    pub(super) fn own_exits(&self, uid: &PodUid, records: &[Exit]) -> Vec<Exit> {
-        let earlier = self.forgotten.get(uid);
-        let is_own =
-            |r: &&Exit| earlier.is_none_or(|e| r.detected > e.at && !e.left.contains(&r.id));
-        records.iter().filter(is_own).cloned().collect()
-    }
-
-    /// The exits of this pod, and those of containers and sandboxes left over from an earlier pod with this uid.
-    pub(super) fn exits(&self, uid: &PodUid, status: &PodStatus, records: &[Exit]) -> Vec<Exit> {
-        let earlier = self.forgotten.get(uid);
-        let exists = |id: &Id| ids(status).any(|other| other == id);
-        let counts = |r: &&Exit| {
-            earlier.is_none_or(|e| r.detected > e.at || e.left.contains(&r.id) || exists(&r.id))
+    /// back. With the status of the pod, also the exits of containers and sandboxes left over from the earlier pod.
+    pub(super) fn exits(&self, uid: &PodUid, of: &[Exit], status: Option<&PodStatus>) -> Vec<Exit> {
+        let is_own = |earlier: &Forgotten, r: &Exit| match status {
+            None => r.detected > earlier.at && !earlier.left.contains(&r.id),
+            Some(status) => {
+                let is_left = earlier.left.contains(&r.id) || ids(status).any(|id| *id == r.id);
+                r.detected > earlier.at || is_left
+            }
         };
-        records.iter().filter(counts).cloned().collect()
+        let mut own = of.to_vec();
+        if let Some(earlier) = self.forgotten.get(uid) {
+            own.retain(|r| is_own(earlier, r));
+        }
+        own
     }
 
     /// The exits in `exits` that were not reported yet.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::PodSpec;
 use pleg::core::{Health, SandboxState};
 use pleg::{
     Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, PodStatus, PodView, WaitError,
@@ -14,10 +15,10 @@ use pleg::{
 use crate::actions::{Actions, Desired, PodPhase, WaitReason, Wanted, pod_actions};
 use crate::backoff::{BackOff, BackOffSettings};
 use crate::gc::{Removal, removals};
-use crate::history::{Call, PodHistory, inspect_again};
+use crate::history::inspect_again;
 use crate::lock;
 use crate::probe::ProbeResults;
-use crate::spec::PodSpec;
+use crate::spec::grace_period;
 use crate::worker::Run;
 
 use memory::Memory;
@@ -81,8 +82,7 @@ impl Planner {
         probes: Option<Probes<'_>>,
     ) -> Result<Plan<'a, S>, WaitError> {
         lock(&self.memory).forget_ended(run);
-        let spec = desired.pod.map(PodSpec::from_pod);
-        let plan_from = |view| self.plan_from(run, desired, spec.as_ref(), view, probes);
+        let plan_from = |view| self.plan_from(run, desired, view, probes);
         let mut plan = plan_from(run.view.clone());
         if let Some(after) = plan.missing_since() {
             let listed = run.pleg().get(&run.uid).as_of;
@@ -111,21 +111,21 @@ impl Planner {
         &'a self,
         run: &'a Run<S>,
         desired: Desired<'_>,
-        spec: Option<&PodSpec>,
         view: PodView,
         probes: Option<Probes<'_>>,
     ) -> Plan<'a, S> {
         let probes = probes.map(|probes| probes(&view.status));
+        let (pod, empty) = (desired.pod, PodSpec::default());
         let wanted = Wanted {
-            spec,
+            spec: pod.map(|pod| pod.spec.as_ref().unwrap_or(&empty)),
             terminating: desired.terminating || run.spec.is_none(),
-            grace: desired.grace.or(run.grace),
+            grace: desired.grace.or(run.grace).or(pod.map(grace_period)),
             probes: probes.as_ref(),
         };
         let memory = &mut *lock(&self.memory);
         let records = run.exits();
-        let ended = memory.own_exits(&run.uid, &records);
-        let all_exits = memory.exits(&run.uid, &view.status, &records);
+        let ended = memory.exits(&run.uid, &records, None);
+        let all_exits = memory.exits(&run.uid, &records, Some(&view.status));
         let mut exits = memory.unreported(&run.uid, &all_exits);
         let (history, back_off) = memory.history(run);
         history.observe(&view.status, &ended, run.now());
@@ -165,7 +165,7 @@ impl Planner {
             return Vec::new();
         }
         let (mut memory, records) = (lock(&self.memory), run.exits());
-        let exits = memory.exits(&run.uid, &run.view.status, &records);
+        let exits = memory.exits(&run.uid, &records, Some(&run.view.status));
         memory.unreported(&run.uid, &exits)
     }
 }
@@ -292,13 +292,17 @@ impl<S> Plan<'_, S> {
         let (history, back_off) = memory.history(run);
         history.record(&run.uid, &actions, back_off, run.now());
         for removal in garbage {
-            match garbage_at(&removal, history, &self.observed.view, run.now()) {
-                Some(at) => run.due_by(at),
-                None => {
-                    begin_removal(&removal, history, &unacknowledged, run);
-                    actions.garbage.push(removal);
-                }
+            if let Some(at) = history.begin_removal(&removal, &self.observed.view, run.now()) {
+                run.due_by(at);
+                continue;
             }
+            if let Removal::Container(id) | Removal::Sandbox(id) = &removal
+                && unacknowledged.contains(id)
+            {
+                metrics::counter!("pleg_unacknowledged_removals_total").increment(1);
+                tracing::warn!(pod = %run.uid, %id, "removing before a registered consumer has acknowledged the exit");
+            }
+            actions.garbage.push(removal);
         }
         actions
     }
@@ -306,12 +310,11 @@ impl<S> Plan<'_, S> {
     /// The ended containers and sandboxes that a consumer has not acknowledged.
     async fn unacknowledged(&self) -> BTreeSet<Id> {
         let status = &self.observed.view.status;
-        let exited = status.containers.iter();
-        let exited = exited.filter(|c| c.state == ContainerState::Exited);
-        let not_ready = status.sandboxes.iter();
-        let not_ready = not_ready.filter(|s| s.state == SandboxState::NotReady);
+        let (containers, sandboxes) = (status.containers.iter(), status.sandboxes.iter());
+        let exited = containers.filter(|c| c.state == ContainerState::Exited);
+        let ended = sandboxes.filter(|s| s.state == SandboxState::NotReady);
         let mut unacknowledged = BTreeSet::new();
-        for id in exited.map(|c| &c.id).chain(not_ready.map(|s| &s.id)) {
+        for id in exited.map(|c| &c.id).chain(ended.map(|s| &s.id)) {
             if !self.run.pleg().is_acknowledged(id).await {
                 unacknowledged.insert(id.clone());
             }
@@ -337,50 +340,4 @@ impl<S> Plan<'_, S> {
         let unread = unread.map(|exit| exit.detected);
         self.actions.inspect_after.into_iter().chain(unread).max()
     }
-}
-
-/// The instant at which a removal may be tried, if not now.
-fn garbage_at(
-    removal: &Removal,
-    history: &PodHistory,
-    view: &PodView,
-    now: Instant,
-) -> Option<Instant> {
-    let at = match removal {
-        Removal::StopContainer(id) => history.repeat_at(id, Call::Stop),
-        Removal::Sandbox(id) => history.repeat_garbage_at(id),
-        Removal::Container(id) => {
-            let unread = history.unread_since(id, view.details_as_of, now);
-            let unread = unread.filter(|_| is_startable(&view.status, id));
-            let again = unread.map(|since| since.max(inspect_again(since, now)));
-            again.max(history.repeat_garbage_at(id))
-        }
-    };
-    at.filter(|at| *at > now)
-}
-
-/// Records that a removal is about to be tried.
-fn begin_removal<S>(
-    removal: &Removal,
-    history: &mut PodHistory,
-    unacknowledged: &BTreeSet<Id>,
-    run: &Run<S>,
-) {
-    let (id, call) = match removal {
-        Removal::StopContainer(id) => (id, Call::Stop),
-        Removal::Container(id) | Removal::Sandbox(id) => (id, Call::Remove),
-    };
-    history.called(id, call, run.now());
-    if call == Call::Remove && unacknowledged.contains(id) {
-        metrics::counter!("pleg_unacknowledged_removals_total").increment(1);
-        tracing::warn!(pod = %run.uid, %id, "removing before a registered consumer has acknowledged the exit");
-    }
-}
-
-/// Returns true if the container was created, so that a start of it may take effect or have failed. Returns false if
-/// its status cannot be read: the effect would never become known.
-fn is_startable(status: &PodStatus, id: &Id) -> bool {
-    let mut containers = status.containers.iter();
-    let container = containers.find(|c| c.id == *id);
-    container.is_some_and(|c| c.state == ContainerState::Created && c.error.is_none())
 }

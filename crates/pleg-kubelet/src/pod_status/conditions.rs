@@ -1,14 +1,12 @@
 //! The conditions of a pod that the kubelet sets.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition, PodSpec, PodStatus};
 use pleg::core::SandboxState;
-
-use super::api_time;
 
 use super::containers::{is_running, terminated};
 use super::phase::{FAILED, SUCCEEDED};
-use super::{PodState, find};
-use crate::from_pod::is_sidecar;
+use super::{PodState, api_time, find};
+use crate::spec::is_sidecar;
 
 /// The conditions that the kubelet sets, in upstream's order.
 const OWN: [&str; 5] = [
@@ -37,10 +35,10 @@ pub(super) fn conditions(
     let containers_ready = containers_ready(spec, statuses, phase);
     let ready = containers_ready.clone();
     let ready = ready.and_then(|_| readiness_gates(spec, &conditions));
+    let has_sandbox = has_sandbox(state, spec).then_some("");
+    let has_sandbox = has_sandbox.ok_or(("", String::new()));
     let verdicts = [
-        has_sandbox(state, spec)
-            .then_some("")
-            .ok_or_else(Default::default),
+        has_sandbox,
         initialized(spec, statuses, phase),
         ready,
         containers_ready,
@@ -80,69 +78,69 @@ fn condition(
 /// Returns true if the pod has its sandbox, with its network: exactly one is ready, the newest, and it has
 /// an address unless it uses the host's network.
 fn has_sandbox(state: &PodState<'_>, spec: &PodSpec) -> bool {
-    let sandboxes = &state.view.status.sandboxes;
+    let sandboxes = &state.observed.view.status.sandboxes;
     let ready = sandboxes.iter().filter(|s| s.state == SandboxState::Ready);
     let host_network = spec.host_network == Some(true);
-    let active = state.view.status.active_sandbox();
+    let active = state.observed.view.status.active_sandbox();
     ready.count() == 1 && active.is_some_and(|s| host_network || !s.details.ips.is_empty())
 }
 
 fn containers_ready(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Verdict {
     let init = spec.init_containers.iter().flatten();
-    let sidecars = init.filter(|c| is_sidecar(c));
-    let names = sidecars.chain(&spec.containers).map(|c| c.name.as_str());
-    let (mut unknown, mut unready) = (Vec::new(), Vec::new());
-    for name in names {
-        match find(statuses, name) {
-            None => unknown.push(name),
-            Some(status) if !status.ready => unready.push(name),
-            Some(_) => {}
-        }
-    }
-    match phase {
-        SUCCEEDED if unknown.is_empty() => return Err(("PodCompleted", String::new())),
-        FAILED => return Err(("PodFailed", String::new())),
-        _ => {}
-    }
-    match listed([("unknown", unknown), ("unready", unready)]) {
+    let containers = init.filter(|c| is_sidecar(c)).chain(&spec.containers);
+    let (all_known, message) = listed(containers, statuses, "unready", |_, status| status.ready);
+    match message {
+        _ if phase == SUCCEEDED && all_known => Err(("PodCompleted", String::new())),
+        _ if phase == FAILED => Err(("PodFailed", String::new())),
         Some(message) => Err(("ContainersNotReady", message)),
         None => Ok(""),
     }
 }
 
 fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Verdict {
-    let (mut unknown, mut incomplete) = (Vec::new(), Vec::new());
-    for container in spec.init_containers.iter().flatten() {
-        let name = container.name.as_str();
-        match find(statuses, name) {
-            None => unknown.push(name),
-            Some(status) if is_sidecar(container) && status.started == Some(true) => {}
-            Some(status) if !is_sidecar(container) && status.ready => {}
-            Some(_) => incomplete.push(name),
-        }
-    }
-    if phase == SUCCEEDED && unknown.is_empty() {
-        return Ok("PodCompleted");
-    }
+    let is_complete = |c: &Container, status: &ContainerStatus| match is_sidecar(c) {
+        true => status.started == Some(true),
+        false => status.ready,
+    };
+    let init = spec.init_containers.iter().flatten();
+    let (all_known, message) = listed(init, statuses, "incomplete", is_complete);
     // Sidecars may be restarting.
     let has_been = spec.containers.iter().any(|c| {
         let status = find(statuses, &c.name);
         status.is_some_and(|s| is_running(s) || terminated(s).is_some())
     });
-    match listed([("unknown", unknown), ("incomplete", incomplete)]) {
+    match message {
+        _ if phase == SUCCEEDED && all_known => Ok("PodCompleted"),
         Some(message) if !has_been => Err(("ContainersNotInitialized", message)),
         _ => Ok(""),
     }
 }
 
-/// Upstream's message about containers, with lists as Go prints them.
-fn listed(groups: [(&str, Vec<&str>); 2]) -> Option<String> {
-    let messages: Vec<_> = groups
-        .into_iter()
-        .filter(|(_, names)| !names.is_empty())
-        .map(|(what, names)| format!("containers with {what} status: [{}]", names.join(" ")))
-        .collect();
-    (!messages.is_empty()).then(|| messages.join(", "))
+/// Returns true if all these containers have a status; and upstream's message about those that have none, or one that
+/// is not good, with lists as Go prints them.
+fn listed<'a>(
+    containers: impl Iterator<Item = &'a Container>,
+    statuses: &[ContainerStatus],
+    what: &str,
+    is_good: impl Fn(&Container, &ContainerStatus) -> bool,
+) -> (bool, Option<String>) {
+    let (mut unknown, mut others) = (Vec::new(), Vec::new());
+    for container in containers {
+        match find(statuses, &container.name) {
+            None => unknown.push(&*container.name),
+            Some(status) if is_good(container, status) => {}
+            Some(_) => others.push(&*container.name),
+        }
+    }
+    let all_known = unknown.is_empty();
+    let groups = [("unknown", unknown), (what, others)].into_iter();
+    let groups = groups.filter(|(_, names)| !names.is_empty());
+    let message = |(what, names): (_, Vec<_>)| {
+        format!("containers with {what} status: [{}]", names.join(" "))
+    };
+    let messages: Vec<_> = groups.map(message).collect();
+    let message = (!messages.is_empty()).then(|| messages.join(", "));
+    (all_known, message)
 }
 
 fn readiness_gates(spec: &PodSpec, conditions: &[PodCondition]) -> Verdict {

@@ -4,20 +4,19 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated as Terminated,
     ContainerStateWaiting, ContainerStatus, PodSpec, PodStatus, VolumeMountStatus,
 };
-use pleg::Exit;
 use pleg::core;
+use pleg::{Exit, Id, WallTime};
 
 use super::api_time;
 use crate::history::restart_count;
 use crate::perform::not_created;
 use crate::probe::ProbeResults;
-use crate::spec::UNKNOWN_EXIT_CODE;
 
-use super::{PodState, ended, find, resources};
-use crate::from_pod::{containers_in, is_sidecar, restarts};
+use super::{PodState, find, resources};
+use crate::spec::{UNKNOWN_EXIT_CODE, containers_in, is_sidecar, restarts};
 
 /// The statuses of the init containers in their order, or of the regular containers by name.
 pub(super) fn statuses(
@@ -71,11 +70,12 @@ impl<'a> One<'a> {
         let newest = status.container_id.as_deref();
         if let Some(older) = instances.next() {
             let state = self.state_of(older);
-            status.last_state = is_known(&state).then_some(state);
+            status.last_state = Some(state).filter(|state| *state != ContainerState::default());
         } else if let Some(record) = self.last_record(newest) {
-            let ended = ended::from_record(record, self.id(&record.id));
-            let ended = self.with_message(ended, &record.id);
-            status.last_state = Some(ended::state(ended));
+            status.last_state = Some(ended_state(Terminated {
+                finished_at: record.finished_at.map(api_time),
+                ..self.ended(&record.id, record.exit_code, &record.reason, "")
+            }));
         } else if let Some(previous) = self.previous_of(&status) {
             // The previous container has been removed. The status of its end stays.
             status.last_state.clone_from(&previous.last_state);
@@ -108,11 +108,12 @@ impl<'a> One<'a> {
 
     /// The containers of that name, newest first.
     fn instances(&self) -> impl Iterator<Item = &'a core::ContainerStatus> {
-        let (all, name) = (&self.state.view.status.containers, &self.container.name);
+        let status = &self.state.observed.view.status;
+        let (all, name) = (&status.containers, &self.container.name);
         all.iter().filter(move |c| *c.name == **name)
     }
 
-    fn id(&self, id: &pleg::Id) -> String {
+    fn id(&self, id: &Id) -> String {
         format!("{}://{id}", self.state.runtime)
     }
 
@@ -120,7 +121,7 @@ impl<'a> One<'a> {
     fn last_record(&self, except: Option<&str>) -> Option<&'a Exit> {
         let of_this =
             |r: &&Exit| *r.name == *self.container.name && Some(&*self.id(&r.id)) != except;
-        let ends = self.state.ended.iter().filter(of_this);
+        let ends = self.state.observed.ended.iter().filter(of_this);
         ends.max_by(|a, b| a.detected.cmp(&b.detected).then(Ordering::Less))
     }
 
@@ -142,7 +143,7 @@ impl<'a> One<'a> {
         };
         let is_unknown = matches!(newest.state, pleg::ContainerState::Unknown { .. });
         if let Some(previous) = self.previous.filter(|p| is_unknown && is_running(p)) {
-            status.state = Some(ended::state(ended::unknown(ended::NOT_LOCATED)));
+            status.state = Some(ended_state(unknown(NOT_LOCATED)));
             status.restart_count = previous.restart_count.saturating_add(1);
         }
         if self.code_may_come(newest) {
@@ -161,9 +162,9 @@ impl<'a> One<'a> {
     fn code_may_come(&self, status: &core::ContainerStatus) -> bool {
         let lacks_code =
             status.state == pleg::ContainerState::Exited && status.details.exit_code.is_none();
-        let mut records = self.state.ended.iter();
+        let mut records = self.state.observed.ended.iter();
         let may_come = match records.any(|record| record.id == status.id) {
-            true => self.state.unread.contains(&status.id),
+            true => self.state.observed.unread.contains(&status.id),
             false => status.error.is_some() || status.status_missing,
         };
         lacks_code && may_come
@@ -179,26 +180,34 @@ impl<'a> One<'a> {
                 ..ContainerState::default()
             },
             pleg::ContainerState::Exited => {
-                let ended = ended::from_status(status, self.id(&status.id));
-                ended::state(self.with_message(ended, &status.id))
+                let details = &status.details;
+                // As upstream: a container that never started has the epoch.
+                let never = details.exit_code.map(|_| WallTime::from_nanos(0));
+                let (code, reason) = (details.exit_code, &details.reason);
+                ended_state(Terminated {
+                    started_at: details.started_at.or(never).map(api_time),
+                    finished_at: details.finished_at.map(api_time),
+                    ..self.ended(&status.id, code, reason, &details.message)
+                })
             }
             _ => waiting(ContainerStateWaiting::default()),
         }
     }
 
-    /// Adds the container's termination message. The containers of a pod share 12 KiB, as upstream.
-    fn with_message(
-        &self,
-        mut ended: ContainerStateTerminated,
-        id: &pleg::Id,
-    ) -> ContainerStateTerminated {
+    /// The end of a container, with its termination message. The containers of a pod share 12 KiB, as upstream.
+    fn ended(&self, id: &Id, code: Option<i32>, reason: &str, message: &str) -> Terminated {
         const OF_POD: usize = 12 << 10;
-        let left = self.state.messages.get(id).filter(|text| !text.is_empty());
-        let parts = ended.message.iter().chain(left);
-        let mut message = parts.cloned().collect::<Vec<_>>().join(": ");
+        let left = self.state.messages.get(id).map_or("", |left| left);
+        let both = !message.is_empty() && !left.is_empty();
+        let separator = if both { ": " } else { "" };
+        let mut message = format!("{message}{separator}{left}");
         let most = OF_POD / containers_in(self.spec).count().max(1);
         message.truncate(message.floor_char_boundary(most));
-        ended.message = (!message.is_empty()).then_some(message);
+        let mut ended = unknown(&message);
+        if let Some(code) = code {
+            (ended.exit_code, ended.reason) = (code, text(reason));
+        }
+        ended.container_id = Some(self.id(id));
         ended
     }
 
@@ -228,17 +237,17 @@ impl<'a> One<'a> {
         }
         let was_running = self.previous.is_some_and(is_running);
         if was_running && last_terminated(status).is_none() {
-            status.last_state = Some(ended::state(ended::unknown(ended::VANISHED)));
+            status.last_state = Some(ended_state(unknown(VANISHED)));
             if self.state.pod.metadata.deletion_timestamp.is_none() {
                 status.restart_count = status.restart_count.saturating_add(1);
             }
         }
         let initialized = self.spec.containers.iter().any(|c| {
-            let all = &self.state.view.status.containers;
+            let all = &self.state.observed.view.status.containers;
             all.iter().any(|status| *status.name == *c.name)
         });
         if self.init && !is_sidecar(self.container) && initialized {
-            status.state = Some(ended::state(ended::inferred_success()));
+            status.state = Some(ended_state(inferred_success()));
         }
     }
 
@@ -248,7 +257,7 @@ impl<'a> One<'a> {
             return;
         };
         let inferred = self.init && self.instances().next().is_none();
-        let is_replaced = self.state.replaced.contains(&self.container.name);
+        let is_replaced = self.state.observed.replaced.contains(&self.container.name);
         let succeeded = terminated(status).is_some_and(|t| t.exit_code == 0) && !is_replaced;
         let has_succeeded = self.init && succeeded && (inferred || !is_sidecar(self.container));
         // A container that has run before does not show `ContainerCreating` or `PodInitializing`.
@@ -274,7 +283,7 @@ impl<'a> One<'a> {
             pleg::ContainerState::Running => false,
             pleg::ContainerState::Exited => {
                 let code = newest.details.exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
-                self.state.replaced.contains(&self.container.name)
+                self.state.observed.replaced.contains(&self.container.name)
                     || restarts(self.container, self.spec, code)
             }
             _ => true,
@@ -285,7 +294,7 @@ impl<'a> One<'a> {
     fn apply_probes(&self, status: &mut ContainerStatus) {
         // A probe that has no result yet has not succeeded.
         let succeeds = |has_probe: bool, of: fn(&ProbeResults) -> &BTreeSet<String>| {
-            let results = self.state.probes;
+            let results = self.state.observed.probes.as_ref();
             results.map_or(!has_probe, |r| of(r).contains(&self.container.name))
         };
         let has_startup_probe = self.container.startup_probe.is_some();
@@ -299,6 +308,47 @@ impl<'a> One<'a> {
     }
 }
 
+/// The message for a container that was running when it was last reported, if neither it nor an exit record exists.
+const VANISHED: &str = "The container could not be located when the pod was deleted.  \
+                        The container used to be Running";
+
+/// The message if the runtime does not know the container's state.
+const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
+
+/// The end of an init container that is gone although a regular one exists: it must have succeeded.
+fn inferred_success() -> Terminated {
+    let message = "Unable to get init container status from container runtime and pod has been \
+                   initialized, treat it as exited normally";
+    Terminated {
+        exit_code: 0,
+        reason: text("Completed"),
+        message: text(message),
+        ..Terminated::default()
+    }
+}
+
+/// Upstream's values if a container's end is not known.
+fn unknown(message: &str) -> Terminated {
+    Terminated {
+        message: text(message),
+        exit_code: 137,
+        reason: text("ContainerStatusUnknown"),
+        ..Terminated::default()
+    }
+}
+
+fn text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The state of a container that has ended.
+fn ended_state(ended: Terminated) -> ContainerState {
+    ContainerState {
+        terminated: Some(ended),
+        ..ContainerState::default()
+    }
+}
+
 fn waiting(waiting: ContainerStateWaiting) -> ContainerState {
     ContainerState {
         waiting: Some(waiting),
@@ -306,15 +356,11 @@ fn waiting(waiting: ContainerStateWaiting) -> ContainerState {
     }
 }
 
-fn is_known(state: &ContainerState) -> bool {
-    state.running.is_some() || state.terminated.is_some() || state.waiting.is_some()
-}
-
-pub(super) fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+pub(super) fn terminated(status: &ContainerStatus) -> Option<&Terminated> {
     status.state.as_ref()?.terminated.as_ref()
 }
 
-pub(super) fn last_terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+pub(super) fn last_terminated(status: &ContainerStatus) -> Option<&Terminated> {
     status.last_state.as_ref()?.terminated.as_ref()
 }
 

@@ -2,15 +2,12 @@
 
 mod conditions;
 mod containers;
-mod deadline;
-mod ended;
 mod phase;
-mod qos;
 mod resources;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -19,14 +16,13 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use pleg::{Exit, Id, PodView, WallTime};
+use pleg::{Id, WallTime};
 
-use crate::pod_name::PodName;
-use crate::probe::ProbeResults;
+use crate::names::PodName;
+use crate::plan::Observed;
 
-pub(crate) use deadline::time_left;
-pub use qos::qos_class;
-pub use resources::with_default_requests;
+pub(crate) use phase::time_left;
+pub use resources::{qos_class, with_default_requests};
 
 /// A time as the API has it, in whole seconds.
 #[must_use]
@@ -37,23 +33,13 @@ pub fn api_time(at: WallTime) -> Time {
 }
 
 /// `CrashLoopBackOff`: the container is restarted when the back-off is over.
-pub(crate) fn crash_loop_back_off(
-    delay: Duration,
-    container: &str,
-    pod: &Pod,
-) -> ContainerStateWaiting {
+pub(crate) fn crash_loop_back_off(delay: Duration, name: &str, pod: &Pod) -> ContainerStateWaiting {
     let (delay, pod) = (pleg::core::GoDuration(delay), PodName::of(pod));
     let message = format!(
-        "back-off {delay} restarting failed container={container} pod={}_{}({})",
+        "back-off {delay} restarting failed container={name} pod={}_{}({})",
         pod.name, pod.namespace, pod.uid
     );
     waiting("CrashLoopBackOff", message)
-}
-
-/// `ImagePullBackOff`: the image is pulled again when the back-off is over.
-pub(crate) fn image_pull_back_off(image: &str) -> ContainerStateWaiting {
-    let message = format!("Back-off pulling image \"{image}\"");
-    waiting("ImagePullBackOff", message)
 }
 
 /// Why a container waits, with a reason of upstream's: `CrashLoopBackOff`, `ErrImagePull`,
@@ -66,30 +52,20 @@ pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     }
 }
 
-/// Input of a pod's status: mostly [`Observed`](crate::plan::Observed).
+/// Input of a pod's status.
 pub(crate) struct PodState<'a> {
     pub(crate) pod: &'a Pod,
-    pub(crate) view: &'a PodView,
-    /// How containers of the pod ended, including removed ones.
-    pub(crate) ended: &'a [Exit],
-    /// The containers that have ended and whose exit code may still become known.
-    pub(crate) unread: &'a BTreeSet<Id>,
+    pub(crate) observed: &'a Observed,
     /// The status that was reported last.
     pub(crate) previous: Option<&'a PodStatus>,
     /// The termination messages of containers, by id.
     pub(crate) messages: &'a BTreeMap<Id, String>,
     /// Why containers wait, by name.
     pub(crate) waiting: &'a BTreeMap<String, ContainerStateWaiting>,
-    /// The names of containers that have ended and run again, however they ended.
-    pub(crate) replaced: &'a BTreeSet<String>,
-    /// The results of its probes; `None` if there are none yet.
-    pub(crate) probes: Option<&'a ProbeResults>,
     /// The runtime's name: `containerd` in `containerd://…`.
     pub(crate) runtime: &'a str,
     /// The addresses of the node: one, or one of each family, the preferred family first.
     pub(crate) host_ips: &'a [IpAddr],
-    /// True if the pod is terminal: its containers are not restarted, even if its policy allows it.
-    pub(crate) terminal: bool,
     pub(crate) now: WallTime,
 }
 
@@ -108,20 +84,19 @@ pub(crate) fn pod_status(state: &PodState<'_>) -> PodStatus {
     let init = containers::statuses(state, spec, previous, true);
     let regular = containers::statuses(state, spec, previous, false);
     let all: Vec<_> = init.iter().chain(&regular).cloned().collect();
-    let generation = state.pod.metadata.generation;
+    let start_time = previous.and_then(|p| p.start_time.clone());
     let mut status = PodStatus {
         qos_class: Some(qos_class(spec).to_owned()),
-        observed_generation: generation,
-        start_time: previous
-            .and_then(|p| p.start_time.clone())
-            .or_else(|| Some(api_time(state.now))),
+        observed_generation: state.pod.metadata.generation,
+        start_time: start_time.or_else(|| Some(api_time(state.now))),
         ..PodStatus::default()
     };
     let phase = phase::sticky(phase::phase(state, spec, &all), previous);
     if let Some(before) = previous.filter(|p| p.phase.as_deref() == Some(phase)) {
         (status.reason, status.message) = (before.reason.clone(), before.message.clone());
     }
-    let phase = deadline::failed(&mut status, state.pod, previous, state.now).unwrap_or(phase);
+    let phase =
+        phase::failed_by_deadline(&mut status, state.pod, previous, state.now).unwrap_or(phase);
     status.phase = Some(phase.to_owned());
     let conditions = conditions::conditions(state, spec, &all, phase, previous);
     status.conditions = Some(conditions);
@@ -134,7 +109,7 @@ pub(crate) fn pod_status(state: &PodState<'_>) -> PodStatus {
 /// Sets the pod's addresses: the first of each family, with the family of the node's first address first. A pod on the
 /// host network has the node's addresses.
 fn set_addresses(status: &mut PodStatus, state: &PodState<'_>, spec: &PodSpec) {
-    let given = state.view.status.ips.iter();
+    let given = state.observed.view.status.ips.iter();
     let mut ips: Vec<IpAddr> = given.filter_map(|ip| ip.parse().ok()).collect();
     if ips.is_empty() && spec.host_network == Some(true) {
         ips = state.host_ips.to_vec();

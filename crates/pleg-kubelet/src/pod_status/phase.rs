@@ -1,55 +1,64 @@
 //! The phase of a pod.
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, PodStatus};
-use pleg::ContainerState;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec, PodStatus};
+use pleg::{ContainerState, WallTime};
 
 use super::containers::{is_running, is_waiting, last_terminated, terminated};
 use super::{PodState, find};
-use crate::from_pod::{is_sidecar, restarts};
 use crate::names;
+use crate::spec::{is_sidecar, restarts};
 
 const PENDING: &str = "Pending";
 const RUNNING: &str = "Running";
 pub(super) const SUCCEEDED: &str = "Succeeded";
 pub(super) const FAILED: &str = "Failed";
 
-/// Numbers of containers by state. Init containers that are not restartable are counted apart.
-#[derive(Default)]
-struct Counts {
-    init_pending: usize,
-    init_failed: usize,
-    sidecars_pending: usize,
-    unknown: usize,
-    running: usize,
-    waiting: usize,
-    stopped: usize,
-    stopped_for_good: usize,
-    succeeded: usize,
-}
-
-/// Upstream's phase of a pod with these container statuses.
-pub(super) fn phase(
-    state: &PodState<'_>,
-    spec: &PodSpec,
-    statuses: &[ContainerStatus],
-) -> &'static str {
-    let counts = count(state, spec, statuses);
-    if counts.init_failed > 0 {
-        return FAILED;
+/// Upstream's phase of a pod with all these container statuses.
+pub(super) fn phase(state: &PodState<'_>, spec: &PodSpec, all: &[ContainerStatus]) -> &'static str {
+    let is_replaced = |name| state.observed.replaced.contains(name);
+    let (mut is_pending, mut runs) = (false, false);
+    for container in spec.init_containers.iter().flatten() {
+        let status = find(all, &container.name);
+        let ended = status.and_then(end);
+        if is_sidecar(container) {
+            let running = status.filter(|status| is_running(status));
+            let has_started = running.is_some_and(|status| status.started == Some(true));
+            runs |= running.is_some();
+            is_pending |= match running {
+                Some(_) => !has_started && !has_been_initialized(state, spec),
+                None => ended.is_none(),
+            };
+            continue;
+        }
+        match ended.filter(|_| !is_replaced(&container.name)) {
+            Some(code) if code != 0 && !restarts(container, spec, code) => return FAILED,
+            ended => is_pending |= ended.is_none(),
+        }
     }
-    let initializing = counts.init_pending > 0
-        || counts.sidecars_pending > 0 && !has_been_initialized(state, spec);
-    if initializing || counts.waiting > 0 || counts.unknown > 0 {
-        return PENDING;
+    // Of the regular containers that have ended.
+    let (mut are_stopped, mut all_succeeded, mut is_restarted) = (false, true, false);
+    for container in &spec.containers {
+        let status = find(all, &container.name);
+        match (status, status.and_then(end)) {
+            (Some(status), _) if is_running(status) => runs = true,
+            (Some(status), Some(code)) => {
+                let is_replaced = is_replaced(&container.name);
+                are_stopped = true;
+                is_restarted |= is_replaced || restarts(container, spec, code);
+                // A container that waits to be restarted has not succeeded.
+                all_succeeded &= code == 0 && terminated(status).is_some() && !is_replaced;
+            }
+            _ => is_pending = true,
+        }
     }
-    let all_succeeded = counts.stopped == counts.succeeded;
-    let ended = if all_succeeded { SUCCEEDED } else { FAILED };
-    match (counts.running, counts.stopped) {
-        (1.., _) => RUNNING,
-        (0, 0) => PENDING,
-        _ if state.terminal && !is_static(state) => ended,
-        _ if counts.stopped != counts.stopped_for_good => RUNNING,
-        _ => ended,
+    let is_over = state.observed.phase.is_some() && !is_static(state);
+    match all_succeeded {
+        _ if is_pending || !runs && !are_stopped => PENDING,
+        _ if runs || is_restarted && !is_over => RUNNING,
+        true => SUCCEEDED,
+        false => FAILED,
     }
 }
 
@@ -62,62 +71,6 @@ pub(super) fn sticky(phase: &'static str, previous: Option<&PodStatus>) -> &'sta
     }
 }
 
-fn count(state: &PodState<'_>, spec: &PodSpec, statuses: &[ContainerStatus]) -> Counts {
-    let mut counts = Counts::default();
-    let is_replaced = |container: &Container| state.replaced.contains(&container.name);
-    for container in spec.init_containers.iter().flatten() {
-        let status = find(statuses, &container.name);
-        if is_sidecar(container) {
-            counts.sidecar(status);
-            continue;
-        }
-        match status.and_then(end) {
-            None => counts.init_pending += 1,
-            Some(_) if is_replaced(container) => counts.init_pending += 1,
-            Some(code) if code == 0 || restarts(container, spec, code) => {}
-            Some(_) => counts.init_failed += 1,
-        }
-    }
-    for container in &spec.containers {
-        let status = find(statuses, &container.name);
-        let (ended, is_replaced) = (status.and_then(end), is_replaced(container));
-        match (status, ended) {
-            (Some(status), _) if is_running(status) => counts.running += 1,
-            (Some(status), Some(code)) => {
-                let is_restarted = is_replaced || restarts(container, spec, code);
-                // A container that waits to be restarted has not succeeded.
-                let succeeded = code == 0 && terminated(status).is_some() && !is_replaced;
-                counts.stopped += 1;
-                counts.stopped_for_good += usize::from(!is_restarted);
-                counts.succeeded += usize::from(succeeded);
-            }
-            (Some(status), None) if is_waiting(status) => counts.waiting += 1,
-            _ => counts.unknown += 1,
-        }
-    }
-    counts
-}
-
-impl Counts {
-    /// Counts a sidecar, unless it has ended.
-    fn sidecar(&mut self, status: Option<&ContainerStatus>) {
-        match status {
-            None => self.unknown += 1,
-            Some(status) if is_running(status) => {
-                self.sidecars_pending += usize::from(status.started != Some(true));
-                self.running += 1;
-            }
-            Some(status) if end(status).is_some() => {}
-            Some(status) => {
-                self.sidecars_pending += 1;
-                let waiting = is_waiting(status);
-                self.waiting += usize::from(waiting);
-                self.unknown += usize::from(!waiting);
-            }
-        }
-    }
-}
-
 /// The last exit code of a container that has ended, or that waits after it has ended.
 fn end(status: &ContainerStatus) -> Option<i32> {
     let last = last_terminated(status).filter(|_| is_waiting(status));
@@ -126,13 +79,11 @@ fn end(status: &ContainerStatus) -> Option<i32> {
 
 /// Returns true if a regular container of the active sandbox has been started.
 fn has_been_initialized(state: &PodState<'_>, spec: &PodSpec) -> bool {
-    state.view.status.active_containers().any(|status| {
+    let status = &state.observed.view.status;
+    status.active_containers().any(|status| {
         let regular = spec.containers.iter().any(|c| *c.name == *status.name);
-        let started = matches!(
-            status.state,
-            ContainerState::Running | ContainerState::Exited
-        );
-        regular && started
+        let started = [ContainerState::Running, ContainerState::Exited];
+        regular && started.contains(&status.state)
     })
 }
 
@@ -141,4 +92,35 @@ fn is_static(state: &PodState<'_>) -> bool {
     let annotations = state.pod.metadata.annotations.as_ref();
     let source = annotations.and_then(|a| a.get(names::CONFIG_SOURCE));
     source.is_some_and(|source| source != "api")
+}
+
+/// The time until the pod reaches its deadline (`activeDeadlineSeconds` after its start), zero after it. `None` if it
+/// has none, or has not started.
+pub(crate) fn time_left(pod: &Pod, status: &PodStatus, now: WallTime) -> Option<Duration> {
+    let deadline = pod.spec.as_ref()?.active_deadline_seconds?;
+    let start = status.start_time.as_ref()?.0.as_second();
+    let end = start.saturating_add(deadline).saturating_mul(1_000_000_000);
+    let left = end.saturating_sub(now.as_nanos());
+    Some(Duration::from_nanos(u64::try_from(left).unwrap_or(0)))
+}
+
+/// The phase of a pod that has reached its deadline before it ended: sets reason and message as well.
+pub(super) fn failed_by_deadline(
+    status: &mut PodStatus,
+    pod: &Pod,
+    previous: Option<&PodStatus>,
+    now: WallTime,
+) -> Option<&'static str> {
+    const REASON: &str = "DeadlineExceeded";
+    let phase = previous.and_then(|p| p.phase.as_deref());
+    let had_ended = matches!(phase, Some(FAILED | SUCCEEDED));
+    let by_deadline = previous.and_then(|p| p.reason.as_deref()) == Some(REASON);
+    let left = time_left(pod, status, now)?;
+    if !left.is_zero() || had_ended && !by_deadline {
+        return None;
+    }
+    status.reason = Some(REASON.to_owned());
+    let message = "Pod was active on the node longer than the specified deadline";
+    status.message = Some(message.to_owned());
+    Some(FAILED)
 }

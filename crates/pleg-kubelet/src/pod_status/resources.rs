@@ -1,9 +1,13 @@
-//! The resources of a container, as they are in effect.
+//! The resources of a container, as they are in effect, and the quality-of-service class of a pod.
 
-use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pleg::core::Resources;
 
 use crate::quantity::{Amount, amount, canonical};
+use crate::spec::containers_in;
 
 /// The fewest CPU shares that the kernel accepts.
 const MIN_SHARES: i64 = 2;
@@ -14,21 +18,17 @@ const MIN_MILLI_CPU_LIMIT: i64 = 10;
 /// The resources of a container as the API server stores them: a request that is left out is the limit, and quantities
 /// are in canonical form.
 #[must_use]
-pub fn with_default_requests(
-    resources: Option<&ResourceRequirements>,
-) -> Option<ResourceRequirements> {
-    let mut resources = resources?.clone();
-    let limits = resources.limits.iter_mut().flatten();
-    let requests = resources.requests.iter_mut().flatten();
-    limits
-        .chain(requests)
-        .for_each(|(_, amount)| *amount = canonical(amount));
+pub fn with_default_requests(given: Option<&ResourceRequirements>) -> Option<ResourceRequirements> {
+    let mut resources = given?.clone();
+    let amounts = [&mut resources.limits, &mut resources.requests];
+    for (_, amount) in amounts.into_iter().flatten().flatten() {
+        *amount = canonical(amount);
+    }
     if let Some(limits) = &resources.limits {
         let requests = resources.requests.get_or_insert_default();
         for (name, limit) in limits {
-            requests
-                .entry(name.clone())
-                .or_insert_with(|| limit.clone());
+            let request = requests.entry(name.clone());
+            request.or_insert_with(|| limit.clone());
         }
     }
     Some(resources)
@@ -45,9 +45,7 @@ pub(super) fn reported(
         return Some(resources);
     };
     if let Some(limits) = &mut resources.limits {
-        let wanted = amount(Some(limits), "cpu")
-            .unwrap_or_default()
-            .milli_value();
+        let wanted = milli_cpu(limits);
         // At or below the minimum, the limit in effect does not show the specified one.
         if let Some(limit) = milli_cpu_limit(in_effect)
             && limit.max(wanted) > MIN_MILLI_CPU_LIMIT
@@ -60,9 +58,7 @@ pub(super) fn reported(
         }
     }
     if let Some(requests) = &mut resources.requests {
-        let wanted = amount(Some(requests), "cpu")
-            .unwrap_or_default()
-            .milli_value();
+        let wanted = milli_cpu(requests);
         if let Some(request) = milli_cpu_request(in_effect, wanted)
             && request.max(wanted) > MIN_SHARES
         {
@@ -70,6 +66,10 @@ pub(super) fn reported(
         }
     }
     Some(resources)
+}
+
+fn milli_cpu(of: &BTreeMap<String, Quantity>) -> i64 {
+    amount(Some(of), "cpu").unwrap_or_default().milli_value()
 }
 
 fn milli_cpu_limit(resources: &Resources) -> Option<i64> {
@@ -89,4 +89,38 @@ fn milli_cpu_request(resources: &Resources, wanted: i64) -> Option<i64> {
     }
     // Rounded up, as upstream does.
     Some(shares.saturating_mul(1000).saturating_add(1023) / 1024)
+}
+
+/// The class of a pod: from its own resources if it has them, else from those of its containers. A
+/// request that is left out is the limit, as the API server sets it.
+///
+/// `Guaranteed`: every container has equal requests and limits of CPU and memory. `Burstable`: some container has a
+/// request or a limit. `BestEffort`: none has.
+#[must_use]
+pub fn qos_class(spec: &PodSpec) -> &'static str {
+    let of_pod = spec.resources.as_ref();
+    let of_pod = of_pod.filter(|r| r.requests.is_some() || r.limits.is_some());
+    let each: Vec<_> = match of_pod {
+        Some(_) => vec![of_pod],
+        None => containers_in(spec).map(|c| c.resources.as_ref()).collect(),
+    };
+    let amount = |of, name| amount(of, name).filter(|amount| !amount.is_zero());
+    let (mut any, mut guaranteed) = (false, true);
+    for resources in each {
+        for name in ["cpu", "memory"] {
+            let limit = amount(resources.and_then(|r| r.limits.as_ref()), name);
+            let given = resources.and_then(|r| r.requests.as_ref());
+            let request = match given.is_some_and(|r| r.contains_key(name)) {
+                true => amount(given, name),
+                false => limit,
+            };
+            any |= limit.is_some() || request.is_some();
+            guaranteed &= limit.is_some() && request == limit;
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
 }

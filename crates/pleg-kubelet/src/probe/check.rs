@@ -1,4 +1,4 @@
-//! One check of a probe: a connection, an HTTP request, a gRPC health check, or a command in the container.
+//! One check of a probe or hook: a connection, an HTTP request, a gRPC health check, or a command in the container.
 
 use std::error::Error;
 use std::time::Duration;
@@ -7,21 +7,27 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Bytes;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::HTTPGetAction;
 use pleg::Id;
 use pleg::core::{CallError, CallErrorKind};
 use pleg_cri::CriClient;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::transport::Endpoint;
+use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
-use super::{grpc, tls};
+use super::tls;
 
 /// The largest response body that is read. Upstream's limit.
 const MAX_BODY: usize = 10 << 10;
 
-pub(super) const USER_AGENT: &str = "kube-probe/1.37";
+const USER_AGENT: &str = "kube-probe/1.37";
 
 /// A check of a probe or hook. An empty host is the pod's address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Check {
     /// Opens a connection.
     Tcp { host: String, port: u16 },
@@ -29,17 +35,21 @@ pub(crate) enum Check {
     /// verified, as upstream does not.
     Http {
         tls: bool,
-        host: String,
         port: u16,
-        path: String,
-        headers: Vec<(String, String)>,
+        http: HTTPGetAction,
     },
     /// Calls `grpc.health.v1.Health/Check` of the pod, without TLS. `SERVING` is a success; an empty service is the
     /// server as a whole.
     Grpc { port: u16, service: String },
     /// Runs a command in the container. Exit code 0 is a success.
-    Exec { command: Vec<String> },
+    Exec(Vec<String>),
+    /// Waits, as a hook may.
+    Sleep(Duration),
 }
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+type Result<T = (), E = CheckError> = std::result::Result<T, E>;
 
 /// Why a check failed.
 #[derive(Debug, thiserror::Error)]
@@ -48,10 +58,7 @@ pub(crate) enum CheckError {
     TimedOut(Duration),
     /// The connection, the request or the gRPC call failed. `what` names the server.
     #[error("{what}: {source}")]
-    Failed {
-        what: String,
-        source: Box<dyn Error + Send + Sync>,
-    },
+    Failed { what: String, source: BoxError },
     #[error("HTTP probe failed with statuscode: {0}")]
     Status(u16),
     #[error("gRPC service has health status {0} (2 is NOT_SERVING)")]
@@ -66,9 +73,7 @@ pub(crate) enum CheckError {
 }
 
 impl CheckError {
-    pub(super) fn failed<E: Into<Box<dyn Error + Send + Sync>>>(
-        what: String,
-    ) -> impl FnOnce(E) -> Self {
+    fn failed<E: Into<BoxError>>(what: String) -> impl FnOnce(E) -> Self {
         move |error| Self::Failed {
             what,
             source: error.into(),
@@ -101,100 +106,76 @@ pub trait Exec: Send + Sync + 'static {
 }
 
 impl Exec for CriClient {
-    async fn exec(
-        &self,
-        container: &Id,
-        command: &[String],
-        timeout: Duration,
-    ) -> Result<i32, CallError> {
-        let response = self.exec_sync(container, command.to_vec(), timeout).await?;
+    async fn exec(&self, id: &Id, command: &[String], timeout: Duration) -> Result<i32, CallError> {
+        let response = self.exec_sync(id, command.to_vec(), timeout).await?;
         Ok(response.exit_code)
     }
 }
 
 impl Check {
     /// Performs the check. `address` is the pod's, for checks that name no host.
-    ///
-    /// # Errors
-    /// If it fails or cannot be performed.
     pub(crate) async fn perform<E: Exec>(
         &self,
         exec: &E,
         container: &Id,
         address: &str,
         timeout: Duration,
-    ) -> Result<(), CheckError> {
+    ) -> Result {
         let or_pod = |host: &str| if host.is_empty() { address } else { host }.to_owned();
         match self {
             Self::Tcp { host, port } => {
                 let host = or_pod(host);
                 within(timeout, async { connect(&host, *port).await.map(drop) }).await
             }
-            Self::Http {
-                tls: is_tls,
-                host,
-                port,
-                path,
-                headers,
-            } => {
-                let host = or_pod(host);
-                let request = request(&host_and_port(&host, *port), path, headers)?;
-                within(timeout, http(*is_tls, &host, *port, request)).await
+            Self::Http { tls, port, http } => {
+                let host = or_pod(http.host.as_deref().unwrap_or_default());
+                let request = request(&host_and_port(&host, *port), http)?;
+                within(timeout, exchange(*tls, &host, *port, request)).await
             }
             Self::Grpc { port, service } => {
-                within(timeout, grpc::check(host_and_port(address, *port), service)).await
+                within(timeout, grpc(host_and_port(address, *port), service)).await
             }
-            Self::Exec { command } => match exec.exec(container, command, timeout).await? {
+            Self::Exec(command) => match exec.exec(container, command, timeout).await? {
                 0 => Ok(()),
                 code => Err(CheckError::ExitCode(code)),
             },
+            Self::Sleep(time) => {
+                let _ = tokio::time::timeout(*time, std::future::pending::<()>()).await;
+                Ok(())
+            }
         }
     }
 }
 
-/// A GET request with upstream's headers.
-///
-/// # Errors
-/// If the path or a header is not valid.
-fn request(
-    address: &str,
-    path: &str,
-    headers: &[(String, String)],
-) -> Result<Request<Empty<Bytes>>, CheckError> {
+/// A GET request with upstream's headers. Fails if the path or a header is not valid.
+fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>> {
+    let path = http.path.as_deref().unwrap_or_default();
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut request = Request::get(format!("{slash}{path}"))
         .header(header::USER_AGENT, USER_AGENT)
         .header(header::ACCEPT, "*/*")
         .header(header::CONNECTION, "close");
-    let mut names = headers.iter().map(|(name, _)| name);
-    if !names.any(|name| name.eq_ignore_ascii_case("host")) {
+    let headers = || http.http_headers.iter().flatten();
+    if !headers().any(|header| header.name.eq_ignore_ascii_case("host")) {
         request = request.header(header::HOST, address);
     }
-    for (name, value) in headers {
-        request = request.header(name, value);
+    for header in headers() {
+        request = request.header(&header.name, &header.value);
     }
     let request = request.body(Empty::<Bytes>::new());
     request.map_err(|e| CheckError::Invalid(format!("the HTTP probe is not valid: {e}")))
 }
 
-/// Sends a request.
-///
-/// # Errors
-/// If the response has no status from 200 to 399.
-async fn http(
-    is_tls: bool,
-    host: &str,
-    port: u16,
-    request: Request<Empty<Bytes>>,
-) -> Result<(), CheckError> {
+/// Sends a request. Fails if the response has no status from 200 to 399.
+async fn exchange(is_tls: bool, host: &str, port: u16, request: Request<Empty<Bytes>>) -> Result {
     let stream = connect(host, port).await?;
     let address = host_and_port(host, port);
     let status = match is_tls {
-        false => exchange(stream, request).await,
+        false => status_of(stream, request).await,
         true => {
             let stream = tls::begin(stream, host).await;
             let failed = CheckError::failed(format!("cannot connect to {address}"));
-            exchange(stream.map_err(failed)?, request).await
+            status_of(stream.map_err(failed)?, request).await
         }
     };
     let status = status.map_err(CheckError::failed(format!("request to {address} failed")))?;
@@ -205,59 +186,63 @@ async fn http(
 }
 
 /// Sends a request on a connection, and returns the status of the response.
-async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+async fn status_of(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<Empty<Bytes>>,
 ) -> Result<u16, hyper::Error> {
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await?;
-    let exchange = async {
-        let mut response = sender.send_request(request).await?;
-        let status = response.status().as_u16();
-        let mut read = 0;
-        while read < MAX_BODY
-            && let Some(Ok(frame)) = response.frame().await
-        {
-            read += frame.data_ref().map_or(0, Bytes::len);
-        }
-        Ok(status)
+    // An error of the connection is also the error of the request.
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let mut response = sender.send_request(request).await?;
+    let mut read = 0;
+    while read < MAX_BODY
+        && let Some(Ok(frame)) = response.frame().await
+    {
+        read += frame.data_ref().map_or(0, Bytes::len);
+    }
+    Ok(response.status().as_u16())
+}
+
+/// Asks the server at that address if it serves the service. Fails if it does not, or does not answer.
+async fn grpc(address: String, service: &str) -> Result {
+    let answer = async {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+        let channel = endpoint.user_agent(USER_AGENT)?.connect().await?;
+        let (mut client, service) = (HealthClient::new(channel), service.to_owned());
+        let response = client.check(HealthCheckRequest { service }).await?;
+        Ok::<_, BoxError>(response.into_inner().status)
     };
-    tokio::pin!(exchange, connection);
-    let mut open = true;
-    loop {
-        tokio::select! {
-            status = &mut exchange => return status,
-            // An error of the connection is also the error of the request.
-            _ = &mut connection, if open => open = false,
-        }
+    let failed = CheckError::failed(format!("gRPC call to {address} failed"));
+    match answer.await.map_err(failed)? {
+        serving if serving == ServingStatus::Serving as i32 => Ok(()),
+        other => Err(CheckError::NotServing(other)),
     }
 }
 
-async fn within(
-    timeout: Duration,
-    check: impl Future<Output = Result<(), CheckError>>,
-) -> Result<(), CheckError> {
-    tokio::time::timeout(timeout, check)
-        .await
-        .unwrap_or(Err(CheckError::TimedOut(timeout)))
+async fn within(timeout: Duration, check: impl Future<Output = Result>) -> Result {
+    let checked = tokio::time::timeout(timeout, check).await;
+    checked.unwrap_or(Err(CheckError::TimedOut(timeout)))
 }
 
-async fn connect(host: &str, port: u16) -> Result<TcpStream, CheckError> {
+async fn connect(host: &str, port: u16) -> Result<TcpStream> {
     let what = || format!("cannot connect to {}", host_and_port(host, port));
     let connected = TcpStream::connect((host, port)).await;
     connected.map_err(|error| CheckError::failed(what())(error))
 }
 
 fn host_and_port(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+    use tonic::transport::Server;
+
     use super::*;
 
     #[test]
@@ -265,5 +250,32 @@ mod tests {
         let is_failure = |kind| CheckError::Exec(CallError::new("ExecSync", kind, "")).is_failure();
         assert!(!is_failure(CallErrorKind::Unavailable));
         assert!(is_failure(CallErrorKind::DeadlineExceeded));
+    }
+
+    #[tokio::test]
+    async fn only_a_serving_service_succeeds() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let incoming = futures::stream::unfold(listener, |listener| async {
+            let accepted = listener.accept().await.map(|(stream, _)| stream);
+            Some((accepted, listener))
+        });
+        let (reporter, health) = tonic_health::server::health_reporter();
+        for (service, status) in [
+            ("good", ServingStatus::Serving),
+            ("bad", ServingStatus::NotServing),
+        ] {
+            reporter.set_service_status(service, status).await;
+        }
+        let server = Server::builder().add_service(health);
+        let server = tokio::spawn(server.serve_with_incoming(incoming));
+        let good = grpc(address.clone(), "good").await;
+        assert!(good.is_ok(), "{good:?}");
+        let bad = grpc(address.clone(), "bad").await;
+        assert!(matches!(bad, Err(CheckError::NotServing(2))), "{bad:?}");
+        server.abort();
+        let _ = server.await;
+        let gone = grpc(address, "good").await;
+        assert!(matches!(gone, Err(CheckError::Failed { .. })), "{gone:?}");
     }
 }

@@ -4,7 +4,7 @@
 //! Readiness, and Startup Probes").
 
 mod check;
-mod grpc;
+mod of_pod;
 mod prober;
 mod state;
 mod tls;
@@ -15,9 +15,9 @@ use pleg::Id;
 
 pub use check::Exec;
 pub(crate) use check::{Check, CheckError};
-pub(crate) use prober::Probe;
+pub(crate) use of_pod::{check_of, hook_of};
 pub use prober::Prober;
-pub(crate) use state::ProbeTiming;
+use state::ProbeTiming;
 
 /// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,41 +2,37 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use pleg::runtime::clock::Clock;
 use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::check::{Check, CheckError, Exec};
+use super::of_pod::probes_of;
 use super::state::{ProbeState, ProbeTiming};
 use super::{ProbeKind, ProbeResults};
-use crate::from_pod::probes_of;
-use crate::lock;
+use crate::{lock, message_of};
 
-/// A probe of a container of a pod. A container has at most one of a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Probe {
-    pub(crate) container: String,
-    pub(crate) kind: ProbeKind,
-    pub(crate) timing: ProbeTiming,
-    pub(crate) check: Check,
-}
+/// A container has at most one probe of a kind.
+pub(super) type Key = (String, ProbeKind);
 
-impl Probe {
-    fn key(&self) -> (String, ProbeKind) {
-        (self.container.clone(), self.kind)
-    }
+/// A probe of a container of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Probe {
+    pub(super) timing: ProbeTiming,
+    pub(super) check: Check,
 }
 
 /// Runs probes and keeps their results.
 ///
-/// `E` runs the commands of [`Check::Exec`]. Dropping the prober ends its tasks.
+/// `E` runs the commands of exec probes. Dropping the prober ends its tasks.
 pub struct Prober<E> {
     shared: Arc<Shared<E>>,
     pods: Mutex<HashMap<PodUid, Pod>>,
@@ -55,15 +51,15 @@ struct Shared<E> {
     host_address: String,
 }
 
-/// The probes of one pod.
+/// The probes of one pod. Dropping it ends their tasks.
 struct Pod {
-    probes: Vec<Probe>,
+    probes: BTreeMap<Key, Probe>,
     states: Arc<States>,
-    tasks: JoinSet<()>,
+    _tasks: JoinSet<()>,
 }
 
 struct States {
-    by_container: Mutex<BTreeMap<(String, ProbeKind), ProbeState>>,
+    by_probe: Mutex<BTreeMap<Key, ProbeState>>,
     /// Signals that a container of the pod may have started, or that its startup probe has succeeded.
     recheck: watch::Sender<()>,
     changed: Box<dyn Fn() + Send + Sync>,
@@ -97,61 +93,52 @@ impl<E: Exec> Prober<E> {
             pod.states.recheck.send_replace(());
             return;
         }
+        let state = |(key, probe): (&Key, &Probe)| {
+            let state = ProbeState::new(key.1, probe.timing);
+            (key.clone(), state)
+        };
         let states = Arc::new(States {
-            by_container: Mutex::default(),
+            by_probe: Mutex::new(probes.iter().map(state).collect()),
             recheck: watch::Sender::new(()),
             changed: Box::new(changed),
         });
         let mut tasks = JoinSet::new();
-        for probe in &probes {
-            let state = ProbeState::new(probe.kind, probe.timing);
-            lock(&states.by_container).insert(probe.key(), state);
-        }
-        for probe in &probes {
-            let (shared, states) = (self.shared.clone(), states.clone());
-            tasks.spawn(supervise(shared, uid.clone(), probe.clone(), states));
+        for (key, probe) in probes.clone() {
+            let (shared, uid, states) = (self.shared.clone(), uid.clone(), states.clone());
+            tasks.spawn(supervise(shared, uid, key, probe, states));
         }
         let pod = Pod {
             probes,
             states,
-            tasks,
+            _tasks: tasks,
         };
         pods.insert(uid.clone(), pod);
     }
 
     /// Ends the probes of a pod.
     pub fn remove(&self, uid: &PodUid) {
-        if let Some(mut pod) = lock(&self.pods).remove(uid) {
-            pod.tasks.abort_all();
-        }
+        lock(&self.pods).remove(uid);
     }
 
     /// The probe results of the containers that run in this status. A container that was not checked yet has not
     /// started if it has a startup probe, and is not ready if it has a readiness probe.
     pub fn results(&self, status: &PodStatus) -> ProbeResults {
         let pods = lock(&self.pods);
-        let states = pods
-            .get(&status.uid)
-            .map(|pod| lock(&pod.states.by_container));
+        let states = pods.get(&status.uid).map(|pod| lock(&pod.states.by_probe));
         let mut results = ProbeResults::default();
-        let state = |container: &str, kind| {
-            let states = states.as_ref()?;
-            states.get(&(container.to_owned(), kind))
-        };
         for container in running(status) {
-            let name = &*container.name;
-            let succeeds =
-                |kind| state(name, kind).is_none_or(|state| state.succeeds_for(&container.id));
-            if succeeds(ProbeKind::Startup) {
-                results.started.insert(name.to_owned());
-                if succeeds(ProbeKind::Readiness) {
-                    results.ready.insert(name.to_owned());
+            let (id, name) = (&container.id, container.name.to_string());
+            let state = |kind| states.as_ref()?.get(&(name.clone(), kind));
+            let succeeds = |kind| state(kind).is_none_or(|state| state.succeeds_for(id));
+            for kind in [ProbeKind::Startup, ProbeKind::Liveness] {
+                if state(kind).and_then(ProbeState::failed_container) == Some(id) {
+                    results.failed.insert(id.clone(), kind);
                 }
             }
-            for kind in [ProbeKind::Startup, ProbeKind::Liveness] {
-                let failed = state(name, kind).and_then(ProbeState::failed_container);
-                if failed == Some(&container.id) {
-                    results.failed.insert(container.id.clone(), kind);
+            if succeeds(ProbeKind::Startup) {
+                results.started.insert(name.clone());
+                if succeeds(ProbeKind::Readiness) {
+                    results.ready.insert(name);
                 }
             }
         }
@@ -171,31 +158,28 @@ fn age(container: &ContainerStatus, clock: &Clock) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-/// Runs a probe, and restarts it if it panics.
+/// The task of one probe. Starts it again if it panics.
 async fn supervise<E: Exec>(
     shared: Arc<Shared<E>>,
     uid: PodUid,
+    key: Key,
     probe: Probe,
     states: Arc<States>,
 ) {
-    loop {
-        let run = run(shared.clone(), uid.clone(), probe.clone(), states.clone());
-        match AbortOnDropHandle::new(tokio::spawn(run)).await {
-            Err(panic) if panic.is_panic() => {
-                tracing::error!(pod = %uid, container = probe.container, probe = ?probe.kind,
-                    %panic, "a probe panicked; it is started again");
-                let clock = shared.pleg.clock();
-                clock
-                    .sleep_until(clock.now().after(probe.timing.period))
-                    .await;
-            }
-            _ => return,
-        }
+    while let Err(panic) = AssertUnwindSafe(run(&shared, &uid, &key, &probe, &states))
+        .catch_unwind()
+        .await
+    {
+        tracing::error!(pod = %uid, container = key.0, probe = ?key.1,
+            panic = message_of(&*panic), "a probe panicked; it is started again");
+        let clock = shared.pleg.clock();
+        let later = clock.now().after(probe.timing.period);
+        clock.sleep_until(later).await;
     }
 }
 
-/// The task of one probe.
-async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states: Arc<States>) {
+/// Runs one probe. Never returns.
+async fn run<E: Exec>(shared: &Shared<E>, uid: &PodUid, key: &Key, probe: &Probe, states: &States) {
     let mut ticks = tokio::time::interval(probe.timing.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut recheck = states.recheck.subscribe();
@@ -204,27 +188,26 @@ async fn run<E: Exec>(shared: Arc<Shared<E>>, uid: PodUid, probe: Probe, states:
             _ = ticks.tick() => false,
             _ = recheck.changed() => true,
         };
-        let status = shared.pleg.get(&uid).status;
-        let container = running(&status).find(|c| *c.name == *probe.container);
-        let (mut changed, due) =
-            states.observe(&probe, container, &shared.pleg.clock(), is_recheck);
+        let status = shared.pleg.get(uid).status;
+        let container = running(&status).find(|c| *c.name == *key.0);
+        let (mut changed, due) = states.observe(key, container, &shared.pleg.clock(), is_recheck);
         if let Some(id) = due {
             let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
             let timeout = probe.timing.timeout;
             let checked = probe.check.perform(&shared.exec, &id, address, timeout);
             let result = checked.await;
             if let Err(error) = &result {
-                tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind,
-                    %error, "a probe failed");
+                tracing::debug!(pod = %uid, container = key.0, probe = ?key.1, %error,
+                    "a probe failed");
             }
             if result.as_ref().err().is_none_or(CheckError::is_failure)
-                && let Some(state) = lock(&states.by_container).get_mut(&probe.key())
+                && let Some(state) = lock(&states.by_probe).get_mut(key)
             {
                 changed |= state.checked(&id, result.is_ok());
             }
         }
         if changed {
-            if probe.kind == ProbeKind::Startup {
+            if key.1 == ProbeKind::Startup {
                 states.recheck.send_replace(());
             }
             (states.changed)();
@@ -237,19 +220,18 @@ impl States {
     /// now. Between two ticks (`is_recheck`) only a new container is checked.
     fn observe(
         &self,
-        probe: &Probe,
+        key: &Key,
         container: Option<&ContainerStatus>,
         clock: &Clock,
         is_recheck: bool,
     ) -> (bool, Option<Id>) {
-        let mut states = lock(&self.by_container);
-        let has_started = |container: &&ContainerStatus| {
-            let startup = states.get(&(probe.container.clone(), ProbeKind::Startup));
-            let startup = startup.filter(|_| probe.kind != ProbeKind::Startup);
-            startup.is_none_or(|state| state.succeeds_for(&container.id))
-        };
+        let mut states = lock(&self.by_probe);
+        let startup = (key.0.clone(), ProbeKind::Startup);
+        let startup = states.get(&startup).filter(|_| *key != startup);
+        let has_started =
+            |c: &&ContainerStatus| startup.is_none_or(|state| state.succeeds_for(&c.id));
         let container = container.filter(has_started);
-        let Some(state) = states.get_mut(&probe.key()) else {
+        let Some(state) = states.get_mut(key) else {
             return (false, None);
         };
         let (now, before) = (clock.now(), state.container().cloned());

@@ -173,13 +173,8 @@ mod tests {
         ] {
             let (mut state, id) = running(kind, thresholds);
             for outcome in outcomes.chars() {
-                let (is_success, changes) =
-                    (outcome.eq_ignore_ascii_case(&'s'), outcome.is_uppercase());
-                assert_eq!(
-                    state.checked(&id, is_success),
-                    changes,
-                    "{outcome} of {outcomes}"
-                );
+                let changed = state.checked(&id, outcome.eq_ignore_ascii_case(&'s'));
+                assert_eq!(changed, outcome.is_uppercase(), "{outcome} of {outcomes}");
             }
             assert_eq!(state.succeeds(), succeeds, "{outcomes}");
             let failed = state.failed_container();

@@ -1,18 +1,21 @@
 //! Pods in words: `sandbox-1 ready, a running, b-2 exited 1`, newest first.
 //!
 //! A container has a name, an attempt (0 if it is left out), a state and its exit code. After these may come `missing`
-//! (its status is not found), `failing` (its status call fails), `in=1` (its sandbox; by default `sandbox-0`), `hash=`,
-//! `count=`, `grace=` (annotations) and `memory=` (its limit). `sandbox-0` is ready, unless the words name a sandbox or
+//! (its status is not found), `failing` (its status call fails), `in=1` (its sandbox; by default `sandbox-0`), `hash=`
+//! (that of this image), `count=`, `grace=` (annotations) and `memory=` (its limit). `sandbox-0` is ready, unless the words name a sandbox or
 //! `no sandbox`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Container;
 use pleg::core::{
     CallError, CallErrorKind, ContainerDetails, Labels, Resources, SandboxState, SandboxStatus,
 };
 use pleg::{ContainerState, ContainerStatus, PodStatus};
+
+use crate::container_hash;
 
 /// The cells of each row of a table, without its comments.
 pub(crate) fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
@@ -90,12 +93,20 @@ fn container_of(item: &str) -> ContainerStatus {
             ("missing", _) => container.status_missing = true,
             ("failing", _) => container.error = error("ContainerStatus"),
             ("in", attempt) => container.sandbox = Some(format!("sandbox-{attempt}").into()),
-            ("hash", hash) => annotate("container.hash", hash),
+            ("hash", image) => {
+                let (name, image) = (name.to_owned(), Some(image.to_owned()));
+                let container = Container {
+                    name,
+                    image,
+                    ..Container::default()
+                };
+                annotate("container.hash", &container_hash(&container));
+            }
             ("count", count) => annotate("container.restartCount", count),
             ("grace", seconds) => annotate("pod.terminationGracePeriod", seconds),
             ("memory", bytes) => {
                 let mut resources = Resources::default();
-                resources.memory_limit = bytes.parse().unwrap();
+                (resources.memory_limit, resources.cpu_shares) = (bytes.parse().unwrap(), 2);
                 details.resources = Some(Arc::new(resources));
             }
             (code, _) => details.exit_code = Some(code.parse().unwrap()),

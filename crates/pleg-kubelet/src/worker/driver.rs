@@ -44,7 +44,7 @@ impl<R: Reconcile> Driver<R> {
 
     /// Runs pods until the workers must end or the generator has ended.
     pub(super) async fn run(mut self) {
-        let mut stop = self.stop.clone();
+        let (mut stop, mut changes) = (self.stop.clone(), self.shared.changes.subscribe());
         tokio::select! {
             synced = self.pleg.wait_until_synced() => match synced {
                 Ok(()) => self.wake_all(),
@@ -62,13 +62,13 @@ impl<R: Reconcile> Driver<R> {
                     None => break,
                 },
                 Some(Ok(uid)) = self.tasks.join_next() => self.worker_ended(&uid),
-                () = self.shared.notify.notified() => {}
+                Ok(()) = changes.changed() => {}
                 () = stopped(&mut stop) => break,
             }
         }
         // Without a deadline, the driver does not wait for the runs: dropping it aborts them.
         let deadline = *stop.borrow();
-        if let Stop::By(deadline) = deadline {
+        if let Some(deadline) = deadline {
             self.drain(deadline).await;
         }
     }
@@ -139,5 +139,5 @@ impl<R: Reconcile> Driver<R> {
 /// Completes when the workers must end, or their handle was dropped.
 pub(super) async fn stopped(stop: &mut watch::Receiver<Stop>) {
     // An error means that the handle was dropped.
-    let _ = stop.wait_for(|stop| *stop != Stop::No).await;
+    let _ = stop.wait_for(Option::is_some).await;
 }

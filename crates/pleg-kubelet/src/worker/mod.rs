@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pleg::{Instant, Pleg, PodStatus, PodUid};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::lock;
 
@@ -117,23 +117,16 @@ const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct PodWorkers<S> {
     shared: Arc<Shared<S>>,
+    /// The request to end the workers: the instant at which runs that have not ended are aborted.
     stop: watch::Sender<Stop>,
 }
 
-/// The request to end the workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    No,
-    /// Runs that have not ended at that instant are aborted.
-    By(Instant),
-}
+type Stop = Option<Instant>;
 
 /// State that the handles share with the driver and the workers.
 #[derive(Debug)]
 struct Shared<S> {
     specs: Mutex<Specs<S>>,
-    /// Notifies the driver that pods were woken.
-    notify: Notify,
     /// Announces changes of `specs`.
     changes: watch::Sender<()>,
 }
@@ -168,7 +161,6 @@ impl<S> Shared<S> {
                 newest: BTreeMap::new(),
                 graces: BTreeMap::new(),
             }),
-            notify: Notify::new(),
             changes: watch::Sender::new(()),
         }
     }
@@ -185,7 +177,6 @@ impl<S> Shared<S> {
         specs.woken.insert(uid.clone());
         drop(specs);
         self.changes.send_replace(());
-        self.notify.notify_one();
     }
 
     fn take_woken(&self) -> BTreeSet<PodUid> {
@@ -205,7 +196,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         specs: impl IntoIterator<Item = (PodUid, Arc<S>)>,
     ) -> Self {
         let shared = Arc::new(Shared::new(specs.into_iter().collect()));
-        let (stop, stopped) = watch::channel(Stop::No);
+        let (stop, stopped) = watch::channel(None);
         let driver = driver::Driver::new(pleg, reconciler, shared.clone(), stopped);
         drop(tokio::spawn(driver.run()));
         Self { shared, stop }
@@ -261,7 +252,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// # Cancel safety
     /// Dropping the future does not revoke the shutdown; it goes on until the deadline.
     pub async fn shutdown(&self, deadline: Instant) {
-        self.stop.send_replace(Stop::By(deadline));
+        self.stop.send_replace(Some(deadline));
         self.ended().await;
     }
 

@@ -1,7 +1,7 @@
 //! The worker of one pod: runs it whenever it was woken or is due.
 
-use std::any::Any;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use super::driver::stopped;
 use super::run::{Run, RunError, may_run};
 use super::{JITTER, RESYNC_PERIOD, Reconcile, Shared, Stop, default_delay};
+use crate::message_of;
 
 pub(super) struct Worker<R: Reconcile> {
     pub(super) run: Run<R::Spec>,
@@ -28,13 +29,9 @@ pub(super) struct Worker<R: Reconcile> {
     pub(super) error: String,
 }
 
-/// The outcome of a successful run.
-enum Outcome {
-    /// The pod is run again at that instant, if not at the next resync.
-    Due(Option<Instant>),
-    /// The worker ends: the pod was cleaned up, or belongs to another program.
-    End,
-}
+/// The outcome of a successful run: the pod is run again at that instant, if not at the next resync; or the worker ends,
+/// because the pod was cleaned up, or belongs to another program.
+type Outcome = ControlFlow<(), Option<Instant>>;
 
 impl<R: Reconcile> Worker<R> {
     /// Runs the pod until nothing is left to do. Returns its uid.
@@ -50,7 +47,7 @@ impl<R: Reconcile> Worker<R> {
             self.update();
             let outcome = self.run_once().await;
             drop(permit);
-            let Outcome::Due(due) = outcome else { break };
+            let Continue(due) = outcome else { break };
             tokio::select! {
                 // The driver ends with the generator, and this task with it.
                 _ = self.run.wait(due) => {}
@@ -82,12 +79,12 @@ impl<R: Reconcile> Worker<R> {
     async fn run_once(&mut self) -> Outcome {
         let result = AssertUnwindSafe(self.reconcile()).catch_unwind().await;
         let error = match result {
-            Ok(Ok(Outcome::End)) => return Outcome::End,
-            Ok(Ok(Outcome::Due(due))) => {
+            Ok(Ok(Break(()))) => return Break(()),
+            Ok(Ok(Continue(due))) => {
                 self.log(String::new());
                 self.run.failures = 0;
                 let resync = self.jittered(RESYNC_PERIOD);
-                return Outcome::Due(due.into_iter().chain([resync]).min());
+                return Continue(due.into_iter().chain([resync]).min());
             }
             Ok(Err(error)) => error,
             Err(panic) => RunError::Panicked(message_of(&*panic)),
@@ -101,9 +98,8 @@ impl<R: Reconcile> Worker<R> {
         let policy = || self.reconciler.error_policy(uid, &error, failures);
         let retry_in = panic::catch_unwind(AssertUnwindSafe(policy));
         self.log(error.to_string());
-        Outcome::Due(Some(
-            self.jittered(retry_in.unwrap_or(default_delay(failures))),
-        ))
+        let retry_in = retry_in.unwrap_or(default_delay(failures));
+        Continue(Some(self.jittered(retry_in)))
     }
 
     async fn reconcile(&mut self) -> Result<Outcome, RunError<R::Error>> {
@@ -114,19 +110,18 @@ impl<R: Reconcile> Worker<R> {
         let is_claimed = || status.exists() && self.reconciler.owns(status);
         self.is_ours = self.is_ours || is_claimed();
         if !self.is_ours {
-            return Ok(Outcome::End);
+            return Ok(Break(()));
         }
         // A pod with a new specification does not wait for the removal of ended containers: that may never succeed.
         let comes_back = || self.shared.specs().pods.contains_key(&run.uid);
         let has_ended = !status.exists() || !may_run(status) && comes_back();
         if run.spec.is_none() && has_ended {
             let finished = self.reconciler.finish(run).await;
-            return finished.map(|()| Outcome::End).map_err(RunError::Reconcile);
+            return finished.map(|()| Break(())).map_err(RunError::Reconcile);
         }
         let action = self.reconciler.reconcile(run).await;
-        Ok(Outcome::Due(
-            run.follows(action.map_err(RunError::Reconcile)?),
-        ))
+        let due = run.follows(action.map_err(RunError::Reconcile)?);
+        Ok(Continue(due))
     }
 
     fn jittered(&self, pause: Duration) -> Instant {
@@ -155,12 +150,6 @@ fn is_logged(last: &str, error: &str, failures: u32) -> bool {
         true => !last.is_empty(),
         false => failures.is_power_of_two() && error != last,
     }
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "no message".to_owned())
 }
 
 #[cfg(test)]

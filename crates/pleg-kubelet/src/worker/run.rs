@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use pleg::core::{CallError, SandboxState};
 use pleg::runtime::clock::Clock;
 use pleg::{ContainerState, Exit, Instant, Pleg, PodHandle, PodStatus, PodUid, PodView, WaitError};
@@ -125,41 +126,27 @@ impl<S> Run<S> {
     /// Waits until the pod was woken, has changed or is due.
     pub(super) async fn wait(&mut self, due: Option<Instant>) -> Result<(), WaitError> {
         let clock = self.clock();
-        let sleep = async {
-            match due {
-                Some(at) => clock.sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
-        let changed = async {
-            match &mut self.changes {
-                Some(pod) => pod.changed().await,
-                None => std::future::pending().await,
-            }
-        };
+        let sleep = OptionFuture::from(due.map(|at| clock.sleep_until(at)));
+        let changed = OptionFuture::from(self.changes.as_mut().map(PodHandle::changed));
         tokio::select! {
-            () = sleep => {}
-            () = self.woken.notified() => {}
-            has_changed = changed => if !has_changed {
-                return Err(WaitError::Closed);
-            },
+            Some(()) = sleep => Ok(()),
+            () = self.woken.notified() => Ok(()),
+            Some(has_changed) = changed => has_changed.then_some(()).ok_or(WaitError::Closed),
         }
-        Ok(())
     }
 
     /// Starts a run: takes a view that is newer than the worker's own last change.
     pub(super) async fn refresh(&mut self) -> Result<(), WaitError> {
         *lock(&self.due) = None;
         let (cached, changed) = (self.pleg.get(&self.uid), *lock(&self.last_change));
-        self.view = match changed {
+        let newer = match changed {
             // This worker has changed nothing, and no other program creates pods: any read will do.
-            None if cached.as_of.is_some() => cached,
-            after => {
-                let after = after.unwrap_or(Instant::ORIGIN);
-                self.pleg
-                    .newer_than(&self.uid, after, VIEW_DEADLINE)
-                    .await?
-            }
+            None if cached.as_of.is_some() => None,
+            after => Some(after.unwrap_or(Instant::ORIGIN)),
+        };
+        self.view = match newer {
+            Some(at) => self.pleg.newer_than(&self.uid, at, VIEW_DEADLINE).await?,
+            None => cached,
         };
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use futures::FutureExt as _;
 use pleg::Delivery;
 use pleg::runtime::fake::FakeRuntime;
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -33,7 +34,7 @@ async fn lagged_subscription_runs_every_known_pod() {
     pleg.wait_until_synced().await.unwrap();
     let specs = BTreeMap::from([("specified".into(), Arc::new(()))]);
     let shared = Arc::new(Shared::new(specs));
-    let (_stop, stopped) = watch::channel(Stop::No);
+    let (_stop, stopped) = watch::channel(None);
     let mut driver = driver::Driver::new(pleg, Arc::new(Nothing), shared, stopped);
     let known = Arc::new(Notify::new());
     driver.workers.insert("known".into(), known.clone());

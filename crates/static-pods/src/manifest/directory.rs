@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pleg::PodUid;
 
-use super::{Manifest, ManifestError, ParseOptions};
+use super::{Manifest, ManifestError};
 use crate::host_ports::host_port_conflict;
 
 /// The largest file that is read, in bytes.
@@ -17,36 +17,23 @@ const LARGEST: u64 = 10 << 20;
 /// The result of a read: for each file its manifests, or their errors.
 pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 
-/// The directory cannot be read. All pods keep running unchanged.
-///
-/// (Upstream removes all static pods if the directory is gone.)
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the manifest directory {} cannot be read ({why}): all static pods stay as they are; create it, \
-     or make it readable",
-    directory.display()
-)]
-pub struct DirectoryError {
-    /// The directory.
-    pub directory: PathBuf,
-    /// Why it cannot be read.
-    pub why: String,
-}
-
-/// Reads all files of a directory, except those that begin with a dot: the most recently modified
-/// first, and by name if they were modified at the same time. `options` are [`ParseOptions`] or the
-/// name of the node.
+/// Reads all files of a directory, except those that begin with a dot: the most recently modified first, and by name
+/// if they were modified at the same time. The last two arguments are those of [`Manifest::parse_all`].
 ///
 /// # Errors
-/// The directory cannot be read, or does not exist. An empty directory is no error.
+/// The directory cannot be read, or does not exist. An empty directory is no error. (Upstream removes all static pods
+/// if the directory is gone.)
 pub fn read_directory(
     directory: &Path,
-    options: impl Into<ParseOptions>,
-) -> Result<ReadManifests, DirectoryError> {
-    let options = options.into();
-    let error = |error: io::Error| DirectoryError {
-        directory: directory.to_owned(),
-        why: error.to_string(),
+    node: &str,
+    ignoring: bool,
+) -> Result<ReadManifests, String> {
+    let error = |why: io::Error| {
+        format!(
+            "the manifest directory {} cannot be read ({why}): all static pods stay as they are; create it, or make it \
+             readable",
+            directory.display()
+        )
     };
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(error)? {
@@ -60,15 +47,19 @@ pub fn read_directory(
         }
     }
     files.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
-    Ok(files
-        .into_iter()
-        .flat_map(|(_, file, metadata)| read_file(&file, metadata, &options))
-        .collect())
+    let parse = |file: &Path, text: &str| Manifest::parse_all(file, text, node, ignoring);
+    let files = files.into_iter();
+    let read = files.flat_map(|(_, file, metadata)| read_file(&file, metadata, parse));
+    Ok(read.collect())
 }
 
 /// Reads a file. Returns nothing if it is no regular file, or is gone.
-fn read_file(file: &Path, metadata: io::Result<Metadata>, options: &ParseOptions) -> ReadManifests {
-    let failed = |problem: String| vec![Err(ManifestError::of_file(file, problem))];
+fn read_file(
+    file: &Path,
+    metadata: io::Result<Metadata>,
+    parse: impl Fn(&Path, &str) -> ReadManifests,
+) -> ReadManifests {
+    let failed = |problem: String| vec![Err(ManifestError::new(file, String::new(), problem))];
     let size = match metadata {
         Ok(metadata) if metadata.is_file() => metadata.len(),
         Ok(_) => return Vec::new(),
@@ -79,7 +70,7 @@ fn read_file(file: &Path, metadata: io::Result<Metadata>, options: &ParseOptions
         return failed("it is larger than 10 MiB: split it".to_owned());
     }
     match fs::read_to_string(file) {
-        Ok(contents) => Manifest::parse_all(file, &contents, options.clone()),
+        Ok(contents) => parse(file, &contents),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => failed(format!("it cannot be read: {error}")),
     }
@@ -139,10 +130,8 @@ impl Manifests {
                 }
             }
         }
-        let given: BTreeSet<_> = good
-            .iter()
-            .map(|m| (m.file.clone(), m.full_name()))
-            .collect();
+        let given = good.iter().map(|m| (m.file.clone(), m.full_name()));
+        let given: BTreeSet<_> = given.collect();
         let is_given = |m: &Manifest| given.contains(&(m.file.clone(), m.full_name()));
         for (name, manifest) in &self.pods {
             if files.contains(&manifest.file) && !is_given(manifest) {
@@ -189,11 +178,8 @@ impl Manifests {
 /// The error if another manifest has the same name, uid, or port of the node.
 fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<ManifestError> {
     let error = |field: &str, problem| {
-        Some(ManifestError {
-            file: manifest.file.clone(),
-            field: Some(field.to_owned()),
-            problem,
-        })
+        let error = ManifestError::new(&manifest.file, field.to_owned(), problem);
+        Some(error)
     };
     if let Some(other) = others.get(&manifest.full_name()) {
         let other = other.file.display();
@@ -209,10 +195,8 @@ fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<
     }
     let taken = others.values().find_map(|other| {
         let port = host_port_conflict(&manifest.pod, &other.pod)?;
-        Some(format!(
-            "{} has the host port {port}: change one",
-            other.file.display()
-        ))
+        let other = other.file.display();
+        Some(format!("{other} has the host port {port}: change one"))
     });
     error("spec.containers", taken?)
 }

@@ -8,19 +8,14 @@ use pleg_kubelet::fields_at;
 /// Converts quantities to texts: manifests may have them as numbers.
 pub(super) fn quantities_as_text(given: &mut Value) {
     for list in ["initContainers", "containers"] {
-        let containers = given.get_mut("spec").and_then(|spec| spec.get_mut(list));
-        for container in containers
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
+        let containers = given.pointer_mut(&format!("/spec/{list}"));
+        let containers = containers.and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
             for kind in ["requests", "limits"] {
-                let amounts = container.get_mut("resources").and_then(|r| r.get_mut(kind));
-                let amounts = amounts.and_then(Value::as_object_mut);
-                for (_, amount) in amounts.into_iter().flatten() {
-                    if amount.is_number() {
-                        *amount = Value::String(amount.to_string());
-                    }
+                let amounts = container.pointer_mut(&format!("/resources/{kind}"));
+                let amounts = amounts.and_then(Value::as_object_mut).into_iter().flatten();
+                for (_, amount) in amounts.filter(|(_, amount)| amount.is_number()) {
+                    *amount = Value::String(amount.to_string());
                 }
             }
         }

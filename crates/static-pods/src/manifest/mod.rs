@@ -17,7 +17,7 @@ use pleg_kubelet::names;
 use pleg_kubelet::pod_status::qos_class;
 use pleg_kubelet::unsupported;
 
-pub use directory::{Changes, DirectoryError, Manifests, ReadManifests, read_directory};
+pub use directory::{Changes, Manifests, ReadManifests, read_directory};
 pub use source::ManifestSource;
 
 /// Annotation: the hash of a static pod's manifest, which is its uid.
@@ -34,27 +34,8 @@ pub struct Manifest {
     pub file: PathBuf,
     /// The pod, with its uid, its name with the name of the node, and its namespace.
     pub pod: Pod,
-    /// Paths of fields in the file that the API does not have. Only with [`ParseOptions::ignores_unknown_fields`].
+    /// Paths of fields in the file that the API does not have, if they are ignored.
     pub ignored: Vec<String>,
-}
-
-/// How manifests are read. The name of a node alone is enough: `"node1".into()`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ParseOptions {
-    /// The name of the node.
-    pub node: String,
-    /// Fields that the API does not have, such as misspelt ones, have no effect, as in upstream's kubelet, and are
-    /// listed in [`Manifest::ignored`]. By default they are an error.
-    pub ignores_unknown_fields: bool,
-}
-
-impl From<&str> for ParseOptions {
-    fn from(node: &str) -> Self {
-        Self {
-            node: node.to_owned(),
-            ignores_unknown_fields: false,
-        }
-    }
 }
 
 /// A manifest that cannot be run.
@@ -71,70 +52,42 @@ pub struct ManifestError {
 }
 
 impl ManifestError {
-    fn of_file(file: &Path, problem: impl Into<String>) -> Self {
+    /// `field`: none if it is empty.
+    fn new(file: &Path, field: String, problem: String) -> Self {
         Self {
             file: file.to_owned(),
-            field: None,
-            problem: problem.into(),
-        }
-    }
-
-    fn of_field(file: &Path, error: FieldError) -> Self {
-        Self {
-            file: file.to_owned(),
-            field: Some(error.field),
-            problem: error.problem,
+            field: Some(field).filter(|field| !field.is_empty()),
+            problem,
         }
     }
 }
 
 impl Manifest {
-    /// Reads the contents of a file with one document. `options` are [`ParseOptions`] or the name of the node.
+    /// Reads the contents of a file: one pod, or several with `---` between them. (Upstream reads one.)
     ///
-    /// The name of the pod gets the name of the node as its suffix, as upstream's does. Its uid is a hash of the node's
+    /// The name of a pod gets the name of the node as its suffix, as upstream's does. Its uid is a hash of the node's
     /// name, the file's name and the contents; so a changed manifest is another pod. In contrast to upstream, the hash
     /// leaves out the resources of containers, which can be changed while the pod runs, but not the class that follows
     /// from them.
     ///
-    /// # Errors
-    /// The first error: the file is not YAML or not a pod, a field is unknown, [`validate`] rejects a value, or a field
-    /// is [`unsupported`].
-    pub fn parse(
-        file: &Path,
-        contents: &str,
-        options: impl Into<ParseOptions>,
-    ) -> Result<Self, ManifestError> {
-        let mut all = Self::parse_all(file, contents, options);
-        match (all.pop(), all.len()) {
-            (Some(only), 0) => only,
-            (_, others) => {
-                let problem = format!("it has {} documents: write one", others + 1);
-                Err(ManifestError::of_file(file, problem))
-            }
-        }
-    }
-
-    /// Reads the contents of a file: one pod or several, with `---` between them, each by [`parse`](Self::parse).
-    /// (Upstream reads one.)
-    pub fn parse_all(
-        file: &Path,
-        contents: &str,
-        options: impl Into<ParseOptions>,
-    ) -> Vec<Result<Self, ManifestError>> {
-        let options = options.into();
+    /// The error of a document is its first one: the file is not YAML or not a pod, a field is unknown, [`validate`]
+    /// rejects a value, or a field is [`unsupported`]. `ignoring`: fields that the API does not have,
+    /// such as misspelt ones, have no effect, as in upstream's kubelet, and are listed in [`Manifest::ignored`].
+    pub fn parse_all(file: &Path, contents: &str, node: &str, ignoring: bool) -> ReadManifests {
         let documents = match yaml::mappings(contents) {
             Ok(documents) => documents,
-            Err(problem) => return vec![Err(ManifestError::of_file(file, problem))],
+            Err(problem) => return vec![Err(ManifestError::new(file, String::new(), problem))],
         };
         let several = documents.len() > 1;
         let documents = documents.into_iter().enumerate();
         let read = documents.map(|(at, given)| {
-            Self::of_document(file, given, &options).map_err(|mut error| {
-                if let Some(field) = error.field.as_mut().filter(|_| several) {
-                    *field = format!("document {}: {field}", at + 1);
-                }
-                error
-            })
+            let mut read = Self::of_document(file, given, node, ignoring);
+            if let Some(field) = read.as_mut().err().and_then(|error| error.field.as_mut())
+                && several
+            {
+                *field = format!("document {}: {field}", at + 1);
+            }
+            read
         });
         read.collect()
     }
@@ -142,21 +95,22 @@ impl Manifest {
     fn of_document(
         file: &Path,
         mut given: Value,
-        options: &ParseOptions,
+        node: &str,
+        ignoring: bool,
     ) -> Result<Self, ManifestError> {
         fields::quantities_as_text(&mut given);
-        let of_field = |error| ManifestError::of_field(file, error);
+        let of_field = |error: FieldError| ManifestError::new(file, error.field, error.problem);
         let mut pod = yaml::pod(&given).map_err(of_field)?;
         let understood = serde_json::to_value(&pod).unwrap_or_default();
         let ignored = fields::unknown(&given, &understood);
-        if let Some(field) = ignored.first().filter(|_| !options.ignores_unknown_fields) {
+        if let Some(field) = ignored.first().filter(|_| !ignoring) {
             let problem = "there is no such field: check its name and its indentation";
             return Err(of_field(FieldError::new(field, problem)));
         }
         fields::no_references(&understood).map_err(of_field)?;
         let wrong = validate(&pod).into_iter().chain(unsupported(&pod)).next();
         wrong.map_or(Ok(()), Err).map_err(of_field)?;
-        complete(&mut pod, file, &options.node);
+        complete(&mut pod, file, node);
         full_name_fits(&pod).map_err(of_field)?;
         Ok(Self {
             file: file.to_owned(),

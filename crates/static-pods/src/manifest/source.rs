@@ -9,10 +9,7 @@ use pleg::PodUid;
 use pleg::runtime::clock::Clock;
 use tokio::task::JoinHandle;
 
-use super::{
-    Changes, DirectoryError, Manifest, ManifestError, Manifests, ParseOptions, ReadManifests,
-    read_directory,
-};
+use super::{Changes, Manifest, ManifestError, Manifests, ReadManifests, read_directory};
 use pleg_kubelet::worker::PodWorkers;
 
 /// How long a read of the directory may take until it is reported.
@@ -22,7 +19,10 @@ const DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct ManifestSource {
     directory: PathBuf,
-    options: ParseOptions,
+    node: String,
+    /// Ignores fields that the API does not have, as upstream does. They are logged as a warning: once for a file, and
+    /// again when they change.
+    pub ignores_unknown_fields: bool,
     period: Duration,
     clock: Clock,
     manifests: Manifests,
@@ -30,7 +30,7 @@ pub struct ManifestSource {
     broken: Vec<ManifestError>,
     error: Option<String>,
     /// A read that has not ended in time.
-    reading: Option<JoinHandle<Result<ReadManifests, DirectoryError>>>,
+    reading: Option<JoinHandle<Result<ReadManifests, String>>>,
 }
 
 impl ManifestSource {
@@ -38,7 +38,8 @@ impl ManifestSource {
     pub fn new(directory: impl Into<PathBuf>, node: &str, period: Duration, clock: Clock) -> Self {
         Self {
             directory: directory.into(),
-            options: ParseOptions::from(node),
+            node: node.to_owned(),
+            ignores_unknown_fields: false,
             period,
             clock,
             manifests: Manifests::default(),
@@ -46,14 +47,6 @@ impl ManifestSource {
             error: None,
             reading: None,
         }
-    }
-
-    /// Ignores fields that the API does not have, as upstream does. They are logged as a warning: once
-    /// for a file, and again when they change.
-    #[must_use]
-    pub const fn ignore_unknown_fields(mut self) -> Self {
-        self.options.ignores_unknown_fields = true;
-        self
     }
 
     /// Names the pods that run at the start. See [`Manifests::set_running`].
@@ -121,21 +114,21 @@ impl ManifestSource {
     /// Reads the directory. A hung read cannot be cancelled, and a second one would hang: the next call waits for it.
     async fn read_directory(&mut self) -> Result<ReadManifests, String> {
         let mut reading = self.reading.take().unwrap_or_else(|| {
-            let (directory, options) = (self.directory.clone(), self.options.clone());
-            tokio::task::spawn_blocking(move || read_directory(&directory, options))
+            let (directory, node) = (self.directory.clone(), self.node.clone());
+            let ignoring = self.ignores_unknown_fields;
+            tokio::task::spawn_blocking(move || read_directory(&directory, &node, ignoring))
         });
         let deadline = self.clock.now().after(DEADLINE);
-        let read = tokio::select! {
+        tokio::select! {
             read = &mut reading => read.map_err(|panic| panic.to_string())?,
             () = self.clock.sleep_until(deadline) => {
                 self.reading = Some(reading);
                 let directory = self.directory.display();
-                return Err(format!(
+                Err(format!(
                     "reading {directory} takes longer than {DEADLINE:?}: check its file system"
-                ));
+                ))
             }
-        };
-        read.map_err(|error| error.to_string())
+        }
     }
 }
 

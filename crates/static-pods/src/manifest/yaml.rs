@@ -45,9 +45,8 @@ pub(super) fn pod(given: &Value) -> Result<Pod, FieldError> {
 
 /// Rewrites serde's "invalid type: integer `1`, expected a string".
 fn for_authors(message: &str) -> Option<String> {
-    let (found, expected) = message
-        .strip_prefix("invalid type: ")?
-        .split_once(", expected ")?;
+    let types = message.strip_prefix("invalid type: ")?;
+    let (found, expected) = types.split_once(", expected ")?;
     let wanted = match expected {
         "a string" => "a text: write it in quotes",
         "a boolean" => "true or false",

@@ -30,18 +30,13 @@ use pleg_kubelet::fields_at;
 pub fn validate(pod: &Pod) -> Vec<FieldError> {
     let value = serde_json::to_value(pod).unwrap_or_default();
     let mut errors = Vec::new();
-    for (path, check) in table::RULES
-        .lines()
-        .filter_map(|rule| rule.split_once(": "))
-    {
+    let rules = |table: &'static str| table.lines().filter_map(|rule| rule.split_once(": "));
+    for (path, check) in rules(table::RULES) {
         for path in with_containers(path) {
             rule(&value, &path, check, &mut errors);
         }
     }
-    for (path, problem) in table::UNIQUE
-        .lines()
-        .filter_map(|rule| rule.split_once(": "))
-    {
+    for (path, problem) in rules(table::UNIQUE) {
         unique(&value, path, problem, &mut errors);
     }
     several::check(&value, &mut errors);
@@ -70,10 +65,10 @@ fn order(path: &str) -> Vec<(Option<u64>, String)> {
 fn each<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     let found = fields_at(value, path).into_iter();
     let elements = found.flat_map(|(at, found)| match found {
-        Value::Array(list) => (0..)
-            .zip(list)
-            .map(|(n, one)| (format!("{at}[{n}]"), one))
-            .collect(),
+        Value::Array(list) => {
+            let list = list.iter().enumerate();
+            list.map(|(n, one)| (format!("{at}[{n}]"), one)).collect()
+        }
         one => vec![(at, one)],
     });
     elements.collect()
@@ -140,9 +135,8 @@ fn holds(pod: &Value, parent: &Value, condition: &str) -> bool {
 }
 
 fn is(value: &Value, wanted: &str) -> bool {
-    let text = value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned);
+    let text = value.as_str().map(str::to_owned);
+    let text = text.unwrap_or_else(|| value.to_string());
     match wanted.strip_suffix('*') {
         Some(start) => text.starts_with(start),
         None => text == wanted,
@@ -158,10 +152,8 @@ fn unique(pod: &Value, path: &str, problem: &str, errors: &mut Vec<FieldError>) 
             if *value != "" && !seen.insert(value.to_string()) {
                 let separator = if at.is_empty() { "" } else { "." };
                 let field = format!("{at}{separator}{field}");
-                errors.push(FieldError::new(
-                    field,
-                    problem.replace("{}", &value.to_string()),
-                ));
+                let problem = problem.replace("{}", &value.to_string());
+                errors.push(FieldError::new(field, problem));
             }
         }
     }

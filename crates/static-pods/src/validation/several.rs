@@ -18,10 +18,8 @@ pub(super) fn check(pod: &Value, errors: &mut Vec<FieldError>) {
             |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
         let bytes: usize = given.map(bytes).sum();
         if bytes > MOST_ANNOTATIONS {
-            add(
-                field,
-                format!("{bytes} bytes are too many: write at most {MOST_ANNOTATIONS}"),
-            );
+            let problem = format!("{bytes} bytes are too many: write at most {MOST_ANNOTATIONS}");
+            add(field, problem);
         }
     }
     let volumes = fields_at(pod, "spec.volumes.name");
@@ -49,12 +47,8 @@ fn check_host_ports(pod: &Value, mut add: impl FnMut(String, String)) {
     let on_host = pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true));
     let mut used = BTreeSet::new();
     for (path, port) in each(pod, "spec.@.ports") {
-        let number = |field| {
-            port.get(field)
-                .and_then(Value::as_i64)
-                .filter(|number| *number != 0)
-        };
-        let text = |field, default| port.get(field).and_then(Value::as_str).unwrap_or(default);
+        let number = |field: &str| port[field].as_i64().filter(|number| *number != 0);
+        let text = |field: &str, default| port[field].as_str().unwrap_or(default);
         let (of_container, of_node) = (number("containerPort"), number("hostPort"));
         if let (Some(of_node), Some(of_container)) = (of_node, of_container)
             && on_host

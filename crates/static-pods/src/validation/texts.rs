@@ -49,9 +49,8 @@ fn is(kind: &str, text: &str) -> bool {
         "relative path" => !text.starts_with('/') && text.split('/').all(|part| part != ".."),
         "resource" => is_basic(text) || is_huge_pages(text) || is_extended(text),
         "resource field" => {
-            let name = text
-                .strip_prefix("limits.")
-                .or(text.strip_prefix("requests."));
+            let name = text.strip_prefix("limits.");
+            let name = name.or(text.strip_prefix("requests."));
             name.is_some_and(|name| is_basic(name) || name.starts_with("hugepages-"))
         }
         "subdomain" => is_subdomain(text),
@@ -115,11 +114,8 @@ fn problem(value: &Value, check: &str) -> Option<String> {
             is_wrong.then(|| format!("{given} are too many: write at most {most}"))
         }
         ["one", "field", "of", ..] => {
-            let names: Vec<&str> = check
-                .trim_start_matches("one field of ")
-                .split(", ")
-                .collect();
-            several(value, |name| names.contains(&name))
+            let names = check.trim_start_matches("one field of ");
+            several(value, |name| names.split(", ").any(|one| one == name))
         }
         ["one", "field", "except", other] => several(value, |name| name != other),
         ["amount"] => amount(text),

@@ -7,6 +7,16 @@
     reason = "tests"
 )]
 
+mod log;
 mod manifests;
 mod running;
 mod validation;
+
+use static_pods::manifest::{Manifest, ManifestError};
+
+/// The only pod of a file.
+fn parse(file: &str, contents: &str, node: &str) -> Result<Manifest, ManifestError> {
+    let mut all = Manifest::parse_all(file.as_ref(), contents, node, false);
+    assert_eq!(all.len(), 1);
+    all.remove(0)
+}

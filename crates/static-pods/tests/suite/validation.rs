@@ -3,11 +3,8 @@
 //! A row: `app`, `setup`, `spec` or `metadata`, a path below it, and the fields there that make a valid pod invalid;
 //! the field of the only error below that path; the value or the problem; a part of the allowed values.
 
-use std::path::Path;
-
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use static_pods::manifest::Manifest;
 use static_pods::validation::{FieldError, validate};
 
 fn yaml(text: &str) -> Value {
@@ -70,15 +67,14 @@ fn check(row: &str) -> Result<(), String> {
     let place = pod.pointer_mut(pointer).unwrap();
     *place = merged(place.take(), change);
     let errors = errors(&pod);
-    let names = [root, path, field]
-        .into_iter()
-        .filter(|name| !name.is_empty());
-    let expected = names.collect::<Vec<_>>().join(".");
+    let mut names = vec![root, path, field];
+    names.retain(|name| !name.is_empty());
+    let expected = names.join(".");
     let is_expected = |error: &FieldError| {
         let problem = &error.problem;
         error.field == expected && problem.contains(value) && problem.contains(rule)
     };
-    let parsed = Manifest::parse(Path::new("web.json"), &pod.to_string(), "node");
+    let parsed = crate::parse("web.json", &pod.to_string(), "node");
     match errors.len() == 1 && errors.iter().all(is_expected) && parsed.is_err() {
         true => Ok(()),
         false => Err(format!("these errors, not one at {expected}: {errors:?}")),
@@ -254,18 +250,16 @@ const WRONG: &str = r#"
 fn too_many_annotations_are_refused() {
     let annotations = json!({"a": "x".repeat(256 << 10)});
     let pod = merged(base(), json!({"metadata": {"annotations": annotations}}));
-    let error = errors(&pod).into_iter().map(|error| error.to_string());
-    assert_eq!(
-        error.collect::<Vec<_>>(),
-        ["metadata.annotations: 262145 bytes are too many: write at most 262144"]
-    );
+    let errors: Vec<_> = errors(&pod).iter().map(ToString::to_string).collect();
+    let expected = "metadata.annotations: 262145 bytes are too many: write at most 262144";
+    assert_eq!(errors, [expected]);
 }
 
 #[test]
 fn errors_are_all_found_in_the_order_of_lists() {
-    let containers: Vec<_> = (0..12)
-        .map(|at| json!({"name": format!("c{at}"), "image": "a", "ports": [{"containerPort": 0}]}))
-        .collect();
+    let container =
+        |at| json!({"name": format!("c{at}"), "image": "a", "ports": [{"containerPort": 0}]});
+    let containers: Vec<_> = (0..12).map(container).collect();
     let change = json!({"metadata": {"name": "A"}, "spec": {"containers": containers}});
     let found = errors(&merged(base(), change)).into_iter();
     let ports = (0..12).map(|at| format!("spec.containers[{at}].ports[0].containerPort"));

@@ -93,7 +93,7 @@ fn restart_is_delayed_until_the_back_off_has_passed() {
         ",
     );
     // A changed container has a back-off of its own.
-    worker.spec.containers[0].hash = "changed".to_owned();
+    worker.spec.containers[0].image = Some("changed".to_owned());
     worker.runs("15 | a-2 exited 1, b running | start a-3");
 }
 
@@ -192,7 +192,7 @@ fn stuck_container_that_is_started_after_all_is_not_replaced() {
         ",
     );
     // The specification is changed back.
-    worker.spec.containers[0].hash = "g".to_owned();
+    worker.spec.containers[0].image = Some("g".to_owned());
     worker.runs("260 | a created hash=g | start existing a-0");
 }
 

@@ -7,9 +7,9 @@ use crate::actions::{Actions, WaitReason, Wanted, pod_actions};
 use crate::backoff::BackOff;
 use crate::history::PodHistory;
 use crate::probe::{ProbeKind, ProbeResults};
-use crate::spec::{ContainerRole, ContainerSpec, PodSpec, RestartPolicy};
-use pleg::core::Resources;
+use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use pleg::{Exit, Instant, PodView};
+use serde_json::json;
 
 use crate::notation::{pod, rows};
 
@@ -19,33 +19,17 @@ pub(super) fn at(seconds: u32) -> Instant {
 
 /// The restart policy, and containers in their order: `i` are init containers, `s` sidecars, others regular.
 fn spec(words: &str) -> PodSpec {
-    let container = |name: &str| {
-        let role = match name.as_bytes().first() {
-            Some(b'i') => ContainerRole::Init,
-            Some(b's') => ContainerRole::Sidecar,
-            _ => ContainerRole::Regular,
-        };
-        ContainerSpec {
-            name: name.to_owned(),
-            role,
-            hash: "h".to_owned(),
-            resources: None,
-            restart_policy: None,
-            restart_on: Vec::new(),
-        }
+    let (policy, names) = words.split_once(' ').unwrap_or((words, ""));
+    let of = |is_init: bool| {
+        let names = names.split_terminator(' ');
+        let names = names.filter(|name| name.starts_with(['i', 's']) == is_init);
+        let own = |name: &str| name.starts_with('s').then_some("Always");
+        let container = |name| json!({"name": name, "image": "h", "restartPolicy": own(name)});
+        names.map(container).collect::<Vec<_>>()
     };
-    let mut words = words.split(' ');
-    let restart_policy = match words.next() {
-        Some("Always") => RestartPolicy::Always,
-        Some("OnFailure") => RestartPolicy::OnFailure,
-        _ => RestartPolicy::Never,
-    };
-    PodSpec {
-        restart_policy,
-        containers: words.map(container).collect(),
-        termination_grace_period: Duration::from_secs(30),
-        host_network: false,
-    }
+    let (init, regular) = (of(true), of(false));
+    let spec = json!({"restartPolicy": policy, "initContainers": init, "containers": regular});
+    serde_json::from_value(spec).unwrap()
 }
 
 /// A view that was inspected at that second.
@@ -87,7 +71,7 @@ impl Worker {
         let desired = Wanted {
             spec: (!self.is_unknown).then_some(&self.spec),
             terminating: self.terminating,
-            grace: None,
+            grace: (!self.is_unknown).then_some(Duration::from_secs(30)),
             probes: self.probes.as_ref(),
         };
         let (history, back_off, now) = (&mut self.history, &mut self.back_off, at(seconds));
@@ -139,10 +123,8 @@ pub(super) fn check(table: &str) {
     }
 }
 
-pub(super) fn memory(bytes: i64) -> Option<Resources> {
-    let mut resources = Resources::default();
-    resources.memory_limit = bytes;
-    Some(resources)
+pub(super) fn memory(bytes: i64) -> Option<ResourceRequirements> {
+    serde_json::from_value(json!({"limits": {"memory": bytes.to_string()}})).unwrap()
 }
 
 /// The actions in words, in the order of their fields.

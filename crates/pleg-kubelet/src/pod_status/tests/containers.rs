@@ -125,10 +125,8 @@ fn last_state_of_a_removed_container_comes_from_its_record() {
         [1, 2, 3].map(|n: u8| record(&format!("app-{n}"), n.into(), Some(4 + i32::from(n))));
     node.ended = records.into();
     let mut expected = ended("app-2", 6);
-    expected["terminated"]
-        .as_object_mut()
-        .unwrap()
-        .remove("startedAt");
+    let end = expected["terminated"].as_object_mut();
+    end.unwrap().remove("startedAt");
     assert_eq!(node.app()["lastState"], expected);
     // Even if no container is left.
     node.containers.clear();

@@ -200,10 +200,8 @@ fn addresses_of_the_preferred_family_come_first() {
     node.ips.clear();
     assert_eq!(ips(&node), json!([null, null, "fd00::1"]));
     node.pod["spec"]["hostNetwork"] = json!(true);
-    assert_eq!(
-        ips(&node),
-        json!(["fd00::1", [{"ip": "fd00::1"}], "fd00::1"])
-    );
+    let of_node = json!(["fd00::1", [{"ip": "fd00::1"}], "fd00::1"]);
+    assert_eq!(ips(&node), of_node);
 }
 
 /// A row: the resources of each container, and the class.

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::actions::PodPhase;
+use crate::plan::Observed;
 use crate::pod_status::{PodState, pod_status};
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
 use pleg::core::{ContainerDetails, SandboxDetails, SandboxStatus, Text};
@@ -99,19 +101,24 @@ impl Node {
         status.sandboxes = self.sandboxes.clone().into();
         status.containers = self.containers.clone().into();
         status.ips = self.ips.iter().map(|&ip| Text::from(ip)).collect();
+        let observed = Observed {
+            view: PodView::new(Arc::new(status), None, None),
+            probes: None,
+            ended: self.ended.clone().into(),
+            unread: self.unread.clone(),
+            waiting: BTreeMap::new(),
+            replaced: self.replaced.clone(),
+            phase: self.terminal.then_some(PodPhase::Failed),
+            is_terminated: false,
+        };
         let made = pod_status(&PodState {
             pod: &pod,
-            view: &PodView::new(Arc::new(status), None, None),
-            ended: &self.ended,
-            unread: &self.unread,
+            observed: &observed,
             previous: previous.as_ref(),
             messages: &self.messages,
             waiting: &self.waiting,
-            replaced: &self.replaced,
-            probes: None,
             runtime: "containerd",
             host_ips: &self.host_ips,
-            terminal: self.terminal,
             now: NOW,
         });
         serde_json::to_value(made).unwrap()

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use static_pods::manifest::{Manifest, ParseOptions};
+use static_pods::manifest::Manifest;
 
 /// The files; after `=` the field for which a file is refused.
 const FILES: &str = "deckhouse-kubernetes-api-proxy gce-konnectivity-server gce-kube-addon-manager \
@@ -21,9 +21,8 @@ fn real_manifests_run_or_are_refused_by_field() {
         let (name, field) = file.split_once('=').unwrap_or((file, ""));
         let file = directory.join(format!("{name}.yaml"));
         let text = std::fs::read_to_string(&file).unwrap();
-        let mut options = ParseOptions::from("node");
-        options.ignores_unknown_fields = true;
-        let refused = Manifest::parse(&file, &text, options).err();
+        let mut read = Manifest::parse_all(&file, &text, "node", true);
+        let refused = read.remove(0).err();
         let refused = refused.map(|error| error.field.unwrap_or(error.problem));
         assert_eq!(refused.as_deref().unwrap_or_default(), field, "{name}");
     }

@@ -3,7 +3,6 @@
 use pleg::PodUid;
 use pleg_cri::v1::{ContainerState, ListContainersRequest};
 use pleg_sim::Mode;
-use static_pods::manifest::Manifest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -68,7 +67,7 @@ async fn pod_with_an_unsupported_field_does_not_start() {
     let node = Node::up(Mode::Containerd2).await;
     let contents = "{apiVersion: v1, kind: Pod, metadata: {name: p},
         spec: {containers: [{name: c, image: 'app:1'}]}}";
-    let mut manifest = Manifest::parse("p.yaml".as_ref(), contents, "n").unwrap();
+    let mut manifest = crate::parse("p.yaml", contents, "n").unwrap();
     manifest.pod.spec.as_mut().unwrap().host_users = Some(false);
     let uid = PodUid::from(manifest.uid());
     node.workers.set(&uid, manifest);

@@ -99,8 +99,7 @@ impl Node {
     pub(crate) fn set_pod(&self, name: &str, labels: &str, spec: &str) -> PodUid {
         let metadata = format!("{{name: {name}, labels: {labels}}}");
         let contents = format!("{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {spec}}}");
-        let file = PathBuf::from(format!("{name}.yaml"));
-        let manifest = Manifest::parse(&file, &contents, "n").unwrap();
+        let manifest = crate::parse(&format!("{name}.yaml"), &contents, "n").unwrap();
         let uid = PodUid::from(manifest.uid());
         self.workers.set(&uid, manifest);
         uid

@@ -1,15 +1,30 @@
 //! Calls that fail, images that are missing, directories that cannot be made.
 
-use std::path::Path;
 use std::time::Duration;
 
 use pleg::{ContainerState, PodUid};
 use pleg_cri::v1;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_sim::Mode;
-use static_pods::manifest::Manifest;
+use static_pods::node_status::NodeStatus;
 
 use super::node::{Node, ONE, one};
+use crate::log::Log;
+
+#[tokio::test]
+async fn change_of_the_nodes_condition_is_logged() {
+    let node = Node::up(Mode::Containerd2).await;
+    let (log, _guards) = Log::start();
+    let pleg = node.kubelet.pleg.clone();
+    let status = NodeStatus::new("n", pleg, node.runtime().client());
+    assert_eq!(status.ready().status, "False", "nothing is known yet");
+    status.wait_for_runtime().await;
+    for is_change in [true, false] {
+        assert_eq!(status.ready().status, "True");
+        let is_logged = log.take().contains("Node n status is now: NodeReady");
+        assert_eq!(is_logged, is_change);
+    }
+}
 
 #[tokio::test]
 async fn image_pulled_by_another_client_ends_the_back_off() {
@@ -120,7 +135,7 @@ async fn files_of_pods_deleted_while_no_kubelet_ran_are_removed() {
         std::fs::create_dir_all(path).unwrap();
     }
     let contents = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {ONE}}}");
-    let manifest = Manifest::parse(Path::new("a"), &contents, "n").unwrap();
+    let manifest = crate::parse("a", &contents, "n").unwrap();
     node.kubelet
         .remove_orphans(&[(set.clone(), manifest.into())]);
     assert!(files(&gone).iter().all(|path| !path.exists()));
@@ -168,11 +183,8 @@ async fn restored_manifest_starts_the_pod_again() {
     node.set("web", &spec);
     node.until_running(&uid).await;
     let container = node.container(&uid);
-    let (restarts, last) = (&container["restartCount"], &container["lastState"]);
-    assert!(
-        *restarts == 0 && last["terminated"].is_null(),
-        "{container}"
-    );
+    let is_first = container["lastState"]["terminated"].is_null();
+    assert!(is_first && container["restartCount"] == 0, "{container}");
 }
 
 #[tokio::test]
@@ -200,10 +212,8 @@ async fn returning_pod_does_not_wait_for_a_failing_removal() {
 /// Waits until a first container of the pod other than `before` runs. Fails if both pods have ready sandboxes.
 async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &serde_json::Value) {
     let runs = |node: &Node| {
-        assert!(
-            !(node.has_ready_sandbox(uid) && node.has_ready_sandbox(other)),
-            "both"
-        );
+        let both = [uid, other].iter().all(|uid| node.has_ready_sandbox(uid));
+        assert!(!both);
         let container = node.container(uid);
         container["state"]["running"].is_object() && container["containerID"] != *before
     };

@@ -1,9 +1,6 @@
 //! Valid manifests run. Each has values that a rule of the validation could refuse by mistake.
 
-use std::path::Path;
-
 use pleg_sim::Mode;
-use static_pods::manifest::Manifest;
 use static_pods::validation::validate;
 
 use super::node::Node;
@@ -75,9 +72,9 @@ async fn valid_manifests_run() {
         format!("{{containers: [{{{container}, volumeMounts: {mounts}}}], {volume}}}")
     });
     let specs = pods.iter().chain(&containers).chain(&mounts).enumerate();
-    let uids: Vec<_> = specs
-        .map(|(at, spec)| (spec, node.set_pod(&format!("p{at}"), LABELS, spec)))
-        .collect();
+    let set = |at, spec| node.set_pod(&format!("p{at}"), LABELS, spec);
+    let uids = specs.map(|(at, spec)| (spec, set(at, spec)));
+    let uids: Vec<_> = uids.collect();
     for (spec, uid) in &uids {
         let runs = |node: &Node| node.container(uid)["state"]["running"].is_object();
         node.until(uid, &format!("running: {spec}"), runs).await;
@@ -91,7 +88,7 @@ async fn valid_manifests_run() {
 fn valid_manifest_is_valid_after_it_was_completed() {
     let contents = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ''},
         spec: {containers: [{name: c, image: a}]}}";
-    let manifest = Manifest::parse(Path::new("a"), contents, "node1").unwrap();
+    let manifest = crate::parse("a", contents, "node1").unwrap();
     assert_eq!(validate(&manifest.pod), []);
     assert_eq!(manifest.full_name(), "a-node1_default");
 }
