@@ -167,7 +167,7 @@ impl Record {
         self.id = problem.id.as_ref().map(ToString::to_string);
     }
 
-    /// What a record that is no event says, after its pod.
+    /// The text of a record that is no event, after its pod.
     pub(crate) fn text(&self, with_pod: bool) -> String {
         let pod = self.pod.as_ref().filter(|_| with_pod).map(Pod::shown);
         let pods = self.pods.map(|n| counted(n, "pod"));
@@ -175,7 +175,7 @@ impl Record {
         parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
     }
 
-    /// How a container ended, for example `1 Error`.
+    /// The exit code and reason of a container, for example `1 Error`.
     pub(crate) fn exit(&self) -> String {
         let code = self.exit_code.map(|code| code.to_string());
         let reason = self.reason.as_deref().unwrap_or_default();

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_has_the_names_of_the_pod_or_its_node_and_the_aliases() {
+    fn hosts_file_has_names_of_pod_or_node_and_aliases() {
         let of_node = "127.0.0.1 localhost\n10.0.0.1 node\n";
         for (on_host, own) in [
             (false, format!("{LOCAL}10.0.0.7\tw\n")),

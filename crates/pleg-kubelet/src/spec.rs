@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grace_period_is_that_of_the_deletion_then_of_the_pod() {
+    fn grace_period_comes_from_the_deletion_or_the_pod() {
         for (of_spec, deletion, expected) in [
             (json!(5), None, 5),
             (json!(60), Some(2), 2),

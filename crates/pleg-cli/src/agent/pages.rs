@@ -158,7 +158,7 @@ impl Pages {
     }
 
     fn events(&self, query: &str) -> Reply {
-        let Ok(Asked { after, since }) = serde_html_form::from_str(query) else {
+        let Ok(Wanted { after, since }) = serde_html_form::from_str(query) else {
             let body = "after and since are whole numbers\n";
             return text(StatusCode::BAD_REQUEST, body);
         };
@@ -169,14 +169,14 @@ impl Pages {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct Wanted {
     /// Only records with a higher number.
     after: Option<u64>,
     /// Only those of the last seconds.
     since: Option<u64>,
 }
 
-/// Whether the generator is alive: it has not ended, and no work of its own is overdue. A runtime that
+/// `Ok` if the generator is alive: it has not ended, and no work of its own is overdue. A runtime that
 /// does not respond is no reason to restart the agent.
 pub(super) const fn alive(ready: &Result<(), NotReady>) -> Result<(), &NotReady> {
     match ready {
@@ -217,7 +217,7 @@ impl Rendered {
     }
 }
 
-/// Whether the request names an IP address or localhost. A name that another site has pointed to this host
+/// Returns true if the request names an IP address or localhost. A name that another site has pointed to this host
 /// (DNS rebinding) must not give that site's pages access. Without the header, it is no browser.
 fn names_this_host(request: &Request<Incoming>) -> bool {
     let Some(host) = request.headers().get(HOST) else {

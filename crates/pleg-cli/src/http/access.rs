@@ -124,7 +124,7 @@ mod tests {
 
     const DIGEST: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
-    /// What an agent on all addresses loads with this token file.
+    /// Loads the token file as an agent does that listens on all addresses.
     fn load(text: &str) -> Result<Access, String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");

@@ -47,7 +47,7 @@ impl fmt::Display for Listen {
 }
 
 impl Listen {
-    /// Whether only processes of this host can connect.
+    /// Returns true if only processes of this host can connect.
     pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().is_loopback(),

@@ -33,7 +33,7 @@ fn agent<'a>(args: impl IntoIterator<Item = &'a str>) -> AgentArgs {
     }
 }
 
-/// Whether this machine has the tool. Says so if not; in CI that is a failure.
+/// Returns true if this machine has the tool. Otherwise prints that it is missing; in CI that fails the test.
 fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").output().is_ok();
     if !found {

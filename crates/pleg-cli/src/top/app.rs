@@ -87,7 +87,7 @@ impl App {
         }
     }
 
-    pub(super) fn asked(&self) -> Query {
+    pub(super) fn wanted(&self) -> Query {
         let limit = (3 * self.height).clamp(60, MOST_ROWS);
         let mut query = Query {
             offset: self.cursor.saturating_sub(limit / 2),
@@ -205,8 +205,8 @@ impl App {
         self.top = top;
     }
 
-    /// For how long there was no answer, if what is shown is old for that reason.
-    pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
+    /// The time since the last answer, if the screen is old for that reason.
+    pub(super) fn unanswered_for(&self, now: Instant) -> Option<Duration> {
         let silent = now.since(self.answered?);
         (silent >= OLD_AFTER || self.error.is_some()).then_some(silent)
     }

@@ -33,7 +33,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     }
     let mut hangup = signal(SignalKind::hangup())?;
     let mut app = App::new(args.namespace.clone(), args.selector.clone(), has_colour());
-    let mut source = Source::start(&args, app.asked()).await?;
+    let mut source = Source::start(&args, app.wanted()).await?;
     let mut terminal = Terminal::open().context("cannot use the terminal")?;
     let mut events = EventStream::new();
     let mut interval = tokio::time::interval(REDRAW_PERIOD);
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
             _ = interval.tick() => {}
             _ = hangup.recv() => return Ok(ExitCode::from(HUNG_UP)),
         }
-        source.ask(app.asked());
+        source.ask(app.wanted());
         let now = source.clock.now();
         let draw = |frame: &mut Frame<'_>| screen::draw(frame, &mut app, now);
         terminal.0.draw(draw)?;

@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(rates, [1_000.0, 500.0, 0.0]);
     }
 
-    /// What the first line says, and the numbers of the records.
+    /// The page of the first line, and the numbers of the records.
     fn read(lines: Lines) -> (Page, Vec<u64>) {
         let text = String::from_utf8(lines.into_bytes()).unwrap();
         let (head, rest) = text.split_once('\n').unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_what_is_newer_than_asked() {
+    fn lines_have_only_newer_records_than_the_given_one() {
         let mut feed = Feed::new(at(0), wall(0));
         feed.add(at(0), wall(0), &Record::new(SYNCED, wall(0)));
         for n in 1..=5 {

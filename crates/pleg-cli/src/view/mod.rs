@@ -99,7 +99,7 @@ fn long(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| clip(text, MOST_TEXT).into_owned())
 }
 
-/// What is wrong with the status of a sandbox or container: it could not be read, or is not settled.
+/// The problem with the status of a sandbox or container: it could not be read, or its status call returns NotFound.
 fn problem_of(error: Option<&Arc<CallError>>, is_missing: bool) -> Option<String> {
     let missing = is_missing.then(|| "listed, but its status call returns NotFound".to_owned());
     error.map_or(missing, |error| long(&error.to_string()))

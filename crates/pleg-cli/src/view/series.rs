@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_a_quarter_of_an_hour_is_dropped() {
+    fn points_older_than_a_quarter_of_an_hour_are_dropped() {
         let mut series = Series::new(at(0));
         for second in 0..3_000 {
             series.add(at(second), MS);

@@ -73,11 +73,11 @@ impl Follower {
             }
             Ok((head, records)) => {
                 if let Some(since) = self.silent_since.take() {
-                    let silence = now.since(since);
-                    let lasted = duration(silence);
+                    let unanswered = now.since(since);
+                    let lasted = duration(unanswered);
                     let message = format!("the agent answers again; no answer for {lasted}");
                     shown.push(Record {
-                        seconds: Some(silence.as_secs_f64()),
+                        seconds: Some(unanswered.as_secs_f64()),
                         ..Record::health(RECOVERED, at, SILENT, message)
                     });
                 }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_and_restart_of_the_agent_and_lost_records_are_shown() {
+    async fn silent_or_restarted_agent_and_lost_records_are_shown() {
         let mut follower = Follower {
             agent: "a".to_owned(),
             last: 7,

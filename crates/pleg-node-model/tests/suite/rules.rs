@@ -94,7 +94,7 @@ fn lists_and_statuses_can_lag_behind_changes() {
     assert_eq!(list_shows(&r.node, 14_000), None);
 }
 
-/// What a list and a status show until the override ends at 10,000.
+/// A list and a status show the override until the override ends at 10,000.
 #[test]
 fn overrides_replace_what_is_shown() {
     let skew = |skew| Overrides {

@@ -156,7 +156,7 @@ mod tests {
     /// The runtime's wait for a CPU, whether another finding explains slow calls, whether a call is slow, the severity, and
     /// whether the pressure explains slow calls.
     #[test]
-    fn cpu_pressure_is_a_warning_only_if_the_runtime_waits_too() {
+    fn cpu_pressure_is_a_warning_only_if_the_runtime_waits() {
         let pods = &Pods::default();
         for (waits, explained, slow, severity, explains) in [
             ("0.15", false, false, Severity::Info, false),

@@ -130,10 +130,10 @@ fn list_that_times_out_is_slow_and_does_not_fail() {
 }
 
 #[test]
-fn pods_at_which_a_relist_is_too_slow_follow_from_time_per_pod() {
+fn limit_of_the_generic_pleg_follows_from_time_per_pod() {
     let round = json!({ "versionMillis": 1.0, "sandboxes": { "millis": 4.0 }, "containers": { "millis": 8.0 } });
     let lists: Lists = serde_json::from_value(json!({ "rounds": [round] })).unwrap();
-    // 10 ms for 100 pods, beside 2 ms that do not depend on them.
+    // 10 ms for 100 pods, in addition to 2 ms that do not depend on them.
     let marks = lists.marks(100).into_iter();
     let marks: Vec<f64> = marks.map(|(_, pods)| pods.round()).collect();
     assert_eq!(marks, [9980.0, 99_980.0, 1_799_980.0]);

@@ -23,7 +23,7 @@ const WIDE: usize = 100;
 pub(super) fn lines(app: &App, view: &View, now: Instant, area: Rect) -> Lines {
     let mut lines = Lines::new(area.width);
     let mut reasons = view.health.reasons.clone();
-    if let (Some(error), Some(silence)) = (&app.error, app.silence(now)) {
+    if let (Some(error), Some(silence)) = (&app.error, app.unanswered_for(now)) {
         reasons.insert(0, Reason::silent_agent(error, silence.as_secs_f64()));
     }
     // The node's page has everything.
@@ -104,7 +104,7 @@ fn others(lines: &mut Lines, reasons: &[Reason], height: u16) {
 }
 
 fn old(lines: &mut Lines, app: &App, view: &View, now: Instant) {
-    let (of, lasts) = match (app.silence(now), view.health.no_answer_seconds) {
+    let (of, lasts) = match (app.unanswered_for(now), view.health.no_answer_seconds) {
         (Some(silence), _) => ("agent", duration(silence)),
         (None, Some(lasts)) => ("runtime", age(lasts)),
         (None, None) => return,

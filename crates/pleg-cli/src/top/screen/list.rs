@@ -257,7 +257,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View
 
 /// Which pods match, in which order, and which of them are on the screen; `last` is the last one.
 fn filters(app: &App, view: &View, last: usize) -> String {
-    let query = app.asked();
+    let query = app.wanted();
     let all = view.pods.matching;
     let mut text = match all == view.pods.total {
         true => "pods".to_owned(),

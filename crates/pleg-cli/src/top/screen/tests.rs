@@ -46,14 +46,14 @@ impl Top {
     /// Answers as the source does, until the query stays the same.
     fn answer(&mut self) {
         for _ in 0..3 {
-            let mut view = self.sample.view(&self.app.asked());
+            let mut view = self.sample.view(&self.app.wanted());
             (self.change)(&mut view);
             self.answer_with(Ok(Arc::new(view)));
         }
     }
 
     fn answer_with(&mut self, view: Result<Arc<View>, String>) {
-        let (query, at) = (self.app.asked(), self.now);
+        let (query, at) = (self.app.wanted(), self.now);
         self.app.answer(Answer { query, at, view });
     }
 

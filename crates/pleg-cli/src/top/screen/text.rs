@@ -114,7 +114,7 @@ pub(super) fn ago(lasts: Option<f64>) -> String {
     lasts.map_or_else(String::new, |lasts| format!(", {} ago", age(lasts)))
 }
 
-/// What is wrong and for how long, as one sentence.
+/// The problem and its duration, as one sentence.
 pub(super) fn sentence(reason: &Reason) -> String {
     let lasting = lasting(reason.seconds);
     format!("{}{lasting}: {}", reason.code, reason.message)

@@ -70,7 +70,7 @@ fn view_is_bounded() {
 }
 
 #[test]
-fn generic_pleg_reads_the_statuses_of_changed_pods_once_a_second() {
+fn generic_pleg_reads_changed_pods_once_a_second() {
     let mut sample = Sample::new();
     for _ in 0..5 {
         sample.died("shop", "web-1", "app", 3);

@@ -12,7 +12,7 @@ fn json(line: &str) -> Value {
 }
 
 #[tokio::test]
-async fn watch_since_shows_what_the_agent_saw_and_then_what_happens() {
+async fn watch_since_shows_past_and_then_new_events() {
     let sim = Sim::start().await;
     run_job(&sim.kubelet, "before", 1).await;
     let agent = Agent::start(&["-r", arg(&sim.socket)]).await;

@@ -170,7 +170,7 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
 /// A scrape is lost if it takes longer than 10 s, Prometheus' default. How fast it is on a machine without other
 /// tests, [`scrapes_are_answered_within_50_ms`] measures.
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_clients_cause_the_loss_of_no_scrape_and_no_event() {
+async fn hostile_clients_cause_no_lost_scrape_or_event() {
     let (_, max) = flood(20, 5).await;
     assert!(max < Duration::from_secs(10), "{max:?}");
 }

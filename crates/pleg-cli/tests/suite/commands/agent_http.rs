@@ -91,8 +91,8 @@ async fn request_needs_a_token_whose_digest_was_read_last() {
     agent.running.signal("HUP").await;
     let line = agent.running.message().await.expect("an error");
     assert!(line.contains("printf %s TOKEN | sha256sum"), "{line}");
-    let kept = "; the last token and certificates stay in use";
-    assert!(line.ends_with(kept), "{line}");
+    let ending = "; the last token and certificates stay in use";
+    assert!(line.ends_with(ending), "{line}");
     assert_eq!(metrics(&agent, "second").await, 200);
     agent.stop().await;
 }

@@ -75,7 +75,7 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
 }
 
 #[tokio::test]
-async fn condition_of_the_runtime_is_shown_and_the_node_stays_ready() {
+async fn runtime_condition_is_shown_and_the_node_stays_ready() {
     let sim = Sim::start().await;
     control(&sim.socket, &["network.not_ready=on"]).await;
     let mut agent = Agent::start(&["-r", arg(&sim.socket)]).await;
@@ -92,9 +92,9 @@ async fn condition_of_the_runtime_is_shown_and_the_node_stays_ready() {
     let answered = agent.metric("pleg_runtime_status_answered").await;
     assert_eq!(answered, Some(1.0));
     let line = agent.running.message().await.expect("an error");
-    let is_said = line.contains("ERROR the runtime's network is not ready")
+    let is_logged = line.contains("ERROR the runtime's network is not ready")
         && line.contains("code=\"network_not_ready\"");
-    assert!(is_said, "{line}");
+    assert!(is_logged, "{line}");
     let view: Value = serde_json::from_str(&agent.get("/debug/view").await.2).expect("JSON");
     assert_eq!(view["health"]["reasons"][0]["code"], "network_not_ready");
     let (code, line) = check(&agent).await;

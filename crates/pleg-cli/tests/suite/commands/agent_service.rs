@@ -46,7 +46,7 @@ impl Manager {
 const FEED: &str = "WATCHDOG=1";
 
 #[tokio::test]
-async fn watchdog_is_fed_while_the_runtime_is_down_silent_or_ready() {
+async fn watchdog_is_fed_whatever_the_state_of_the_runtime() {
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");
     let limit = Duration::from_millis(1500);

@@ -11,7 +11,7 @@ use super::memory::Unfiltered;
 use super::run::{End, Running, Sim, TIMEOUT, arg, control, run_pod};
 use crate::support::{TestDir, serve};
 
-/// What `pleg doctor -o json` reports, and its exit code. Nothing of the host is visible to it, because other
+/// The report of `pleg doctor -o json`, and its exit code. Nothing of the host is visible to it, because other
 /// tests change that.
 async fn examine(socket: &Path, args: &[&str]) -> (Value, Option<i32>) {
     let host = TestDir::new();

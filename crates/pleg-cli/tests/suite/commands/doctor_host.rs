@@ -19,7 +19,7 @@ static HOST: RwLock<()> = RwLock::const_new(());
 const SHORT: &[&str] = &["--for", "4s"];
 
 #[tokio::test]
-async fn runtime_without_free_descriptors_is_the_cause_of_its_silence() {
+async fn runtime_without_free_descriptors_is_the_cause_of_missing_answers() {
     let _host = HOST.read().await;
     let dir = TestDir::new();
     let socket = dir.path("cri.sock");

@@ -265,7 +265,7 @@ async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
 }
 
 #[tokio::test]
-async fn token_is_asked_for() {
+async fn page_requests_a_token() {
     let dir = TestDir::new();
     let (socket, token) = (dir.path("cri.sock"), dir.path("token"));
     let _sim = serve(&socket).await;

@@ -119,7 +119,7 @@ async fn screen_has_no_colours_if_the_user_wants_none() {
 }
 
 #[tokio::test]
-async fn agent_is_looked_through_and_its_silence_is_shown() {
+async fn agent_is_browsed_and_missing_answers_are_shown() {
     let dir = TestDir::new();
     let [token, tokens, socket] = ["token", "tokens", "agent.sock"].map(|name| dir.path(name));
     std::fs::write(&token, "secret\n").expect("written");

@@ -1,9 +1,10 @@
 //! The status of each pod as `/pods` shows it, over the pod's life, compared with upstream's kubelet.
 //!
 //! A line `pod NAME | FIELDS OF THE POD | FIELDS OF ITS CONTAINER c` begins a life, and `!` begins an action. The lines
-//! between are the fields that the status must have, all at the same time, after the last action, with their values.
-//! `c.state` is a field of the container c, `Ready` a condition with its status, reason and message. `*` is any value,
-//! `-` none, `~` begins a part of the value. Times and addresses of the simulated runtime are not compared.
+//! between are the fields that the status must have, all at the same time, after the last action: with their values,
+//! and the function of upstream that sets them, if it is not the usual one. `c.state` is a field of the container c,
+//! `Ready` a condition with its status, reason and message. `*` is any value, `-` none, `~` begins a part of the value.
+//! Times and addresses of the simulated runtime are not compared.
 
 use futures::StreamExt as _;
 use pleg::PodUid;
@@ -12,13 +13,13 @@ use pleg_sim::Mode;
 use serde_json::Value;
 
 use super::node::Node;
-use super::statuses_table::TABLE;
+use super::statuses_table::{FILES, OF_CONTAINERS, SOURCES, TABLE};
 
 /// How many lives run at a time.
 const AT_ONCE: usize = 8;
 
-/// A field with its value.
-type Expected = (&'static str, &'static str);
+/// A field with its value, and the file and function of upstream.
+type Expected = [&'static str; 3];
 
 #[derive(Default)]
 struct Life {
@@ -45,10 +46,25 @@ fn lives() -> Vec<Life> {
             continue;
         }
         let (_, expected) = life.steps.last_mut().unwrap();
-        let rows = cells[0].split("; ");
-        expected.extend(rows.map(|row| row.split_once(' ').unwrap()));
+        expected.extend(cells[0].split("; ").map(|row| {
+            let (field, value) = row.split_once(' ').unwrap_or((row, ""));
+            [
+                field,
+                value.trim(),
+                cells.get(1).copied().unwrap_or_else(|| source_of(field)),
+            ]
+        }));
     }
     lives
+}
+
+/// The function of upstream that sets a field, in most lives.
+fn source_of(field: &str) -> &'static str {
+    let name = field.split_once('.').map_or(field, |(_, field)| field);
+    let name = name.split('/').next().unwrap_or_default();
+    let mut sources = SOURCES.lines().filter_map(|line| line.split_once(": "));
+    let found = sources.find(|(_, fields)| fields.split(' ').any(|field| field == name));
+    found.map_or(OF_CONTAINERS, |(source, _)| source)
 }
 
 /// A field of a pod's status.
@@ -125,9 +141,9 @@ async fn live(life: Life) -> Vec<String> {
         let uid = uid.get_or_insert_with(|| node.set("web", &life.spec));
         let wrong = || {
             let status = node.status(uid);
-            let row = |(path, value): &Expected| {
+            let row = |[path, value, source]: &Expected| {
                 let found = field(&status, path);
-                let text = format!("{}: {path} is {found}, not {value}", life.name);
+                let text = format!("{}: {path} is {found}, not {value}: {source}", life.name);
                 (!is_so(&found, value)).then_some(text)
             };
             expected.iter().filter_map(row).collect::<Vec<_>>()
@@ -146,4 +162,17 @@ async fn pod_statuses_match_upstream_over_the_lives_of_pods() {
     let lives = futures::stream::iter(all).map(live);
     let wrong: Vec<_> = lives.buffer_unordered(AT_ONCE).concat().await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_row_names_a_file_and_a_function_of_upstream() {
+    for life in lives() {
+        for [field, _, source] in life.steps.iter().flat_map(|(_, rows)| rows) {
+            let (file, function) = source.split_once(' ').unwrap_or_default();
+            let is_known = FILES
+                .split(' ')
+                .any(|path| path.ends_with(&format!("/{file}")));
+            assert!(is_known && !function.is_empty(), "{}: {field}", life.name);
+        }
+    }
 }

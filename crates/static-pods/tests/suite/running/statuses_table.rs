@@ -1,8 +1,27 @@
-//! Lives of pods, in the notation of the test. The expected fields are those of upstream's `generateAPIPodStatus`,
-//! `convertToAPIContainerStatuses` and `getPhase` (`pkg/kubelet/kubelet_pods.go`), the conditions of
-//! `pkg/kubelet/status/generate.go`, the reasons of `pkg/kubelet/images/image_manager.go`,
-//! `pkg/kubelet/kuberuntime/{kuberuntime_container,kuberuntime_manager,security_context}.go`,
-//! `pkg/kubelet/active_deadline.go`, `pkg/kubelet/lifecycle/predicate.go` and `pkg/kubelet/sysctl/allowlist.go`.
+//! Lives of pods, in the notation of the test.
+
+/// The files of upstream that the rows name.
+pub(super) const FILES: &str = "pkg/kubelet/active_deadline.go pkg/kubelet/container/helpers.go \
+    pkg/kubelet/images/image_manager.go pkg/kubelet/kubelet_pods.go pkg/kubelet/kubelet.go \
+    pkg/kubelet/kuberuntime/convert.go pkg/kubelet/kuberuntime/kuberuntime_container.go \
+    pkg/kubelet/kuberuntime/kuberuntime_manager.go pkg/kubelet/kuberuntime/security_context.go \
+    pkg/kubelet/lifecycle/predicate.go pkg/kubelet/prober/prober_manager.go pkg/kubelet/status/generate.go \
+    pkg/kubelet/sysctl/allowlist.go pkg/apis/core/v1/helper/qos/qos.go";
+
+/// The functions of upstream that set the fields. Other fields of containers are from [`OF_CONTAINERS`].
+pub(super) const SOURCES: &str = "\
+kubelet_pods.go getPhase: phase
+qos.go ComputePodQOS: qosClass
+kubelet_pods.go generateAPIPodStatus: startTime hostIP hostIPs PodScheduled
+kubelet_pods.go convertStatusToAPIStatus: podIP podIPs
+generate.go GeneratePodReadyToStartContainersCondition: PodReadyToStartContainers
+generate.go GeneratePodInitializedCondition: Initialized
+generate.go GeneratePodReadyCondition: Ready
+generate.go GenerateContainersReadyCondition: ContainersReady
+prober_manager.go UpdatePodStatus: ready started
+kubelet_pods.go convertContainerStatusResources: resources allocatedResources";
+
+pub(super) const OF_CONTAINERS: &str = "kubelet_pods.go convertToAPIContainerStatuses";
 
 pub(super) const TABLE: &str = r#"
 pod running | |
@@ -10,47 +29,57 @@ pod running | |
     podIPs/0/ip *; PodReadyToStartContainers True; Initialized True; Ready True; ContainersReady True
     PodScheduled True; initContainerStatuses -; ephemeralContainerStatuses -; c.image *; c.imageID *
     c.containerID ~containerd://; c.ready true; c.started true; c.restartCount 0; c.state/running/startedAt *
-    c.lastState -; c.resources -; c.volumeMounts -; reason -; message -
+    c.lastState -; c.resources -; c.volumeMounts -
+    reason -; message - | kubelet_pods.go generateAPIPodStatus
     ! delete
 pod completes | restartPolicy: Never, | command: [exit, '0', '5']
     phase Succeeded; Initialized True PodCompleted; c.ready false; c.started false; c.state/running -
     c.state/terminated/exitCode 0; c.state/terminated/reason Completed; c.state/terminated/startedAt *
     c.state/terminated/finishedAt *; c.state/terminated/containerID ~containerd://; c.restartCount 0
-    Ready False PodCompleted; ContainersReady False PodCompleted
+    Ready False PodCompleted | generate.go GeneratePodReadyConditionForTerminalPhase
+    ContainersReady False PodCompleted | generate.go GenerateContainersReadyConditionForTerminalPhase
 pod fails | restartPolicy: Never, | command: [exit, '3', '5']
     phase Failed; Initialized True; c.state/terminated/exitCode 3; c.state/terminated/reason Error
-    Ready False PodFailed; ContainersReady False PodFailed
+    Ready False PodFailed | generate.go GeneratePodReadyConditionForTerminalPhase
+    ContainersReady False PodFailed | generate.go GenerateContainersReadyConditionForTerminalPhase
 pod completes-on-failure | restartPolicy: OnFailure, | command: [exit, '0', '5']
-    phase Succeeded; c.restartCount 0
+    phase Succeeded
+    c.restartCount 0 | helpers.go ShouldContainerBeRestarted
 pod crashes-on-failure | restartPolicy: OnFailure, | command: [exit, '4', '5']
     phase Running; Ready False ContainersNotReady containers with unready status: [c]; c.restartCount 1
     c.containerID *; c.lastState/terminated/containerID *; c.lastState/terminated/exitCode 4
-    c.state/waiting/reason CrashLoopBackOff
-    c.state/waiting/message ~back-off 10s restarting failed container=c pod=web-n_default(
+    c.state/waiting/reason CrashLoopBackOff | kuberuntime_manager.go doBackOff
+    c.state/waiting/message ~back-off 10s restarting failed container=c pod=web-n_default( | kuberuntime_manager.go doBackOff
 pod completes-always | | command: [exit, '0', '5']
-    phase Running; c.lastState/terminated/reason Completed; c.restartCount 1; c.state/waiting/reason CrashLoopBackOff
+    phase Running; c.lastState/terminated/reason Completed; c.restartCount 1
+    c.state/waiting/reason CrashLoopBackOff | kuberuntime_manager.go doBackOff
 pod out-of-memory | restartPolicy: Never, | command: [oom, '5']
-    phase Failed; c.state/terminated/reason OOMKilled; c.state/terminated/exitCode 137
+    phase Failed
+    c.state/terminated/reason OOMKilled; c.state/terminated/exitCode 137 | kuberuntime_container.go toKubeContainerStatus
 pod start-fails | restartPolicy: Never, | command: [fail-start]
-    phase Failed; c.state/terminated/exitCode 128; c.state/terminated/reason StartError
-    c.state/terminated/startedAt 1970-01-01T00:00:00Z
+    phase Failed
+    c.state/terminated/exitCode 128; c.state/terminated/reason StartError | kuberuntime_container.go toKubeContainerStatus
+    c.state/terminated/startedAt 1970-01-01T00:00:00Z | kuberuntime_container.go toKubeContainerStatus
 pod killed-and-restarted | |
     c.state/running/startedAt *
     ! kill c 5
     phase Running; Ready True; c.state/running/startedAt *; c.restartCount 1; c.lastState/terminated/exitCode 5
     c.lastState/terminated/reason Error
     ! kill c 6
-    c.restartCount 1; c.lastState/terminated/exitCode 6; c.state/waiting/reason CrashLoopBackOff
+    c.restartCount 1; c.lastState/terminated/exitCode 6
+    c.state/waiting/reason CrashLoopBackOff | kuberuntime_manager.go doBackOff
 pod killed-with-message | restartPolicy: Never, |
     c.state/running/startedAt *
     ! message unlucky
     ! kill c 9
-    phase Failed; c.state/terminated/message unlucky
+    phase Failed
+    c.state/terminated/message unlucky | kuberuntime_container.go getTerminationMessage
 pod killed-with-message-and-restarted | |
     c.state/running/startedAt *
     ! message unlucky
     ! kill c 3
-    c.state/running/startedAt *; c.lastState/terminated/exitCode 3; c.lastState/terminated/message unlucky
+    c.state/running/startedAt *; c.lastState/terminated/exitCode 3
+    c.lastState/terminated/message unlucky | kuberuntime_container.go getTerminationMessage
 pod init-runs | initContainers: [{name: i, image: 'app:1'}], |
     phase Pending; Initialized False ContainersNotInitialized containers with incomplete status: [i]
     Ready False ContainersNotReady containers with unready status: [c]; i.state/running/startedAt *; i.started true
@@ -64,7 +93,7 @@ pod init-fails-never | restartPolicy: Never, initContainers: [{name: i, image: '
     i.state/terminated/exitCode 2; i.ready false; c.state/waiting/reason PodInitializing
 pod init-fails-always | initContainers: [{name: i, image: 'app:1', command: [exit, '2', '5']}], |
     phase Pending; i.lastState/terminated/exitCode 2; i.restartCount 1; c.state/waiting/reason PodInitializing
-    i.state/waiting/reason CrashLoopBackOff
+    i.state/waiting/reason CrashLoopBackOff | kuberuntime_manager.go doBackOff
 pod sidecar-runs | initContainers: [{name: s, image: 'app:1', restartPolicy: Always}], |
     phase Running; s.state/running/startedAt *; s.started true; s.ready true; Initialized True
     ! kill s 7
@@ -84,9 +113,11 @@ pod both-complete | restartPolicy: Never, | command: [exit, '0', '5']}, {name: a
 pod restart-rule | restartPolicy: Never, | restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [42]}}]
     c.state/running/startedAt *
     ! kill c 42
-    phase Running; c.state/running/startedAt *; c.restartCount 1
+    phase Running; c.state/running/startedAt *
+    c.restartCount 1 | helpers.go ShouldContainerBeRestarted
     ! kill c 1
-    phase Failed; c.restartCount 1
+    phase Failed
+    c.restartCount 1 | helpers.go ShouldContainerBeRestarted
 pod readiness-fails | | readinessProbe: {exec: {command: [exit, '1', '0']}}}, {name: a, image: 'app:1', readinessProbe: {exec: {command: [exit, '1', '0']}}
     phase Running; PodReadyToStartContainers True; Initialized True
     Ready False ContainersNotReady containers with unready status: [c a]
@@ -109,32 +140,38 @@ pod mounts | volumes: [{name: v, emptyDir: {}}], | volumeMounts: [{name: v, moun
     c.volumeMounts/0 {"mountPath":"/v","name":"v"}
     c.volumeMounts/1 {"mountPath":"/r","name":"v","readOnly":true,"recursiveReadOnly":"Disabled"}
 pod host-network | hostNetwork: true, |
-    PodReadyToStartContainers True; podIP 127.0.0.1; podIPs [{"ip":"127.0.0.1"}]
+    PodReadyToStartContainers True
+    podIP 127.0.0.1; podIPs [{"ip":"127.0.0.1"}] | kubelet_pods.go generateAPIPodStatus
 pod pull-fails | |
     ! knob pull_image.fail=unavailable
-    phase Pending; c.imageID -; PodReadyToStartContainers True; c.state/waiting/reason ImagePullBackOff
-    c.state/waiting/message ~Back-off pulling image "app:1": ErrImagePull:
+    phase Pending; c.imageID -; PodReadyToStartContainers True
+    c.state/waiting/reason ImagePullBackOff | image_manager.go EnsureImageExists
+    c.state/waiting/message ~Back-off pulling image "app:1": ErrImagePull: | image_manager.go EnsureImageExists
     ! knob pull_image.fail=off
     c.state/running/startedAt *; c.restartCount 0
 pod pull-fails-first | |
     ! knob pull_image.fail=unavailable
-    c.state/waiting/reason ErrImagePull; c.state/waiting/message *
+    c.state/waiting/reason ErrImagePull; c.state/waiting/message * | image_manager.go EnsureImageExists
 pod never-pulled | | imagePullPolicy: Never
-    phase Pending; c.state/waiting/reason ErrImageNeverPull
-    c.state/waiting/message Container image "app:1" is not present with pull policy of Never
+    phase Pending
+    c.state/waiting/reason ErrImageNeverPull | image_manager.go EnsureImageExists
+    c.state/waiting/message Container image "app:1" is not present with pull policy of Never | image_manager.go EnsureImageExists
 pod image-name | | imagePullPolicy: Always}, {name: a, image: 'Bad'
-    a.image Bad; c.state/running/startedAt *; a.state/waiting/reason InvalidImageName
+    a.image Bad; c.state/running/startedAt *
+    a.state/waiting/reason InvalidImageName | image_manager.go EnsureImageExists
 pod image-inspection-fails | |
     ! knob image_status.fail=unavailable
-    c.state/waiting/reason ImageInspectError
+    c.state/waiting/reason ImageInspectError | image_manager.go EnsureImageExists
 pod create-fails | |
     ! knob create_container.fail=unavailable
-    phase Pending; c.restartCount 0; c.state/waiting/reason CreateContainerError
+    phase Pending; c.restartCount 0
+    c.state/waiting/reason CreateContainerError | kuberuntime_container.go startContainer
     ! knob create_container.fail=off
     c.state/running/startedAt *; c.restartCount 0
 pod config-fails | | securityContext: {runAsNonRoot: true, runAsUser: 0}}, {name: g, image: 'app:1', securityContext: {runAsGroup: 7}
-    phase Pending; c.state/waiting/reason CreateContainerConfigError
-    g.state/waiting/message ~securityContext.runAsGroup: the user of the image is not looked up
+    phase Pending
+    c.state/waiting/reason CreateContainerConfigError | security_context.go verifyRunAsNonRoot
+    g.state/waiting/message ~securityContext.runAsGroup: the user of the image is not looked up | security_context.go determineEffectiveSecurityContext
 pod sandbox-fails | |
     ! knob run_pod_sandbox.fail=unavailable
     phase Pending; PodReadyToStartContainers False; c.state {"waiting":{"reason":"ContainerCreating"}}; c.imageID -
@@ -144,20 +181,24 @@ pod sandbox-fails | |
 pod hook-fails | | lifecycle: {postStart: {exec: {command: [exit, '1', '0']}}}
     phase Running; c.lastState/terminated/exitCode 0; c.restartCount 1
 pod deadline | activeDeadlineSeconds: 4, |
-    c.state/terminated/exitCode 0; PodReadyToStartContainers False; phase Failed; reason DeadlineExceeded
-    message Pod was active on the node longer than the specified deadline; Ready False PodFailed
+    c.state/terminated/exitCode 0; PodReadyToStartContainers False
+    phase Failed; reason DeadlineExceeded | active_deadline.go ShouldEvict
+    message Pod was active on the node longer than the specified deadline | active_deadline.go ShouldEvict
+    Ready False PodFailed | generate.go GeneratePodReadyConditionForTerminalPhase
 pod node-selector | nodeSelector: {disk: ssd}, |
-    phase Failed; reason NodeAffinity
-    message Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector
-    containerStatuses -; conditions -; startTime -; qosClass BestEffort
+    phase Failed | kubelet.go rejectPod
+    reason NodeAffinity | predicate.go Admit
+    message Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector | predicate.go Admit
+    containerStatuses -; conditions -; startTime -; qosClass BestEffort | kubelet.go rejectPod
 pod too-large | | resources: {requests: {cpu: 1Gi}}
-    phase Failed; reason OutOfcpu
-    message ~Pod was rejected: Node didn't have enough resource: cpu, requested: 1073741824000, used: 0, capacity:
-    qosClass Burstable
+    phase Failed | kubelet.go rejectPod
+    reason OutOfcpu | predicate.go Admit
+    message ~Pod was rejected: Node didn't have enough resource: cpu, requested: 1073741824000, used: 0, capacity: | predicate.go Admit
+    qosClass Burstable | kubelet.go rejectPod
 pod windows | os: {name: windows}, |
-    reason PodOSNotSupported; message Pod was rejected: Failed to admit pod as the OS field doesn't match node OS
+    reason PodOSNotSupported; message Pod was rejected: Failed to admit pod as the OS field doesn't match node OS | predicate.go Admit
 pod unsafe-sysctl | securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}, |
-    reason SysctlForbidden; message Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted
+    reason SysctlForbidden; message Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted | allowlist.go Admit
 pod extended-resource | | resources: {limits: {example.com/fpga: 1}}
-    reason OutOfexample.com/fpga
+    reason OutOfexample.com/fpga | predicate.go Admit
 "#;
