@@ -13,21 +13,21 @@ use crate::wait::{pass_time, until};
 /// The limit for anything that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Runs that many pods through their lifecycle, `second_crash` of them at a time.
+/// Runs that many pods through their lifecycle, `at_once` of them at a time.
 pub async fn churn(
     kubelet: &Kubelet,
     pods: u32,
-    second_crash: usize,
+    at_once: usize,
     linger: Duration,
 ) -> anyhow::Result<()> {
     futures::stream::iter(0..pods)
         .map(|n| life_of_a_pod(kubelet, n, linger))
-        .buffer_unordered(second_crash)
+        .buffer_unordered(at_once)
         .try_collect()
         .await
 }
 
-/// Runs one pod: two containers run, one crashes, is restarted and crashes again, then all is removed.
+/// Runs one pod: two containers run, one crashes, is restarted and crashes again, then this removes all.
 /// Each state lasts for `linger`, so that polling can see it.
 pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyhow::Result<()> {
     let pod = kubelet.run_pod(&format!("pod-{n}")).await?;

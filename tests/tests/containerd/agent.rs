@@ -1,4 +1,5 @@
-//! What `pleg agent` uses on a real node that is idle, beside the budget of docs/fleet.md: `just measure-agent`.
+//! Compares the CPU and memory usage of `pleg agent` on an idle real node with the budget in docs/fleet.md:
+//! `just measure-agent`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio::process::Command;
 use crate::image::get;
 use crate::{SOON, with_daemon};
 
-/// How many pods a kubelet runs at most by default.
+/// The default limit of pods of a kubelet.
 const PODS: usize = 110;
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 

@@ -69,7 +69,7 @@ fn connect_names_its_reason() {
     assert_eq!(error.to_string(), advice);
 }
 
-/// Its tokio runtime is that of the first client.
+/// It uses the tokio runtime of the first client.
 #[test]
 fn second_client_can_be_made_outside_of_tokio() {
     let tokio = tokio::runtime::Runtime::new().unwrap();
