@@ -1,4 +1,4 @@
-//! `bench` with an allocator that counts. Only subjects whose memory is measured run in it, because counting
+//! `bench` with a counting allocator. It only runs subjects whose memory the harness measures, because counting
 //! costs time.
 
 use std::alloc::System;

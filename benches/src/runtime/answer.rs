@@ -104,7 +104,7 @@ fn id(message: &[u8]) -> Result<String, Code> {
     Ok(decode::<v1::StartContainerRequest>(message)?.container_id)
 }
 
-/// Answers a call that changes nothing; `None` if it is another one.
+/// Answers a read call; `None` if the method is not a read.
 fn read(node: &mut Node, method: &str, message: &[u8]) -> Result<Option<Bytes>, Code> {
     let version = v1::VersionResponse {
         version: "0.1.0".into(),
@@ -149,7 +149,7 @@ struct Written {
     events: Vec<Bytes>,
 }
 
-/// Changes the node.
+/// Executes a call that changes the node.
 fn write(node: &mut Node, method: &str, message: &[u8], now: i64) -> Result<Written, Code> {
     let new = node.random.id();
     let (number, response, changes) = match method {
