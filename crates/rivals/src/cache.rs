@@ -1,5 +1,5 @@
-//! Upstream's pod cache: one lock, a timestamp per entry and a global timestamp. A change of either wakes
-//! waiters.
+//! Upstream's pod cache: one lock, a timestamp per entry and a global timestamp. A change of either
+//! timestamp wakes waiters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,8 +49,8 @@ impl Cache {
         self.lock().entries.get(uid)?.status.clone()
     }
 
-    /// Waits for a status that is newer than `after`. A status with the timestamp `after` also ends the
-    /// wait if it is set during the wait.
+    /// Waits for a status that is newer than `after`. If a status with the timestamp `after` is set during the
+    /// wait, it also ends the wait.
     pub(crate) async fn newer_than(&self, uid: &PodUid, after: Instant) {
         let woken = {
             let mut state = self.lock();
@@ -64,12 +64,12 @@ impl Cache {
             woken
         };
         if woken.await.is_err() {
-            // The cache was dropped.
+            // The cache was dropped: wait for ever.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Sets the status of a pod, or that its inspection failed.
+    /// Sets the status of a pod; `None` if its inspection failed.
     pub(crate) fn set(&self, uid: &PodUid, status: Option<PodStatus>, as_of: Instant) {
         let mut state = self.lock();
         let status = status.map(Arc::new);
