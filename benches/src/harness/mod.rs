@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_stay_within_their_time() {
+    fn benchmark_modes_stay_within_their_time_limits() {
         for (mode, minutes) in [(Mode::Quick, 4.0), (Mode::Run, 25.0)] {
             let each = groups(mode).into_iter().map(|group| {
                 let points = group.points.iter().map(duration);

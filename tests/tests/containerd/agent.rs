@@ -22,7 +22,7 @@ const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures a release build: just measure-agent"]
-async fn idle_node_with_110_pods() -> anyhow::Result<()> {
+async fn agent_stays_in_budget_on_idle_node_with_110_pods() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon| {
         let program = std::env::var_os("PLEG_PROGRAM").context("set PLEG_PROGRAM")?;
         let minutes = std::env::var("PLEG_IDLE_MINUTES").map_or(Ok(5), |m| m.parse())?;

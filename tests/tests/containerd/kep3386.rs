@@ -19,8 +19,8 @@ use pleg_tests::wait::{pass_time, until, until_ok};
 use crate::{SOON, on_one_version, start};
 
 on_both_versions! {
-    stress: stress();
-    recovery: recovery();
+    many_completions_are_each_announced_once: stress();
+    exits_between_two_generators_are_announced: recovery();
 }
 
 #[tokio::test(flavor = "multi_thread")]

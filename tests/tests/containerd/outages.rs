@@ -27,7 +27,7 @@ const FROZEN: Duration = Duration::from_secs(15);
 on_both_versions! {
     kill_is_survived: killed();
     freeze_is_survived: frozen();
-    restarted_generator_is_right: client_restarted();
+    restarted_generator_matches_list: client_restarted();
 }
 
 /// Kills (SIGKILL) and restarts the daemon while containers exit and the kubelet creates pods.
