@@ -309,7 +309,7 @@ import_image() {
   cc -static -Os -s -Wall -Wextra -o "$dir/app" "$parts/app.c"
   python3 "$parts/image.py" "$dir/app" "$image" "$dir/image.tar"
   ctr images import "$dir/image.tar" >/dev/null
-  # The CRI service learns of it by an event.
+  # containerd sends an event about it to the CRI service.
   within 10 cri image "$image" || die "the CRI service does not know the image $image"
 }
 
@@ -494,7 +494,7 @@ case ${1:-} in
   import)
     enter_existing "${4:-}"
     ctr images import "$2" >/dev/null
-    # The CRI service learns of it by an event.
+    # containerd sends an event about it to the CRI service.
     within 10 cri image "$3" || die "the CRI service does not know the image $3"
     ;;
   tasks)

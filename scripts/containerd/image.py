@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes an OCI image archive that holds one program: image.py PROGRAM REFERENCE ARCHIVE
+"""Writes an OCI image archive that contains one program: image.py PROGRAM REFERENCE ARCHIVE
 
 The same program gives the same bytes: the archive contains no time, no owner and no directory order.
 """

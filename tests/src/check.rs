@@ -64,8 +64,7 @@ impl Announcements {
         counts
     }
 
-    /// Announcements that are always wrong: twice the same, out of order, or with a wrong exit code; and signs
-    /// of a lagging subscriber.
+    /// Announcements that are always wrong: repeated, out of order, or with a wrong exit code; and notices of lag.
     pub fn wrong(&self, objects: &Objects) -> Vec<String> {
         let mut wrong = self.wrong.clone();
         for (id, events) in &self.by_id {
@@ -180,8 +179,7 @@ fn end_shown_before_start(log: &Log, id: &Id) -> bool {
     false
 }
 
-/// Listed states that were not announced, and announced ids that are not listed and were not announced
-/// as removed.
+/// Listed states without an announcement, and announced ids that are neither listed nor announced as removed.
 pub fn unannounced(
     listed: &BTreeMap<Id, ReportedState>,
     objects: &Objects,

@@ -17,8 +17,8 @@ pub fn number(variable: &str, default: u32) -> anyhow::Result<u32> {
 /// The path of a program of the same build as this test: `pleg`, `static_pods`.
 pub fn built(program: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
-    let mut beside = own.ancestors().map(|dir| dir.join(program));
-    beside.find(|path| path.is_file()).with_context(|| {
+    let mut candidates = own.ancestors().map(|dir| dir.join(program));
+    candidates.find(|path| path.is_file()).with_context(|| {
         let own = own.display();
         format!(
             "no {program} beside {own}: `just test-real` builds it first, with the same profile"

@@ -287,8 +287,7 @@ impl Kubelet {
         .await
     }
 
-    /// The id of a container's process, from the JSON that containerd adds to a verbose status; 0 if
-    /// there is none.
+    /// The process id of a container, from the JSON that containerd adds to a verbose status; 0 without a process.
     pub async fn process(&self, id: &Id) -> u32 {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_string(),

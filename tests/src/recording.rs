@@ -1,5 +1,4 @@
-//! A runtime that counts its calls and records its events. A test can drop chosen events, and delay the event
-//! stream.
+//! A runtime that counts its calls and records its events. A test can drop events and pause the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -55,15 +54,14 @@ pub struct Log {
     pub calls: Calls,
     /// Events, in the order of their arrival.
     pub events: Vec<ReceivedEvent>,
-    /// The first state, running or exited, that a read showed of each id, and the number of events before
-    /// that read.
+    /// The first state, running or exited, that a read showed of each id, and the number of earlier events.
     pub read_first: BTreeMap<Id, (ReportedState, usize)>,
     /// Events that the runtime drops.
     dropped: BTreeSet<(Id, EventType)>,
     /// The number of dropped events.
     pub lost: u64,
     /// Whether the test has stopped the event stream, and the task that waits to read it.
-    held: bool,
+    paused: bool,
     reader: Option<Waker>,
 }
 
@@ -113,9 +111,9 @@ impl Recorder {
     }
 
     /// Stops reading the event stream, or resumes it.
-    pub fn hold_events(&self, hold: bool) {
+    pub fn pause_events(&self, pause: bool) {
         let mut log = lock(&self.log);
-        log.held = hold;
+        log.paused = pause;
         if let Some(reader) = log.reader.take() {
             reader.wake();
         }
@@ -247,7 +245,7 @@ impl<S: Stream<Item = Result<RuntimeEvent, CallError>> + Unpin> Stream for Recor
         loop {
             let log = self.log.clone();
             let mut log = lock(&log);
-            if log.held {
+            if log.paused {
                 log.reader = Some(cx.waker().clone());
                 return Poll::Pending;
             }

@@ -70,7 +70,7 @@ pub async fn work_beside_second_subscriber(
         .first_lost
         .context("the second subscriber took no event")?;
     ensure!(seen.lossy, "the stream is never lossy");
-    let (polling, before) = seen.polling.context("it is never polled")?;
+    let (polling, before) = seen.polling.context("the generator never polls")?;
     let after = polling.since(first_lost);
     let mut began_later = kubelet.objects();
     began_later.retain(|id, _| !before.contains_key(id));

@@ -1,5 +1,4 @@
-//! `bench` with a counting allocator. It only runs subjects whose memory the harness measures, because counting
-//! costs time.
+//! `bench` with a counting allocator, only for subjects whose memory the harness measures: counting costs time.
 
 use std::alloc::System;
 use std::process::ExitCode;

@@ -24,8 +24,7 @@ const LAST_POLL: f64 = 1.5;
 /// The time limit until the cache shows that all containers have exited.
 const STORM_LIMIT: f64 = 120.0;
 
-/// How long pod workers run before the measurement: longer than the lifetime of a pod, so that the number of pods
-/// is constant.
+/// How long pod workers run before a measurement: longer than a pod lives, so that the number of pods is constant.
 const CHURN_BEGIN: f64 = 4.5;
 
 /// The executable and the directory for sockets.
@@ -71,8 +70,7 @@ impl Run {
         })
     }
 
-    /// Starts a runtime and a subject, and waits until the subject is synced and has received an event. Calls take
-    /// `call_ms`.
+    /// Starts a runtime whose calls take `call_ms`, and a subject. Waits until it is synced and has received an event.
     async fn start(&self, point: &Point, call_ms: u64) -> Result<Pair> {
         let executable = match point.workload {
             Workload::Memory => self.executable.with_file_name("bench-counting"),

@@ -140,8 +140,7 @@ impl Node {
         entry.pod.containers.insert(0, container);
     }
 
-    /// Changes a pod at time `now`. Returns the event of the change; `None` if there is no such pod or
-    /// container.
+    /// Changes a pod at time `now`. Returns the event of the change; `None` if the pod or container does not exist.
     pub(super) fn change(&mut self, number: u64, change: Change, now: i64) -> Option<Bytes> {
         self.lists.clear();
         let kind = change.event();

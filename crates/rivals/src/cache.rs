@@ -1,5 +1,4 @@
-//! Upstream's pod cache: one lock, a timestamp per entry and a global timestamp. A change of either
-//! timestamp wakes waiters.
+//! Upstream's pod cache: one lock, one timestamp per entry and a global one. A change of a timestamp wakes waiters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -180,8 +180,7 @@ impl<R: Runtime> Relister<R> {
         self.cache.update_time(began);
     }
 
-    /// Lists a pod and handles its changes. If the pod no longer exists, the next relist of the node handles
-    /// that.
+    /// Lists a pod and handles its changes. The next relist of the node handles a pod that no longer exists.
     async fn relist_pod(&self, uid: &PodUid) {
         let mut records = self.records.lock().await;
         let began = self.clock.now();

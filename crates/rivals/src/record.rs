@@ -37,8 +37,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The events for the changes between the two lists, by id: containers before sandboxes, ids of the
-    /// old list first.
+    /// The events for the changes between the two lists: containers before sandboxes, ids of the old list first.
     pub(crate) fn events(&self, uid: &PodUid) -> Vec<Event> {
         let mut seen = BTreeSet::new();
         let pods = [&self.old, &self.current].into_iter().flatten();

@@ -1,5 +1,4 @@
-//! An observer that lists the containers of a runtime 40 times a second, on its own connection,
-//! without a generator.
+//! An observer that lists a runtime's containers 40 times a second, on its own connection, without a generator.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -255,8 +254,7 @@ impl Observer {
         }
     }
 
-    /// The reason why a container that is listed as running does not run; `None` if it runs, or if the status
-    /// cannot be read.
+    /// The reason why a container listed as running does not run; `None` if it runs or the status read fails.
     async fn not_running(&self, id: &Id) -> Option<String> {
         match self.kubelet.container_status(id).await {
             Err(_) => return None,

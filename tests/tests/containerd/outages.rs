@@ -111,8 +111,7 @@ async fn client_restarted(daemon: &Daemon) -> anyhow::Result<()> {
     finish(generator, &kubelet, daemon.version).await
 }
 
-/// Runs containers that crash one after the other in each pod. Does not retry calls, which fail while the daemon
-/// is down.
+/// Runs containers that crash one after the other in each pod. Does not retry calls while the daemon is down.
 fn crashes(kubelet: &Kubelet, pods: &[(Pod, Id)], name: &str) -> JoinSet<()> {
     let pods = pods.iter().cloned().zip(0..);
     let crashes = pods.map(|((pod, _), n)| crash(kubelet.clone(), pod, n, name.to_owned()));

@@ -71,10 +71,10 @@ async fn stalled_reader_delays_calls() -> anyhow::Result<()> {
     let node = Node::up();
     let generator = node.start(Settings::default()).await?;
     let kubelet = node.kubelet()?;
-    generator.recorder.hold_events(true);
+    generator.recorder.pause_events(true);
     let resume = async {
         node.pass(30 * SECOND).await;
-        generator.recorder.hold_events(false);
+        generator.recorder.pause_events(false);
         anyhow::Ok(())
     };
     let (longest, ()) = tokio::try_join!(storm(&node, &kubelet), resume)?;
@@ -96,8 +96,7 @@ async fn storm(node: &Node, kubelet: &Kubelet) -> anyhow::Result<Duration> {
         .await
 }
 
-/// Runs containers that exit one after the other with 1, 2, 3 …, and removes them. Returns the duration of the longest
-/// call.
+/// Runs and removes containers that exit one by one with 1, 2, 3 …. Returns the duration of the longest call.
 async fn crash_loop(
     node: &Node,
     kubelet: &Kubelet,

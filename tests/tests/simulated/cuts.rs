@@ -31,8 +31,7 @@ async fn at_many_bytes(
     Ok(())
 }
 
-/// A container starts and ends, and the stream breaks after `at` bytes of its events. Returns the
-/// number of bytes that arrived.
+/// Runs a short container, and breaks the stream after `at` bytes of its events. Returns the bytes that arrived.
 async fn cut_event(at: u64, _whole: u64, how: Break) -> anyhow::Result<u64> {
     let node = Node::up();
     let kubelet = node.kubelet()?;

@@ -55,16 +55,18 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
         let pleg = &generator.pleg;
         pleg.details_newer_than(&pod.uid, began, MINUTE)
     });
-    let reported = node.until(Duration::from_millis(3001), "it is reported", || {
-        generator.is_degraded("pods_hung")
-    });
+    let reported = node.until(
+        Duration::from_millis(3001),
+        "health reports the hung pods",
+        || generator.is_degraded("pods_hung"),
+    );
     let served = are_served(&node, &generator, good, 50);
     let (answers, reported_after, served) = futures::join!(join_all(waits), reported, served);
     println!("{hung} hung pods: reported after {:?}", reported_after?);
     served?;
     for answer in answers {
         let Err(WaitError::Read { last_good, .. }) = answer else {
-            anyhow::bail!("it hangs: {answer:?}");
+            anyhow::bail!("the read of a hung pod returned {answer:?}");
         };
         assert!(last_good.status.exists(), "no last good status");
     }

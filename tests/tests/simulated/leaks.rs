@@ -1,5 +1,4 @@
-//! Hundreds of reconnects, servers that stop and start, and shutdowns during calls leak no task, descriptor
-//! or memory.
+//! Hundreds of reconnects, server restarts, and shutdowns during calls leak no task, descriptor or memory.
 //!
 //! Descriptors and memory belong to the process, so each measurement has a process of its own.
 

@@ -274,7 +274,7 @@ async fn survive(fault: &Fault) -> anyhow::Result<()> {
         down && fault.reported.iter().any(|how| degraded.contains(how))
     };
     let reported_after = node
-        .until(REPORTED_WITHIN, "it is reported", || {
+        .until(REPORTED_WITHIN, "health reports the fault", || {
             is_reported(&generator)
         })
         .await?;

@@ -14,7 +14,7 @@ use crate::node::{Node, SECOND};
 async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     let node = Node::up();
     let (mut builder, recorder) = node.builder(Settings::default())?;
-    let (mut fifo, mut beside) = (builder.upstream_fifo(), builder.subscribe());
+    let (mut fifo, mut subscription) = (builder.upstream_fifo(), builder.subscribe());
     let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
     // Nobody starts this container at once, so that a read shows it as created.
@@ -33,7 +33,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     generator.pleg.shutdown().await;
 
     let mut events = Vec::new();
-    while let Some(delivery) = beside.next().await {
+    while let Some(delivery) = subscription.next().await {
         match delivery {
             Delivery::Event(event) => events.push(event),
             Delivery::Synced => {}
@@ -51,8 +51,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
         .map(|e| (e.uid, e.event, e.subject.map(|s| s.id)))
         .collect();
     assert_eq!(all_of(&mut fifo).await, expected);
-    // Started, Died and Removed of 20 sandboxes and 60 containers, without Started if the runtime
-    // reported the exit first.
+    // Started, Died and Removed of 20 sandboxes and 60 containers, without Started where the exit came first.
     let ends = |what| expected.iter().filter(|(_, w, _)| *w == what).count();
     assert_eq!(ends(LifecycleType::ContainerDied), 80);
     assert_eq!(ends(LifecycleType::ContainerRemoved), 80);

@@ -1,5 +1,4 @@
-//! Another client takes half of the events of a simulated containerd 1.7. The same script runs on a real
-//! containerd.
+//! Another client takes half of the events of a simulated containerd 1.7. Real daemons run the same script.
 
 use pleg::core::Settings;
 use pleg_sim::Mode;
