@@ -41,7 +41,7 @@ impl ReceivedEvent {
         self.id == *id || self.shown.iter().any(|(i, _)| i == id)
     }
 
-    /// Returns true if one of its statuses shows the id in that state.
+    /// Returns true if one of its statuses shows the id in the state `how`.
     pub fn shows(&self, id: &Id, how: ReportedState) -> bool {
         self.shown.iter().any(|(i, s)| i == id && *s == how)
     }
@@ -60,7 +60,7 @@ pub struct Log {
     dropped: BTreeSet<(Id, EventType)>,
     /// The number of dropped events.
     pub lost: u64,
-    /// Whether the test has stopped the event stream, and the task that waits to read it.
+    /// True while the test pauses the event stream, and the task that waits to read it.
     paused: bool,
     reader: Option<Waker>,
 }
@@ -129,7 +129,7 @@ impl<R: Runtime> RecordingRuntime<R> {
         (Self { inner, events, log }, recorder)
     }
 
-    /// Subscribes to the events of another runtime, such as one behind a connection of its own.
+    /// Subscribes to the events of another runtime, such as one on a separate connection.
     #[must_use]
     pub fn with_events(self, events: R) -> Self {
         let events = Some(events);

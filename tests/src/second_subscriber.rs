@@ -41,13 +41,13 @@ const SHARE_WITHIN: Duration = Duration::from_secs(20);
 /// Observations during the work.
 #[derive(Debug, Default)]
 struct Seen {
-    /// When the first event was lost, and the relist period at that time.
+    /// The time of the first lost event, and the relist period at that time.
     first_lost: Option<(Instant, Duration)>,
     /// The time since which the period stays at the shortest, and the objects that existed by then.
     polling: Option<(Instant, Objects)>,
-    /// Whether the stream is lossy.
+    /// True if the stream was ever lossy.
     lossy: bool,
-    /// Longer relist periods after that.
+    /// Relist periods that are longer than the shortest although polling had begun.
     relaxed: Vec<Duration>,
 }
 
@@ -101,7 +101,7 @@ pub async fn work_beside_second_subscriber(
     Ok(())
 }
 
-/// Waits until the stream is so old that its losses count.
+/// Waits until the stream is old enough for its losses to count.
 async fn wait_until_losses_count(generator: &Generator) -> anyhow::Result<()> {
     let subscribed = until(SHARE_WITHIN, "there is a stream", || {
         let stream = generator.health().stream;

@@ -19,7 +19,7 @@ use crate::kubelet::{Kubelet, Life, Pod};
 
 /// The time limit for a state that a worker waits for.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// A worker reads its pod this often even if nothing is announced.
+/// The interval at which a worker reads its pod if the generator announces nothing.
 const RESYNC: Duration = Duration::from_secs(10);
 /// The time limit of a whole pod, in addition to the run times of its jobs and [`Plan::keep`] of its containers.
 const SLACK: Duration = Duration::from_secs(60);
@@ -121,7 +121,7 @@ struct Worker<'a> {
     ended: BTreeMap<Id, Instant>,
 }
 
-/// What a worker did with a state.
+/// The next step of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// Do nothing until the generator announces something or this time has passed.

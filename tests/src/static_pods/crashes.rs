@@ -1,4 +1,4 @@
-//! Containers crash and are restarted, while the daemon and the mini-kubelet are killed repeatedly.
+//! Kills the daemon and the mini-kubelet repeatedly while containers crash and the mini-kubelet restarts them.
 //!
 //! Two containers of one name and pod must never run at the same time, and no exit code may be lost. In the
 //! end all pods run and nothing else is left.
@@ -28,7 +28,7 @@ use super::process::{Event, StaticPods};
 
 /// How long the daemon is down after a kill. Containers exit meanwhile.
 const AWAY: Duration = Duration::from_millis(1500);
-/// The limit of a step that waits for the daemon.
+/// The time limit of a step that waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// A container that the runtime lists as exited although its task exists counts as unremovable after this time.
 /// Usually the runtime deletes a task within milliseconds.
@@ -36,18 +36,18 @@ const UNREMOVABLE_AFTER: Duration = Duration::from_secs(20);
 /// The time limit for garbage collection; upstream runs it every minute.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
 
-/// What happens to the event stream.
+/// The use of the event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// Nothing.
+    /// The mini-kubelet uses it.
     Evented,
-    /// Another client subscribes as well: on containerd 1.7 it takes a part of the events.
+    /// A second client subscribes, and on containerd 1.7 takes a part of the events.
     SecondSubscriber,
     /// The mini-kubelet does not use it.
     Polling,
 }
 
-/// How much happens.
+/// The numbers of pods, restarts and kills.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The number of pods.
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
         self.check(plan, &stuck)
     }
 
-    /// Waits until there were that many restarts, `more` of them since the last step.
+    /// Waits until there were `at` restarts, `more` of them since the last step.
     async fn restarted(&self, at: u32, more: u32) -> anyhow::Result<()> {
         let within = PATIENCE + Duration::from_secs(2) * more;
         let what = format!("{at} restarts");

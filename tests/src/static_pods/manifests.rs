@@ -14,7 +14,7 @@ pub const APP: &str = "app";
 /// The container that exits repeatedly in crashing pods, and runs in calm ones.
 pub const JOB: &str = "job";
 
-/// What the [`JOB`]s do.
+/// The behaviour of the [`JOB`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// They exit by themselves. The exit code names the pod.
@@ -47,7 +47,7 @@ pub fn exit_codes(pods: u32) -> BTreeMap<(String, String), i32> {
     all.collect()
 }
 
-/// Writes the manifests of that many pods of one kind, which run `image`. Replaces manifests of the same numbers.
+/// Writes the manifests of pods 0 to `pods` of one kind, which run `image`. Replaces their earlier manifests.
 pub fn write(dir: &Path, kind: Kind, pods: u32, image: &str) -> anyhow::Result<()> {
     for pod in 0..pods {
         let containers = containers(kind, pod).map(|(name, life)| {

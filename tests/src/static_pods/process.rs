@@ -67,7 +67,7 @@ pub struct Line {
 pub struct StaticPods {
     /// The directory of its manifests.
     pub manifests: PathBuf,
-    /// Whether it runs pods with fields that the API does not have.
+    /// True if it runs pods with fields that the API does not have.
     pub ignore_unknown_fields: bool,
     endpoint: Endpoint,
     cgroup: String,
@@ -85,7 +85,7 @@ struct Running {
 }
 
 impl StaticPods {
-    /// Makes its directories; [`start`](Self::start) starts it.
+    /// Creates its directories. [`start`](Self::start) starts it.
     pub fn new(daemon: &Daemon, mode: Mode) -> anyhow::Result<Self> {
         let dir = daemon.dir.join("static-pods");
         std::fs::create_dir_all(dir.join("manifests"))?;

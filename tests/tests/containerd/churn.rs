@@ -98,8 +98,7 @@ async fn churn(
     Ok(())
 }
 
-/// Of all objects that were started and removed: the number of STARTED and STOPPED events that the runtime sends, and
-/// the number that arrived.
+/// The numbers of STARTED and STOPPED events of started and removed objects: as the runtime sends them, and as arrived.
 fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
     let (mut due, mut arrived) = (0, 0);
     for (id, _) in objects.iter().filter(|(_, d)| d.started && d.removed) {

@@ -263,7 +263,7 @@ async fn healthy_node_under_load_has_no_finding_above_information() -> anyhow::R
     .await
 }
 
-/// Stops and starts containers until it fails.
+/// Restarts containers until a call fails.
 async fn restart(kubelet: &Kubelet, pods: &[(Pod, Id)]) -> anyhow::Result<()> {
     let mut pods = pods.to_vec();
     for attempt in 1.. {

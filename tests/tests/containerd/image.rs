@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::{SOON, with_daemon};
 
 const IMAGE: &str = "localhost/pleg:test";
-/// Where the agent finds the runtime's socket.
+/// The directory in which the agent finds the runtime's socket.
 const MOUNTED: &str = "/run/containerd";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use crate::node::{MINUTE, MS, Node, SECOND};
 use crate::pipe::{Accepting, Break};
 
-/// Invariant 12: after two minutes without a complete list the node is not ready.
+/// Invariant 12: after three minutes without a complete list the node is not ready.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
 /// Health reports a fault this soon after its first sign. The check may come a millisecond later.
 const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
@@ -131,7 +131,7 @@ const FAULTS: &[Fault] = &[
         lasts: Duration::from_secs(200),
         reported: &["list_slow", "list_failed"],
         dials: 0,
-        // The deadline of a list has grown to 2 min.
+        // The deadline of a list has grown to two minutes.
         recovered_within: Duration::from_secs(122),
         ..CALLS
     },
@@ -224,7 +224,7 @@ fn internal_error(io: DuplexStream) {
     tokio::spawn(go_away(io, Reason::INTERNAL_ERROR));
 }
 
-/// A server that takes a call and answers with GOAWAY.
+/// Serves a connection: accepts a call and answers with GOAWAY.
 async fn go_away(io: DuplexStream, why: Reason) {
     let Ok(mut connection) = h2::server::handshake(io).await else {
         return;

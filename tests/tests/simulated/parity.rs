@@ -61,7 +61,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
 
 type Announced = (pleg::core::PodUid, LifecycleType, Option<pleg::core::Id>);
 
-/// All events until the queue is closed by the shutdown of the generator.
+/// All events until the generator's shutdown closes the queue.
 async fn all_of(fifo: &mut Fifo) -> Vec<Announced> {
     let mut all = Vec::new();
     while let Some(event) = fifo.next().await {

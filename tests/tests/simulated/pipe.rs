@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 /// The capacity of a connection, about that of a unix socket.
 const PIPE: usize = 208 << 10;
 
-/// How a connection breaks.
+/// The way in which a connection breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Break {
     /// Reset: reads and writes fail.
@@ -23,7 +23,7 @@ pub(crate) enum Break {
     Stall,
 }
 
-/// What happens to new connections.
+/// The treatment of new connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Accepting {
     /// They are served.
@@ -107,7 +107,7 @@ impl FaultyPipe {
         Ok(PipeEnd(state))
     }
 
-    /// Sets what happens to new connections.
+    /// Sets the treatment of new connections.
     pub(crate) fn set_accepting(&self, accepting: Accepting) {
         lock(&self.shared).accepting = accepting;
     }
