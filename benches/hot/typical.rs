@@ -42,7 +42,7 @@ impl Random {
     }
 }
 
-/// A container. Times in ns since the epoch; 0 if it was not started, or did not exit.
+/// A container. Times are in ns since the epoch, and 0 before its start or exit.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) id: String,
@@ -199,7 +199,7 @@ fn image() -> Option<v1::ImageSpec> {
     })
 }
 
-/// A row of ListPodSandbox without labels and annotations, which a runtime shares with its own record.
+/// A row of ListPodSandbox without labels and annotations, whose maps a runtime shares with its own record.
 pub(crate) fn sandbox_item(pod: &Pod) -> v1::PodSandbox {
     v1::PodSandbox {
         id: pod.sandbox.clone(),
@@ -218,7 +218,7 @@ pub(crate) fn sandbox_row(pod: &Pod) -> v1::PodSandbox {
     }
 }
 
-/// A row of ListContainers without labels and annotations, which a runtime shares with its own record.
+/// A row of ListContainers without labels and annotations, whose maps a runtime shares with its own record.
 pub(crate) fn container_item(pod: &Pod, container: &Container) -> v1::Container {
     v1::Container {
         id: container.id.clone(),

@@ -27,7 +27,7 @@ pub async fn churn(
         .await
 }
 
-/// Runs one pod with two containers, one of which crashes, restarts and crashes again, and removes all.
+/// Runs a pod with an app and a job. The job crashes, restarts and crashes again. Then removes all.
 /// Each state lasts for `linger`, so that polling can see it.
 pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyhow::Result<()> {
     let pod = kubelet.run_pod(&format!("pod-{n}")).await?;

@@ -66,11 +66,11 @@ impl std::fmt::Display for Point {
 /// The mode of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Seconds: a test.
+    /// Takes seconds, as a test of the benchmarks.
     Smoke,
-    /// At most four minutes: the order of magnitude.
+    /// Takes at most four minutes, for the order of magnitude.
     Quick,
-    /// At most 25 minutes.
+    /// Takes at most 25 minutes.
     Run,
 }
 
@@ -84,7 +84,7 @@ impl Mode {
     }
 }
 
-/// Points that are compared with each other.
+/// Points that the page compares with each other.
 struct Group {
     reps: u32,
     /// True if the harness measures the points of a repetition at the same time.

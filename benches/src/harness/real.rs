@@ -216,7 +216,7 @@ impl Node {
         })
     }
 
-    /// Runs pods with containers that die and are replaced.
+    /// Runs pods whose containers exit and are replaced.
     async fn changes(&mut self, pods: u32) -> Result<(f64, Metrics)> {
         let before = self.used().await?;
         self.process()?.request(&Order::Record).await?;

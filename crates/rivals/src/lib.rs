@@ -7,12 +7,12 @@
 //! | --- | --- |
 //! | [`Port::generic`] | lists every second; relists one pod on demand (1.36) |
 //! | [`Port::hint`] | as `generic`, and relists the pod of a stopped container at once (1.37) |
-//! | [`Ours`] | this project's generator, with the same trait |
+//! | [`Ours`] | none: this project's generator, with the same trait |
 //!
 //! The ports have no metrics, no requests to reinspect a pod, no pod addresses, and read no
 //! termination messages from disk. Where Go's map order is random, the order here is by pod uid.
 //!
-//! The runtime decides how much of each list row is decoded. In benchmarks the ports use a runtime that
+//! The [`Runtime`](pleg_runtime::Runtime) decides how much of each list row it decodes. In benchmarks the ports use a runtime that
 //! decodes every row in full, as upstream does (`benches/src/subject/full_decode.rs`).
 
 mod cache;

@@ -123,7 +123,7 @@ impl<R: Runtime> Port<R> {
     }
 }
 
-/// A request to relist a pod, and when it was made.
+/// A request to relist a pod, and the time of the request.
 type Request = (PodUid, Instant);
 
 #[derive(Debug)]
@@ -220,7 +220,7 @@ impl<R: Runtime> Relister<R> {
         records.advance(uid);
         for event in events {
             if event.event != LifecycleType::ContainerChanged {
-                // An event that does not fit is lost.
+                // Drops an event that does not fit.
                 let _ = self.channel.try_send(event);
             }
         }

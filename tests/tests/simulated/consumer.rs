@@ -140,7 +140,7 @@ fn of_type(events: &[PodLifecycleEvent], what: LifecycleType) -> BTreeMap<Id, Op
         .collect()
 }
 
-/// The available events. None may be lost.
+/// The available events. Fails if the subscription has lost any.
 fn read(subscription: &mut Subscription) -> anyhow::Result<Vec<PodLifecycleEvent>> {
     let mut events = Vec::new();
     while let Some(delivery) = subscription.try_next() {
