@@ -76,7 +76,7 @@ impl Cache {
         state.wake(uid, as_of);
     }
 
-    /// Sets the timestamp of a pod after a relist that began `at` and found no change.
+    /// Sets the timestamp of a pod after a relist that began at `at` and found no change.
     pub(crate) fn set_observed(&self, uid: &PodUid, at: Instant) {
         let mut state = self.lock();
         if let Some(entry) = state.entries.get_mut(uid) {

@@ -12,8 +12,8 @@
 //! The ports have no metrics, no requests to reinspect a pod, no pod addresses, and read no
 //! termination messages from disk. Where Go's map order is random, the order here is by pod uid.
 //!
-//! The [`Runtime`](pleg_runtime::Runtime) decides how much of each list row it decodes. In benchmarks the ports use a runtime that
-//! decodes every row in full, as upstream does (`benches/src/subject/full_decode.rs`).
+//! The implementation of [`pleg_runtime::Runtime`] decides how much of each list row it decodes. In benchmarks the
+//! ports use one that decodes every row in full, as upstream does (`benches/src/subject/full_decode.rs`).
 
 mod cache;
 mod inspect;
