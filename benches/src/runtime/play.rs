@@ -20,7 +20,7 @@ const TIMER_RESOLUTION: Duration = Duration::from_millis(2);
 /// The changes to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Changes {
-    /// This number of times, a container exits, a new one replaces it, and the one before it is removed.
+    /// This number of times, a container exits, a new one replaces it, and the predecessor of the exited one is removed.
     Restarts(u32),
     /// The containers and sandboxes of all pods stop, in random order.
     Deaths,
