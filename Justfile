@@ -1,4 +1,4 @@
-# What people do here. `just` lists it.
+# Tasks of developers. `just` lists them.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
@@ -23,41 +23,41 @@ screenshots:
     mkdir -p docs/images
     PLEG_IMAGES="$PWD/docs/images" cargo test --workspace --test suite -- --ignored --nocapture page::screenshots
 
-# All tests but those that need a real container runtime.
+# All tests except those that need a real container runtime.
 [group('test')]
 test:
     cargo test --workspace
 
-# The tests on private containerds, 1.7 and 2 (needs root on Linux; fetches Debian's packages).
+# The tests on private containerds, 1.7 and 2 (needs root on Linux; downloads Debian's packages).
 [group('test')]
 test-real *ARGS: _static-pods
     cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
 
-# The mini-kubelet on both containerds: 50 pods crash 1,000 times while daemon and kubelet are killed.
+# The mini-kubelet on both containerds: 50 pods crash 1,000 times while the test kills daemon and kubelet.
 [group('test')]
 test-kubelet *ARGS="static_pods::crashes": _static-pods
     PLEG_KUBELET_PODS="${PLEG_KUBELET_PODS:-50}" PLEG_KUBELET_RESTARTS="${PLEG_KUBELET_RESTARTS:-1000}" \
     PLEG_KUBELET_DAEMON_KILLS="${PLEG_KUBELET_DAEMON_KILLS:-10}" PLEG_KUBELET_OWN_KILLS="${PLEG_KUBELET_OWN_KILLS:-5}" \
         cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture {{ ARGS }}
 
-# Pods of an API server on containerd 2: 30 pods crash 500 times while daemon and kubelet are killed.
+# Pods of an API server on containerd 2: 30 pods crash 500 times while the test kills daemon and kubelet.
 [group('test')]
 test-api-kubelet PODS="30" RESTARTS="500":
     PLEG_API_PODS={{ PODS }} PLEG_API_RESTARTS={{ RESTARTS }} \
         cargo test -p api-kubelet --features containerd --test containerd -- --nocapture
 
-# Runs of `pleg doctor` beside an agent on a healthy containerd under load: nothing above information.
+# `pleg doctor` and an agent on a healthy containerd under load report nothing above information.
 [group('test')]
 examine-healthy RUNS="50" SECONDS="20": _static-pods
     PLEG_DOCTOR_RUNS={{ RUNS }} PLEG_DOCTOR_SECONDS={{ SECONDS }} \
         cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture doctor::healthy
 
-# Every trouble of the host that `pleg doctor` can name, planted on containerd 2 one after the other (needs root).
+# Plant every trouble that `pleg doctor` can name on containerd 2, one after the other (needs root).
 [group('test')]
 plant-troubles: _static-pods
     cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture doctor::each
 
-# What the mini-kubelet holds while pods crash for so many minutes on containerd 2.
+# Memory, descriptors and tasks of the mini-kubelet while pods crash for this many minutes on containerd 2.
 [group('test')]
 soak-kubelet MINUTES="120": _static-pods
     PLEG_KUBELET_MINUTES={{ MINUTES }} \
@@ -73,29 +73,29 @@ measure-agent MINUTES="5":
     cargo test -p pleg-cli --test suite -- --include-ignored --nocapture --test-threads=1 measure:: agent_flood:: memory::
     cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --ignored --nocapture agent::
 
-# (The tests of a package build its programs, with the features that all tests of the workspace have.)
+# (cargo builds the programs of a package for its tests, with the features that all tests of the workspace use.)
 _static-pods:
     cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test suite --no-run
 
-# The container image: a static program, and the OCI archive that contains it.
+# Build the container image: a static program, and the OCI archive that contains it.
 [group('deploy')]
 image ARCHIVE="target/pleg-image.tar":
     RUSTFLAGS="-C target-feature=+crt-static" \
         cargo build --profile dist --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
     scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/dist/pleg" {{ ARCHIVE }}
 
-# At full length what CI runs in a short form, and on both containerds what CI runs on one (needs root).
+# The tests that CI shortens, at full length, and those that CI runs on one containerd, on both (needs root).
 [group('test')]
 test-long: _static-pods
     PLEG_STRESS_COMPLETIONS=120 PLEG_FRESH_ROUNDS=50 PLEG_BOTH_VERSIONS=1 \
         cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=2 --nocapture kep3386 churn
 
-# Publish the crates, without the upload, and use the packages in a project outside of the workspace.
+# Publish the crates without the upload, and use the packages in a project outside of the workspace.
 [group('check')]
 package:
     scripts/check-packages.sh --build
 
-# Projects outside of this workspace with kube 3, 4 and 5, whose types pass through JSON.
+# Build projects outside of this workspace with kube 3, 4 and 5, which pass pods to pleg-kubelet as JSON.
 [group('check')]
 other-kube:
     scripts/other-kube.sh
@@ -105,12 +105,12 @@ other-kube:
 sim *ARGS:
     cargo run --release --bin pleg -- sim {{ ARGS }}
 
-# One random world of the proof with its trace.
+# Run one random world of the proof and print its trace.
 [group('prove')]
 world SEED:
     cargo run --release --quiet -p pleg-proof --bin soak -- {{ SEED }}
 
-# Random worlds of new seeds for so many minutes on two cores, with the sum of all runs of this commit at the end.
+# Run random worlds with new seeds for this many minutes on two cores. Prints the sum of all runs of this commit.
 [group('prove')]
 soak MINUTES FROM=`date +%s000000`:
     #!/usr/bin/env bash
@@ -125,30 +125,30 @@ soak MINUTES FROM=`date +%s000000`:
     awk '/ worlds, .* simulated events/ { worlds += $1; events += $3; failures += $(NF - 1) }
         END { printf "%d worlds, %d simulated events, %d failures\n", worlds, events, failures }' "$log"
 
-# What CI runs of it: some 15 million simulated events; fails if a fault or a transition never occurs.
+# The random worlds of CI: some 15 million simulated events. Fails if a fault or a transition never occurs.
 [group('prove')]
 worlds-ci:
-    # With the features of the whole workspace, as `cargo test --workspace` has built it.
+    # With the features of the whole workspace, so that this uses the build of `cargo test --workspace`.
     cargo test --quiet --workspace --test worlds --no-run
     "${CARGO_TARGET_DIR:-target}/debug/soak" 0 9000
 
-# Every order of events in the small worlds.
+# Explore every order of events in the small worlds.
 [group('prove')]
 explore:
     cargo run --release --quiet -p pleg-proof --bin explore
 
-# Plant seeded bugs in a copy of the core and check that the tests catch each (half an hour, goes on where it stopped).
+# Plant seeded bugs in a copy of the core and check that the tests catch each (half an hour; resumes where it stopped).
 [group('prove')]
 seeded *ARGS:
     scripts/seeded.py {{ ARGS }}
 
-# (To optimise the core takes longer than it saves.)
-# The interleavings of the writer with its consumers, under shuttle.
+# (An optimised core would take longer to build than its tests save.)
+# Explore interleavings of the writer with its consumers, under shuttle.
 [group('prove')]
 shuttle SCHEDULES="10000":
     PLEG_SCHEDULES={{ SCHEDULES }} RUSTC_WORKSPACE_WRAPPER={{ justfile_directory() }}/scripts/rustc-with-shuttle.sh cargo --config profile.dev.package.pleg-core.opt-level=0 test -p pleg --no-default-features --lib interleavings
 
-# The share of lines that tests run (20 minutes; installs cargo-llvm-cov and apt's LLVM).
+# Measure the share of lines that tests execute (20 minutes; installs cargo-llvm-cov and apt's LLVM).
 [group('prove')]
 coverage:
     #!/usr/bin/env bash
@@ -159,40 +159,40 @@ coverage:
     export LLVM_COV="$(command -v "llvm-cov-$major")" LLVM_PROFDATA="$(command -v "llvm-profdata-$major")"
     cargo llvm-cov --workspace --summary-only
 
-# The crates that each library crate's public API names, compared with what is allowed (five minutes).
+# Check that each library crate's public API names only allowed crates (five minutes).
 [group('check')]
 public-dependencies:
     scripts/public-dependencies.py
 
-# What changed in the public API since the first release, 8862f5d (installs cargo-semver-checks; two minutes).
+# Changes of the public API since the first release, 8862f5d (installs cargo-semver-checks; two minutes).
 [group('check')]
 semver BASE="8862f5d":
     command -v cargo-semver-checks >/dev/null || cargo install --quiet --locked --debug cargo-semver-checks
     cargo semver-checks --baseline-rev {{ BASE }} -p pleg-core -p pleg-runtime -p pleg-cri -p pleg-generic -p pleg-evented -p pleg -p pleg-sim
 
-# Mutants of the core: which no test catches (installs cargo-mutants; hours).
+# Mutants of the core that no test catches (installs cargo-mutants; hours).
 [group('prove')]
 mutants *ARGS:
     command -v cargo-mutants >/dev/null || cargo install --quiet --locked --debug cargo-mutants
     cargo mutants --package pleg-core {{ ARGS }}
 
-# Every combination of features of every crate compiles (installs cargo-hack; two minutes).
+# Check that every crate compiles with every combination of its features (installs cargo-hack; two minutes).
 [group('check')]
 features:
     command -v cargo-hack >/dev/null || cargo install --quiet --locked --debug cargo-hack
     cargo hack check --quiet --workspace --exclude pleg-kubelet --exclude static-pods --exclude api-kubelet --feature-powerset --no-dev-deps
-    # Somebody must select the version of the Kubernetes API.
+    # A feature must select the version of the Kubernetes API.
     cargo check --quiet -p pleg-kubelet --features latest
 
-# Benchmarks beside two ports of upstream, for 25 minutes; writes docs/benchmarks.md, its plots and README's table.
+# Compare with two ports of upstream for 25 minutes; writes docs/benchmarks.md, its plots and README's table.
 [group('measure')]
 bench *ARGS: (_bench "run" ARGS)
 
-# The same in four minutes: does it work, and what is the order of magnitude?
+# Like `bench`, in four minutes: checks that it works, and shows the order of magnitude.
 [group('measure')]
 bench-quick *ARGS: (_bench "quick" ARGS)
 
-# On real containerds, side by side (needs root on Linux, 4 GB; 20 minutes).
+# Like `bench`, on real containerds side by side (needs root on Linux, 4 GB; 20 minutes).
 [group('measure')]
 bench-real *ARGS: (_bench "real" ARGS)
 
@@ -201,17 +201,17 @@ _bench MODE *ARGS:
     "${CARGO_TARGET_DIR:-target}"/dist/bench {{ MODE }} {{ ARGS }}
     scripts/benchmarks.py --prune
 
-# Write docs/benchmarks.md, its plots and README's table anew from benches/results.
+# Generate docs/benchmarks.md, its plots and README's table from benches/results.
 [group('measure')]
 benchmarks-page:
     scripts/benchmarks.py
 
-# Count the instructions of the hot paths and compare with what is committed (needs valgrind).
+# Count the instructions of the hot paths and compare them with the committed counts (needs valgrind).
 [group('measure')]
 instructions *ARGS:
     scripts/instructions.py {{ ARGS }}
 
-# Formatting, lints, docs, spelling, licences, and which crate may use what.
+# Check formatting, lints, docs, spelling, licences, and the layers of crates.
 [group('check')]
 lint:
     cargo fmt --all --check
@@ -226,12 +226,12 @@ lint:
 
 # (`--examples` adds the features of dev-dependencies, so that lints and docs build the dependencies once. `--bins`
 # would write the docs of the command `pleg` over those of the crate `pleg`.)
-# The reference of all crates, as cargo doc writes it.
+# Build the reference of all crates with cargo doc.
 [group('check')]
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --all-features --lib --examples --bin bench --bin bench-counting
 
-# The book of docs/ in target/book, and a check of every link and anchor in the repository.
+# Build the book of docs/ in target/book, and check every link and anchor in the repository.
 [group('check')]
 book:
     mdbook build docs
@@ -242,12 +242,12 @@ book:
 diagrams:
     for file in docs/diagrams/*.dot; do dot -Tsvg "$file" -o "${file%.dot}.svg"; done
 
-# Format what was written.
+# Format the code.
 [group('check')]
 fmt:
     cargo fmt --all
 
-# Write the generated wire types anew from proto/.
+# Generate the wire types from proto/.
 [group('check')]
 codegen:
     PLEG_BLESS=1 cargo test -p pleg-cri --test suite codegen

@@ -55,7 +55,7 @@ class Results:
         return statistics.median(values) if values else None
 
     def ratio(self, figure, of: str, to: str, **where) -> str:
-        """How many times as much one subject has as another one."""
+        """The ratio of a figure of two subjects."""
         one, other = (self.median(figure, subject=s, **where) for s in (of, to))
         return f"{number(one / other)} times" if one and other else "–"
 

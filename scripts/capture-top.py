@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def capture(pleg: str, directory: str) -> str:
-    """What the screen shows when a pod hangs."""
+    """The screen of `pleg top` while a pod hangs."""
     endpoint = f"unix://{SOCKET}"
     sim = subprocess.Popen([pleg, "sim", "--socket", SOCKET], stderr=subprocess.DEVNULL)
     tmux = ["tmux", "-u", "-S", f"{directory}/tmux"]
@@ -67,7 +67,7 @@ def capture(pleg: str, directory: str) -> str:
 
 
 def running(pleg: str, endpoint: str) -> tuple[str, str]:
-    """A pod with two containers, and one of them that runs."""
+    """A pod with two containers, and one of its running containers."""
     command = [pleg, "pods", "-o", "json", "-r", endpoint]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for pod in map(json.loads, lines.splitlines()):

@@ -63,7 +63,7 @@ def calls(texts, fields):
 
 
 def circle(edges):
-    """A circle of files, if there is one."""
+    """Files that call each other in a circle, if any do."""
     done, way = set(), []
 
     def visit(path):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks licences, sources, bans and wildcards of deny.toml against all dependencies.
 
-What `cargo deny check bans licenses sources` denies (`just lint`), without the minutes that cargo-deny takes to build.
-Prints what is denied and exits with 1.
+Denies the same as `cargo deny check bans licenses sources` (`just lint`), without the minutes that cargo-deny takes to
+build. Prints each denied dependency and exits with 1.
 """
 
 import json
@@ -17,7 +17,7 @@ CRATES_IO = "registry+https://github.com/rust-lang/crates.io-index"
 
 
 def is_allowed(expression: str, allowed: set[str]) -> bool:
-    """Evaluates an SPDX expression: a licence, perhaps WITH an exception, is true if it is allowed."""
+    """Evaluates an SPDX expression. A licence, with its exception if it has one, is true if deny.toml allows it."""
     expression = expression.replace("/", " OR ")
     words = re.findall(r"\(|\)|AND|OR|[\w.+-]+(?: WITH [\w.+-]+)?", expression)
     python = {"(": "(", ")": ")", "AND": "and", "OR": "or"}
@@ -30,7 +30,7 @@ def output(*command: str) -> str:
 
 def denied() -> list[str]:
     metadata = json.loads(output("metadata", "--format-version=1"))
-    # `cargo metadata` also has optional dependencies that no feature turns on.
+    # `cargo metadata` also lists optional dependencies that no feature enables.
     tree = output("tree", "--workspace", "--target=all", "--prefix=none", "--format={p}")
     used = {" ".join(line.split()[:2]) for line in tree.splitlines()}
     packages = {package["id"]: package for package in metadata["packages"]}

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 failed=0
 error() { echo "check-layers: $*" >&2; failed=1; }
 
-# What a package links in the end, features and all.
+# All packages that a package links, with the given features.
 tree() { cargo tree --quiet --edges normal --prefix none --format '{p}' "$@" | awk '{print $1}' | sort -u; }
 
 # Each crate, and the crates that it may use.
@@ -37,7 +37,7 @@ for crate in pleg-core pleg-runtime pleg-generic pleg-evented pleg; do
         error "$crate without features must not link $wire"
     done
 done
-# Upstream's faulty generators are for comparison only.
+# The ports of upstream's faulty generators are for comparison only.
 for crate in pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg pleg-kubelet static-pods api-kubelet pleg-sim pleg-cli; do
     if tree --package "$crate" --all-features | grep -qx rivals; then
         error "$crate must not use the rivals"
@@ -51,11 +51,11 @@ done
 if grep -rnE 'pleg_core|runtime::core' crates/pleg-sim/src; then
     error "pleg-sim must not use the core"
 fi
-# The node model knows what runtimes do from their sources, not from the product: a wrong quirk would be wrong in both.
+# The node model follows the sources of the runtimes, not our quirks: a wrong quirk would be wrong in both.
 if grep -rn 'quirk' crates/pleg-node-model/src; then
     error "pleg-node-model must not use the quirks of the product"
 fi
-# One file reads the clock.
+# Only one file may read the clock.
 if grep -rnE '(Instant|SystemTime)::now\(' crates --include='*.rs' \
     | grep -vE '^crates/pleg-runtime/src/clock.rs:'; then
     error "only crates/pleg-runtime/src/clock.rs reads a clock"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that the crates can be published and used. Packages every crate that is not marked `publish = false`.
 #
-#   check-packages.sh           only package them: some seconds
+#   check-packages.sh           only package the crates: some seconds
 #   check-packages.sh --build   also do a dry run of publishing, which builds each package, and build a
 #                               project outside of the workspace against the packages, with default
 #                               features and without: some minutes
@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 RUST
 for features in "" --no-default-features; do
-    # shellcheck disable=SC2086 # No features, no argument.
+    # shellcheck disable=SC2086 # Without features, no argument.
     CARGO_TARGET_DIR="$target/outside" timeout 900 cargo run --quiet --manifest-path "$project/Cargo.toml" $features
 done
 echo "a project outside of the workspace works with the packages"

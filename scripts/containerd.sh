@@ -1,33 +1,33 @@
 #!/usr/bin/env bash
 #
-# A private containerd for the whole-system tests: all of it lives below one directory, and goes with it.
+# A private containerd for the whole-system tests. All of its files are in one directory; `down` removes them.
 #
 #   containerd.sh up [--version 1.7|2] DIR         start one over an empty or missing DIR; prints KEY=VALUE lines
 #                                                  ENDPOINT, VERSION, PID, IMAGE, CGROUP, LOG, DIR
 #   containerd.sh down DIR                         remove its pods, daemon, shims, mounts, cgroups and DIR
-#   containerd.sh kill DIR                         kill -9 the daemon alone; pods and shims live on
+#   containerd.sh kill DIR                         kill -9 the daemon only; pods and shims go on
 #   containerd.sh start DIR                        start a killed daemon again over the same state; prints as `up` does
-#   containerd.sh stop-signal SIGSTOP|SIGCONT DIR  halt the daemon, or let it go on
-#   containerd.sh import ARCHIVE IMAGE DIR         give it one more image, from an OCI archive
-#   containerd.sh tasks DIR                        the ids of the tasks that it holds, a line each
-#   containerd.sh install [--version 1.7|2]        only fetch what is missing; prints the directory of the binaries
-#   containerd.sh can [--version 1.7|2]            exit 0 if this machine can run it, else 3 and one sentence why not
+#   containerd.sh stop-signal SIGSTOP|SIGCONT DIR  stop the daemon, or continue it
+#   containerd.sh import ARCHIVE IMAGE DIR         import one more image, from an OCI archive
+#   containerd.sh tasks DIR                        print the ids of its tasks, one per line
+#   containerd.sh install [--version 1.7|2]        only download missing binaries; prints their directory
+#   containerd.sh can [--version 1.7|2]            exit 0 if this machine can run it, else 3 and print why not
 #
-# The version is 2 unless told. Any number of directories may be up at the same time. All commands but `install` and
-# `can` need root.
+# The default version is 2. Any number of daemons may run at the same time, each in its directory. All commands except
+# `install` and `can` need root.
 #
-# What a test has to know:
+# Notes for tests:
 #   * IMAGE is the only image: sandbox image of the pods, and one program for their containers (scripts/containerd/app.c):
 #     /app pause [CODE], /app exit CODE [MILLISECONDS], /app ignore-term. Its entrypoint is /app, its default argument `pause`.
 #   * Pods must be on the host network (linux.security_context.namespace_options.network = NODE): there is no CNI.
-#   * Pods should have CGROUP as linux.cgroup_parent; nobody else uses it, and `down` removes all that is below it.
-#   * DIR/containerd.pid holds the daemon's pid, LOG (DIR/containerd.log) what it says. Signals may be sent by that pid.
-#   * An `up` which fails prints the end of the log and leaves nothing behind.
-#   * The daemon gets the caller's environment: ENABLE_CRI_SANDBOXES=1 has 1.7 use the later server of pods, for one.
+#   * Pods should have CGROUP as linux.cgroup_parent; nobody else uses it, and `down` removes everything below it.
+#   * DIR/containerd.pid contains the daemon's pid, to which tests may send signals. LOG is DIR/containerd.log.
+#   * If `up` fails, it prints the end of the log and removes everything.
+#   * The daemon gets the caller's environment. For example, ENABLE_CRI_SANDBOXES=1 makes 1.7 use its newer CRI server.
 #
-# Binaries: a containerd of the version asked for on PATH (with ctr and containerd-shim-runc-v2), else Debian's own
-# package of it, fetched from the archive this machine's apt uses and unpacked, never installed, into the cache:
-# $PLEG_CONTAINERD_CACHE, by default ${XDG_CACHE_HOME:-~/.cache}/pleg-containerd. The same holds for runc.
+# Binaries: a containerd of the requested version on PATH (with ctr and containerd-shim-runc-v2), else Debian's package,
+# which this script downloads from the archive of this machine's apt and unpacks, without installing it, into the cache:
+# $PLEG_CONTAINERD_CACHE, by default ${XDG_CACHE_HOME:-~/.cache}/pleg-containerd. runc likewise.
 
 set -euo pipefail
 shopt -s inherit_errexit nullglob
@@ -47,7 +47,7 @@ die() {
 
 usage() { sed -n '3,/^$/s/^#\( \|$\)//p' "${BASH_SOURCE[0]}"; }
 
-# within SECONDS COMMAND...: repeats the command until it succeeds; fails when it has not in that time.
+# within SECONDS COMMAND...: repeats the command until it succeeds; fails if it does not in this time.
 within() {
   local deadline=$((SECONDS + $1))
   shift
@@ -59,7 +59,7 @@ within() {
 
 # ---- the binaries ---------------------------------------------------------------------------------------------------
 
-# The Debian release whose containerd is of this line. Both run on Debian 12 and later, as they need no newer libc.
+# The Debian release with this version of containerd. Both versions run on Debian 12 and later: they need no newer libc.
 suite_of() {
   case $1 in
     1.7) echo trixie ;;
@@ -68,12 +68,12 @@ suite_of() {
   esac
 }
 
-# version_in DIR: the bare number of the containerd there, like 1.7.24.
+# version_in DIR: the version number of the containerd there, like 1.7.24.
 version_in() {
   "$1/containerd" --version | sed -En '1s/^[^ ]+ [^ ]+ v?([0-9.]+).*/\1/p'
 }
 
-# on_path VERSION: the directory of a containerd of that line on PATH.
+# on_path VERSION: the directory of a containerd of this version on PATH.
 on_path() {
   local found
   found=$(command -v containerd) || return 1
@@ -87,7 +87,7 @@ codename() {
   (. /etc/os-release && echo "${VERSION_CODENAME:-}")
 }
 
-# The address of the Debian archive among apt's sources, in either of their formats: the one which has this release's
+# The address of the Debian archive from apt's sources, in either of their formats: the source that has this release's
 # own suite (updates and security are other suites) in component main.
 debian_archive() {
   local suite files
@@ -125,9 +125,9 @@ debian_archive() {
   ' "${files[@]}"
 }
 
-# fetch SUITE PACKAGE: prints the directory of the unpacked package, after fetching it if need be. apt works in
-# directories of its own here and knows no source but the one suite, so the machine's own lists stay as they are. It
-# checks the archive's signature as ever; if Debian has newer keys than this machine, upgrade debian-archive-keyring.
+# fetch SUITE PACKAGE: downloads and unpacks the package unless it is cached, and prints its directory. Here apt uses
+# separate directories and this suite only, so the machine's own lists do not change. It checks the archive's signature
+# as usual; if Debian has newer keys than this machine, upgrade debian-archive-keyring.
 fetch() (
   into=$cache/$1/$2
   mkdir -p -- "$cache/$1"
@@ -179,7 +179,7 @@ install_binaries() {
   echo "$bin"
 }
 
-# Prints the path of runc, which is this release's own: any runc will do.
+# Prints the path of runc. Any version works, so this takes the one of this machine's release.
 install_runc() {
   local tree
   ! command -v runc || return 0
@@ -187,7 +187,7 @@ install_runc() {
   echo "$tree/usr/sbin/runc"
 }
 
-# why_not VERSION: one sentence on what this machine lacks; nothing if it can run that version.
+# why_not VERSION: one sentence on what this machine lacks; nothing if it can run this version.
 why_not() {
   local tool suite
   suite=$(suite_of "$1")
@@ -209,9 +209,9 @@ why_not() {
 
 # ---- the daemon -----------------------------------------------------------------------------------------------------
 
-# These work on the directory in $dir, which `enter` sets; its file `settings` marks it as made by this script.
+# These functions use the directory $dir, which `enter` sets. Its file `settings` shows that this script made it.
 
-# enter DIR: fails when there is no such directory.
+# enter DIR: fails if the directory does not exist.
 enter() {
   [[ -n ${1:-} ]] || die "which directory?"
   [[ -d $1 ]] || return 1
@@ -231,7 +231,7 @@ cgroup_parent() {
   echo "/pleg-${hash:0:12}"
 }
 
-# runs_as PID WORD: whether the process exists and has that very word in its command line.
+# runs_as PID WORD: succeeds if the process exists and has exactly this word in its command line.
 runs_as() {
   local -a words=()
   local word
@@ -240,15 +240,15 @@ runs_as() {
   return 1
 }
 
-# Prints the daemon's pid; fails when it does not run. (The pid of one long dead may be somebody else's by now.)
+# Prints the daemon's pid; fails if it does not run. (Another process may have the pid of a dead daemon.)
 daemon() {
   local pid
   { pid=$(<"$dir/containerd.pid"); } 2>/dev/null && runs_as "$pid" "$dir/config.toml" && echo "$pid"
 }
 gone() { ! daemon >/dev/null; }
 
-# write_config VERSION RUNC. Whatever containerds would share by default is moved below the directory or turned off:
-# state, runc's own state, /opt/containerd, CNI's configuration, NRI's socket.
+# write_config VERSION RUNC. Moves everything that containerds share by default into the directory, or turns it off:
+# state, runc's state, /opt/containerd, CNI's configuration, NRI's socket.
 write_config() {
   local format cri sandbox_image
   if [[ $1 == 1.7 ]]; then
@@ -275,8 +275,8 @@ $cri.cni.conf_dir = "$dir/cni/net.d"
 $cri.containerd.runtimes.runc.runtime_type = "io.containerd.runc.v2"
 $cri.containerd.runtimes.runc.options.BinaryName = "$2"
 $cri.containerd.runtimes.runc.options.Root = "$dir/state/runc"
-# By default 2 s: a shim that is slower, on a busy machine, is taken to have no process, and then its pod's next container
-# is made with the namespaces of process 0, and can never be started.
+# By default 2 s. If a shim on a busy machine is slower, containerd assumes that it has no process, creates the pod's
+# next container with the namespaces of process 0, and can never start it.
 timeouts."io.containerd.timeout.task.state" = "60s"
 EOF
 }
@@ -286,7 +286,7 @@ ctr() { "$(setting BIN)/ctr" --address "$socket" --namespace k8s.io "$@"; }
 
 answers() { cri ready && ctr version; } &>/dev/null
 
-# Starts the daemon, detached from the caller (a session of its own, none of the caller's files), and waits for it.
+# Starts the daemon, detached from the caller (in a new session, without the caller's open files), and waits for it.
 start_daemon() {
   PATH=$(setting BIN):$PATH setsid env --chdir=/ --unset=NOTIFY_SOCKET \
     "$(setting BIN)/containerd" --config "$dir/config.toml" </dev/null &>>"$dir/containerd.log" &
@@ -309,7 +309,7 @@ import_image() {
   cc -static -Os -s -Wall -Wextra -o "$dir/app" "$parts/app.c"
   python3 "$parts/image.py" "$dir/app" "$image" "$dir/image.tar"
   ctr images import "$dir/image.tar" >/dev/null
-  # The CRI service learns of it by an event.
+  # containerd sends an event about it to the CRI service.
   within 10 cri image "$image" || die "the CRI service does not know the image $image"
 }
 
@@ -350,8 +350,8 @@ failed_up() {
 
 # ---- its end --------------------------------------------------------------------------------------------------------
 
-# Ids of all its pods and containers: of those containerd runs, and of those the CRI service knows. Such an id is as
-# good as unique on the machine, and only what looks like one may name a cgroup to kill.
+# The ids of all pods and containers that containerd runs or its CRI service knows. Such an id is practically unique on
+# the machine; this checks its format, because it names a cgroup to kill.
 ids() {
   local path
   for path in "$dir"/state/io.containerd.runtime.v2.task/k8s.io/* "$dir"/root/io.containerd.grpc.v1.cri/*/*; do
@@ -359,7 +359,7 @@ ids() {
   done | sort -u
 }
 
-# Pids of its shims, of the runc processes they run, and of what an interrupted `up` may have left.
+# The pids of its shims, of their runc processes, and of processes that an interrupted `up` may have left.
 helpers() {
   local proc words
   for proc in /proc/[0-9]*; do
@@ -369,8 +369,8 @@ helpers() {
   done
 }
 
-# own_cgroups ID...: the cgroups of these, and all of the parent that is kept for this directory; deepest first. (The
-# dash, which names none, is there lest the list of ids be empty and the second input taken for it.)
+# own_cgroups ID...: the cgroups of these ids, and all below the parent cgroup of this directory; deepest first. (The
+# dash names no cgroup. It keeps the list of ids from being empty: awk would then take the second input for it.)
 own_cgroups() {
   local parent
   parent=$(cgroup_parent)
@@ -381,7 +381,7 @@ own_cgroups() {
   ' <(printf '%s\n' "$@" -) -
 }
 
-# kill_rest ID...: kills what is left of its processes; succeeds when nothing was.
+# kill_rest ID...: kills the helpers and all processes in the cgroups of these ids; succeeds if there were none.
 kill_rest() {
   local -a pids
   mapfile -t pids < <(helpers; own_cgroups "$@" | sed 's:$:/cgroup.procs:' | xargs -r cat -- 2>/dev/null | grep -vx 0)
@@ -390,8 +390,8 @@ kill_rest() {
   return 1
 }
 
-# remove_shim_sockets ID...: a shim removes its own socket, unless it is killed. It is not below the directory, but where
-# every containerd has them, under a hash of the daemon's socket, the namespace and the pod's id.
+# remove_shim_sockets ID...: removes the sockets of killed shims. They are not in the directory, but where every
+# containerd has them, named by a hash of the daemon's socket, the namespace and the pod's id.
 remove_shim_sockets() {
   local id hash
   for id in "$@"; do
@@ -400,7 +400,7 @@ remove_shim_sockets() {
   done
 }
 
-# Mounts below the directory, latest first, which is also innermost first.
+# Mounts below the directory, latest first, and so innermost first.
 mounts() { awk -v below="$dir/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | tac; }
 
 unmount_all() {
@@ -418,11 +418,11 @@ remove_cgroups() {
 take_down() {
   local pid
   local -a own
-  # A directory which `up` never got to write to.
+  # `up` has written nothing to this directory.
   [[ -e $dir/settings ]] || { rmdir -- "$dir" && return; }
   mapfile -t own < <(ids)
 
-  # Pods go through the CRI, for which halted processes are continued, and a dead daemon is started.
+  # Remove pods through the CRI. For that, continue stopped processes, and start a dead daemon.
   if ((${#own[@]})); then
     for pid in $(helpers); do kill -CONT "$pid" 2>/dev/null || true; done
     if pid=$(daemon); then kill -CONT "$pid" || true; else start_daemon || true; fi
@@ -435,19 +435,19 @@ take_down() {
   fi
   within 10 gone || die "containerd ($pid) does not die"
 
-  # Whatever that left.
+  # Remove the rest.
   within 10 kill_rest "${own[@]}" || die "processes of $dir do not die: $(helpers | xargs)"
   remove_shim_sockets "${own[@]}"
   within 5 unmount_all || die "still mounted: $(mounts | xargs)"
   within 5 remove_cgroups "${own[@]}" || die "cgroups left: $(own_cgroups "${own[@]}" | xargs)"
-  # The parent of pods which name none; a second containerd's pods may be in it.
+  # The cgroup of pods that name no parent. The pods of another containerd may also be in it.
   find "$cgroups" -maxdepth 2 -type d -name k8s.io -exec rmdir -- {} + 2>/dev/null || true
   rm -rf --one-file-system -- "$dir"
 }
 
 # ---- the commands ---------------------------------------------------------------------------------------------------
 
-# The one option; what else there is stays in $arguments.
+# The only option; all other arguments go to $arguments.
 version=2
 arguments=()
 while (($#)); do
@@ -494,7 +494,7 @@ case ${1:-} in
   import)
     enter_existing "${4:-}"
     ctr images import "$2" >/dev/null
-    # The CRI service learns of it by an event.
+    # containerd sends an event about it to the CRI service.
     within 10 cri image "$3" || die "the CRI service does not know the image $3"
     ;;
   tasks)

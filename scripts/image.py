@@ -24,7 +24,7 @@ def version():
 
 
 def libraries(program):
-    """The paths of the libraries and of the dynamic loader; none if the program is static."""
+    """The paths of the program's libraries and dynamic loader; none if it is static."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True)
     if listed.returncode != 0 or "statically linked" in listed.stdout:
         return []

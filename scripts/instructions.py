@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Counts the instructions of the hot paths under valgrind, and their allocations, and fails where one takes over 3 %
-more instructions, or more allocations, than benches/instructions.toml says.
+"""Counts instructions (under valgrind) and allocations of the hot paths. Fails if a path takes over 3 % more
+instructions, or more allocations, than in benches/instructions.toml.
 
   instructions.py            count and compare (needs valgrind)
   instructions.py --write    count and write the file
 
-Each path of benches/hot/hot.rs runs N and 2N rounds; the difference is what N rounds take, without the preparations.
-libc is told to use the same routines on every processor. The seeds of hash maps are random, so counts differ by up to
-half a percent: a path that takes too many instructions is counted twice more, and the median is taken. Another
-compiler gives other figures: write them anew with it.
+Runs each path of benches/hot/hot.rs for N and for 2N rounds; the difference is the count of N rounds, without the
+preparation. Makes libc use the same routines on every processor. The seeds of hash maps are random, so counts differ by
+up to half a percent: if a path takes too many instructions, the script counts it twice more and takes the median. A
+new compiler gives other counts: run --write with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIGURES = ROOT / "benches/instructions.toml"
 MORE = 0.03
 # The number of rounds of each path. `stopped` has an exit for each of 250 pods, and 2N of them.
 PATHS = {"known": 500, "stopped": 125, "list-convert": 500, "relist": 10}
-# Which string routines libc picks depends on the processor otherwise.
+# Without this, libc picks its string routines by processor.
 PLAIN = "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM,-MOVBE,-BMI2,-RTM"
 
 
@@ -66,7 +66,7 @@ def per_round(program: Path, path: str, committed: int | None) -> int:
 
 
 def allocations(program: Path) -> dict[str, float]:
-    """What the program itself has counted, for each path."""
+    """The allocations of each path, as the program counts them."""
     out = subprocess.run([program], check=True, text=True, stdout=subprocess.PIPE).stdout
     return {path: float(n) for path, n in re.findall(r"^  (\S+) +([\d.]+)$", out, re.M)}
 
@@ -100,7 +100,7 @@ def main() -> None:
         print(f"{path:<16} {n:>10} {change:>+8.1%}{'  too many' if change > MORE else ''}")
     for path, n in allocated.items():
         was = committed["allocations"].get(path, -1.0)
-        # A tenth is of tables that had to grow, by their seeds.
+        # Tolerates a tenth: hash tables grow at other times with other seeds.
         more = n >= was + 0.1
         worse |= more
         print(f"{path:<16} {n:>10} allocations{f', {was} before: too many' if more else ''}")

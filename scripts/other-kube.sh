@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Projects outside of this workspace whose kube uses another k8s-openapi than pleg-kubelet: pods and statuses pass
-# through JSON. With kube 3, 4 and 5.
+# Builds projects outside of this workspace with kube 3, 4 and 5, which use another k8s-openapi than pleg-kubelet. They
+# pass pods and statuses as JSON.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}/other-kube"
@@ -35,7 +35,7 @@ fn through_json<A: Serialize, B: DeserializeOwned>(of: &A) -> serde_json::Result
 }
 
 fn main() -> serde_json::Result<()> {
-    // What a watch of kube delivers. It keeps the fields that kube's own Pod does not know.
+    // A watch of kube delivers a DynamicObject, with the fields that kube's own Pod does not know.
     let pod: DynamicObject = serde_json::from_value(serde_json::json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
         "spec": {"containers": [{"name": "app", "image": "app:1"}], "hostnameOverride": "other"},

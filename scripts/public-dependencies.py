@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Lists the crates whose types the public API of each library crate names, and compares them with what is allowed.
+"""Lists the crates whose types the public API of each library crate names, and compares them with ALLOWED.
 
-A dependency in the public API is part of a crate's promise: a new major version of it is a breaking change. Reads
-rustdoc's JSON, which needs RUSTC_BOOTSTRAP on a stable toolchain.
+A new major version of a dependency in the public API is a breaking change of the crate. Reads rustdoc's JSON, which
+needs RUSTC_BOOTSTRAP on a stable toolchain.
 """
 
 import json
@@ -29,7 +29,7 @@ ALLOWED = {
         ["latest"],
         {"pleg", "pleg_core", "pleg_cri", "pleg_runtime", "k8s_openapi"},
     ),
-    # Its faults are gRPC statuses, and its service is for a server of tonic.
+    # Its faults are gRPC statuses, and its service runs in a tonic server.
     "pleg-sim": ([], {"pleg_cri", "tonic", "tokio"}),
 }
 
@@ -65,12 +65,12 @@ def public_crates(docs):
     for item in docs["index"].values():
         is_public = item["visibility"] in ("public", "default")
         inner = item["inner"]
-        # What a macro or the compiler implements for every type says nothing about this one.
+        # Skips implementations by the compiler or for every type: they name nothing that this crate has chosen.
         if "impl" in inner and (inner["impl"].get("is_synthetic") or inner["impl"].get("blanket_impl")):
             continue
         if not is_public or item["crate_id"] != 0:
             continue
-        # The body of a module or an implementation consists of items of their own.
+        # The items in a module or an implementation have index entries of their own.
         found = set()
         named(inner, found)
         for key in found:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the example of each library crate, beside a simulated runtime where it needs one. `cargo test --workspace`
-# has built them; otherwise `cargo build --workspace --examples --bin pleg`.
+# Runs the example of each library crate, with a simulated runtime if it needs one. `cargo test --workspace`
+# builds the examples; otherwise `cargo build --workspace --examples --bin pleg`.
 set -euo pipefail
 built="${CARGO_TARGET_DIR:-target}/debug"
 directory="$(mktemp -d)"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Plants seeded bugs in a copy of the core, one at a time, and checks that the tests catch each.
 
-    seeded.py               plant all bugs, or those that were not planted yet since the core changed
-    seeded.py NAME...       plant these
+    seeded.py               plant all bugs except those already planted since the last change of the core
+    seeded.py NAME...       plant these bugs
     seeded.py --check       check that each patch applies exactly once (fast, for CI)
-    seeded.py --rotate N    plant N bugs, other ones at each commit
+    seeded.py --rotate N    plant N bugs, different ones for each commit
 
 crates/pleg-proof/seeded.toml describes the bugs. A bug is caught if its command fails: the scripted tests of the core, or
-the random worlds for bugs with `by = "worlds"`. The copy, its build and the results are kept in pleg-seeded in the
-temporary directory.
+the random worlds for bugs with `by = "worlds"`. The copy, its build and the results are in the directory
+pleg-seeded in the temporary directory.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def edits(bug):
 
 
 def problem(bug):
-    """Why a bug cannot be planted."""
+    """The reasons why the script cannot plant a bug."""
     for file, find, put in edits(bug):
         count = (ROOT / file).read_text().count(find)
         if count != 1 or find == put:
@@ -62,7 +62,7 @@ def plant(bug):
 
 
 def prepare():
-    """A workspace of the crates that are tested alone."""
+    """Creates a workspace of the tested crates only."""
     COPY.mkdir(exist_ok=True)
     manifest = (ROOT / "Cargo.toml").read_text()
     begin = manifest.index("members = [")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests and recipes need on Debian with Rust and Python, as root: packages by apt, tools in a
-# directory of their own. What is there already is left alone. Prints the setting of PATH that finds them:
+# directory of their own. Skips what is installed. Prints the setting of PATH that finds the tools:
 #
 #   eval "$(scripts/setup.sh)"
 set -euo pipefail
@@ -16,7 +16,7 @@ have tmux || packages+=(tmux)
 have chromium-headless-shell || packages+=(chromium-headless-shell)
 have valgrind || packages+=(valgrind)
 have systemd-analyze || packages+=(systemd)
-# A test sets the wall clock of one process.
+# For a test that sets the wall clock of one process.
 [ -e "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketime.so.1" ] || packages+=(libfaketime)
 python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
 if [ "${#packages[@]}" -gt 0 ]; then
@@ -24,7 +24,7 @@ if [ "${#packages[@]}" -gt 0 ]; then
     DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${packages[@]}"
 fi
 
-# Prebuilt, as wheels: in an environment of their own, which Debian's pip asks for.
+# Prebuilt tools, as wheels, in a virtual environment, because Debian's pip requires one.
 tools="${XDG_CACHE_HOME:-$HOME/.cache}/pleg-tools"
 for tool in just typos mdbook lychee; do
     [ -x "$tools/bin/$tool" ] && continue
@@ -33,7 +33,7 @@ for tool in just typos mdbook lychee; do
     break
 done
 
-# One program of a large package, whose service is not wanted.
+# Only promtool from a large package, without its service.
 if ! have promtool && ! [ -x "$tools/prometheus/usr/bin/promtool" ]; then
     rm -rf "$tools/prometheus" && mkdir "$tools/prometheus"
     # apt's own user must be able to write there.

@@ -1,7 +1,7 @@
-//! The hot paths one by one: how many allocations each makes, and, under valgrind, how many instructions it executes.
+//! Counts the allocations of each hot path, and, under valgrind, its instructions.
 //!
-//! Without arguments it prints the allocations per round of each path. `hot PATH ROUNDS` only runs one path that
-//! often; `scripts/instructions.py` counts its instructions. No clock and no thread.
+//! Without arguments this prints the allocations per round of each path. `hot PATH ROUNDS` only runs one path that
+//! often, so that `scripts/instructions.py` can count its instructions. It reads no clock and starts no thread.
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
@@ -33,7 +33,7 @@ const PODS: u64 = 250;
 const WALL: i64 = typical::CREATED + 60_000_000_000;
 const MS: Duration = Duration::from_millis(1);
 
-/// Runs so many rounds and returns the number of allocations, without those of the preparations.
+/// Runs this many rounds and returns the number of allocations, without those of the preparation.
 type Path = fn(usize) -> usize;
 
 const PATHS: [(&str, Path); 4] = [
@@ -75,7 +75,7 @@ fn counted(work: impl FnOnce()) -> usize {
     stats.allocations + stats.reallocations
 }
 
-/// The event about the container of a pod, which has started or exited.
+/// An event of a container that has started or exited.
 fn encoded(n: u64, exited: bool) -> Bytes {
     let mut pod = typical::pod(n);
     let app = &mut pod.containers[0];
@@ -96,14 +96,14 @@ fn encoded(n: u64, exited: bool) -> Bytes {
     event.encode_to_vec().into()
 }
 
-/// As the client decodes an event.
+/// Decodes an event as the client does.
 fn event(bytes: &Bytes) -> RuntimeEvent {
     let message = convert::EncodedEvent::decode(bytes.clone()).expect("a message");
     let event = convert::event(message, false).expect("a status");
     event.expect("it names an id")
 }
 
-/// An event without a change, from its bytes to the outputs of the reconciler.
+/// Handles an event without a change, from its bytes to the outputs of the reconciler.
 fn known(rounds: usize) -> usize {
     let mut node = settled();
     let bytes = encoded(7, false);
@@ -115,8 +115,8 @@ fn known(rounds: usize) -> usize {
     })
 }
 
-/// The exits of containers, one event for each, from the bytes to the outputs of the reconciler. No event
-/// named these containers before.
+/// Handles exits of containers, one event for each, from the bytes to the outputs of the reconciler. These are the
+/// first events of these containers.
 fn exits(rounds: usize) -> usize {
     let mut node = settled();
     let events: Vec<_> = (0..PODS).map(|n| encoded(n, true)).collect();
@@ -127,7 +127,7 @@ fn exits(rounds: usize) -> usize {
     })
 }
 
-/// The rows of one pod are decoded with prost and then converted.
+/// Decodes the rows of one pod with prost and then converts them.
 fn list_convert(rounds: usize) -> usize {
     let pod = typical::pod(7);
     let sandbox = typical::sandbox_row(&pod).encode_to_vec();
@@ -142,7 +142,7 @@ fn list_convert(rounds: usize) -> usize {
     })
 }
 
-/// Lists of unchanged pods, from their bytes to the outputs of the reconciler.
+/// Handles lists of unchanged pods, from their bytes to the outputs of the reconciler.
 fn relist(rounds: usize) -> usize {
     let mut node = settled();
     let pods = (0..PODS).map(typical::pod);
@@ -163,7 +163,7 @@ fn relist(rounds: usize) -> usize {
         rows::containers(containers.clone(), &mut add).expect("a message");
         node.answer_list(ticket, listed);
     };
-    // The first list: no row is known.
+    // The reconciler knows no row of the first list.
     list();
     counted(|| (0..rounds).for_each(|_| list()))
 }
@@ -180,7 +180,7 @@ fn rows() -> Vec<Report> {
     all.flatten().collect()
 }
 
-/// A reconciler, and what a driver keeps for it.
+/// A reconciler, and the state that its driver has.
 struct Node {
     reconciler: Reconciler,
     now: Instant,

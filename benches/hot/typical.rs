@@ -1,5 +1,5 @@
 //! Typical pods, as a runtime reports them: seven labels and eight annotations on the sandbox, five mounts. The
-//! sizes are those of real nodes. Used by the benchmarks and by the instruction counts (`hot.rs`).
+//! sizes are those of real nodes. The benchmarks and the instruction counts (`hot.rs`) use them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(crate) const CREATED: i64 = 1_767_225_600_000_000_000;
 const REPOSITORY: &str = "registry.example.com/payments/checkout-api";
 const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
-/// The splitmix64 generator: ids, the order of maps, the order of pods.
+/// The splitmix64 generator, for ids, the order of maps, and the order of pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -42,7 +42,7 @@ impl Random {
     }
 }
 
-/// A container. Times in ns since the epoch; 0 if it was not started, or did not exit.
+/// A container. Times are in ns since the epoch, and 0 before its start or exit.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) id: String,
@@ -199,7 +199,7 @@ fn image() -> Option<v1::ImageSpec> {
     })
 }
 
-/// A row of ListPodSandbox without labels and annotations, which a runtime shares with its own record.
+/// A row of ListPodSandbox without labels and annotations, whose maps a runtime shares with its own record.
 pub(crate) fn sandbox_item(pod: &Pod) -> v1::PodSandbox {
     v1::PodSandbox {
         id: pod.sandbox.clone(),
@@ -218,7 +218,7 @@ pub(crate) fn sandbox_row(pod: &Pod) -> v1::PodSandbox {
     }
 }
 
-/// A row of ListContainers without labels and annotations, which a runtime shares with its own record.
+/// A row of ListContainers without labels and annotations, whose maps a runtime shares with its own record.
 pub(crate) fn container_item(pod: &Pod, container: &Container) -> v1::Container {
     v1::Container {
         id: container.id.clone(),

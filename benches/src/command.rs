@@ -76,7 +76,7 @@ pub fn main(live_bytes: LiveBytes) -> ExitCode {
 }
 
 fn run(command: Command, live_bytes: LiveBytes) -> Result<()> {
-    // Subjects have one thread. The harness waits for its children most of the time.
+    // Subjects must run on one thread, and the harness mostly waits for its children.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

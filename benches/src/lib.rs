@@ -15,5 +15,5 @@ mod typical;
 
 pub use command::main;
 
-/// Returns the number of allocated bytes that are not freed, if the executable counts them.
+/// Returns the number of bytes in use, if the executable counts them.
 pub type LiveBytes = fn() -> Option<u64>;

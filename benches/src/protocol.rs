@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::LiveBytes;
 
-/// Orders to a subject. Each is answered by an [`Answer`].
+/// An order to a subject, which replies with an [`Answer`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "order")]
 pub(crate) enum Order {
     /// Returns the usage.
     Use,
-    /// Starts to record when changes are seen.
+    /// Starts to record when the subject sees changes.
     Record,
-    /// Returns the changes that were seen since `Record`, or since the last such order.
+    /// Returns the changes that the subject saw since `Record`, or since the last `Seen`.
     Seen,
-    /// Waits until the cache shows the expected pods. Answered at once, and again when it does.
+    /// Waits until the cache shows the expected pods. The subject answers at once, and again when the wait ends.
     Await {
         expected: Vec<ExpectedPod>,
         /// The number of events to wait for, if the subject has no cache.
@@ -30,9 +30,9 @@ pub(crate) enum Order {
     Restart { workers: u32, times: u32 },
     /// Starts pod workers that create, stop and remove pods.
     Churn { pods_per_second: f64, seconds: f64 },
-    /// Returns the reads of the pod workers of `Churn` since the last such order.
+    /// Returns the reads of the pod workers of `Churn` since the last `Reads`.
     Reads,
-    /// Reads a pod as a worker does that has just changed it. Returns the read.
+    /// Reads a pod like a worker that has just changed it. Returns the read.
     ReadOwn { uid: String },
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Order {
 pub(crate) struct Answer {
     /// The usage since the start.
     pub(crate) usage: Usage,
-    /// Allocated bytes that are not freed, if they are counted.
+    /// The number of bytes in use, if the executable counts them.
     pub(crate) live_bytes: Option<u64>,
     /// The time at which the cache showed the expected pods; `None` after a time-out.
     pub(crate) at: Option<i64>,
@@ -66,16 +66,16 @@ impl Answer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ExpectedPod {
     pub(crate) uid: String,
-    /// By id, whether the container runs. Otherwise it must have exited.
+    /// By id, true if the container must run, and false if it must have exited.
     pub(crate) running: BTreeMap<String, bool>,
 }
 
-/// A container died or began.
+/// The death or the start of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ContainerChange {
     pub(crate) id: String,
     pub(crate) died: bool,
-    /// When it happened, or was seen.
+    /// The time at which it happened, or at which the subject saw it.
     pub(crate) at: i64,
 }
 
@@ -96,7 +96,7 @@ impl Usage {
     /// The usage of this process, or of this thread, since its start.
     pub(crate) fn of(who: UsageWho) -> Self {
         let resident = pleg_tests::usage::status(std::process::id(), "VmRSS:");
-        // This cannot fail for the caller.
+        // getrusage cannot fail for the calling process or thread.
         getrusage(who).map_or_else(
             |_| Self::default(),
             |of| Self {

@@ -27,7 +27,7 @@ pub(crate) struct Sample {
     /// The name and version of a real daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) daemon: Option<String>,
-    /// The repetition. Subjects of one repetition were measured directly one after the other.
+    /// The repetition. The harness measured its subjects directly one after the other.
     pub(crate) rep: u32,
     /// The one-minute load average before the measurement.
     pub(crate) load: f64,
@@ -93,7 +93,7 @@ struct Machine {
     kernel: String,
     /// The start time of the run.
     date: String,
-    /// The measured commit, and whether the tree had uncommitted changes.
+    /// The measured commit, and a mark if the tree had uncommitted changes.
     commit: String,
     /// The versions of the compiler and of the libraries that all subjects share.
     versions: BTreeMap<String, String>,
@@ -110,7 +110,7 @@ impl Machine {
         };
         let memory = field(read("/proc/meminfo"), "MemTotal");
         let kib = memory.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-        // Results and the generated pages change during a measurement.
+        // Leave out results and generated pages, which a measurement changes.
         let code = ["--", ":!benches/results", ":!docs"];
         let changed = output(
             "git",

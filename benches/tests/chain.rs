@@ -1,4 +1,4 @@
-//! The whole chain of a small measurement: runtime, subjects, results, page, plots, table of the README.
+//! Tests the whole chain of a small measurement: runtime, subjects, results, page, plots, table of the README.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ fn succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The program that makes page and plots from the results in a directory.
+/// Generates page and plots from the results in a directory. Returns the page.
 fn page(results: &Path, docs: &Path, readme: &Path) -> Result<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     succeed(
@@ -49,7 +49,7 @@ fn smoke_measurement_answers_every_question() -> Result<()> {
     );
     std::fs::write(&readme, "<!-- benchmarks -->\n<!-- end -->\n")?;
     let bench = env!("CARGO_BIN_EXE_bench");
-    // The memory is measured in this program.
+    // `bench` runs this program to measure memory.
     let _counting = env!("CARGO_BIN_EXE_bench-counting");
     succeed(Command::new(bench).args(["smoke", "--out"]).arg(&file))?;
     let mut measured = 0;
@@ -97,7 +97,7 @@ fn smoke_measurement_answers_every_question() -> Result<()> {
     Ok(())
 }
 
-/// Nobody edits the page by hand, or forgets to generate it.
+/// Fails if somebody edited the page by hand, or forgot to generate it.
 #[test]
 fn committed_results_give_committed_page() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

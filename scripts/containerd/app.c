@@ -1,11 +1,11 @@
 /*
- * The one program of the test image: pause process of every pod and main process of every container.
+ * The only program of the test image: the pause process of every pod and the main process of every container.
  *
- *   app [pause [CODE]]             wait; SIGTERM or SIGINT ends it at once with CODE (0)
- *   app exit CODE [MILLISECONDS]   end with CODE after that time (0); a SIGTERM or SIGINT before it gives 143 or 130
- *   app ignore-term                run for ever; only SIGKILL ends it for sure
+ *   app [pause [CODE]]             wait; exit with CODE (0) on SIGTERM or SIGINT
+ *   app exit CODE [MILLISECONDS]   exit with CODE after this time (0); with 143 or 130 on an earlier SIGTERM or SIGINT
+ *   app ignore-term                run until SIGKILL; ignore SIGTERM and SIGINT
  *
- * Process 1 of a pid namespace gets no signal it has no handler for, so each mode states what it does with them.
+ * Process 1 of a pid namespace receives only signals that it handles, so each mode sets its handlers.
  */
 #include <errno.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ static void on_stop_signals(void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    /* Orphans of the pod become children of its pause process: have the kernel reap them. */
+    /* Orphans of the pod become children of its pause process. With SIG_IGN the kernel reaps them. */
     signal(SIGCHLD, SIG_IGN);
 }
 
@@ -41,7 +41,7 @@ static int usage(void) {
     return EXIT_USAGE;
 }
 
-/* A whole decimal number from 0 to max; -1 when the text is none. */
+/* Parses a decimal number from 0 to max; -1 if the text is none. */
 static long number(const char *text, long max) {
     char *end;
     errno = 0;

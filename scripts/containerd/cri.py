@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The few CRI calls containerd.sh needs, with nothing but python's own library.
+"""The few CRI calls that containerd.sh needs, with Python's standard library only.
 
     cri.py SOCKET ready          succeeds when the CRI service lists its pods, so it is up and initialised
     cri.py SOCKET image REF      succeeds when the CRI service knows the image
     cri.py SOCKET remove-pods    stops and removes every pod; succeeds when none is left
 
-A unary gRPC call is one HTTP/2 request: a length-prefixed message there, and one back. A failed call sends no
-message back at all, so the response's headers (and with them HPACK's decoding) need not be read.
+A unary gRPC call is one HTTP/2 request: a length-prefixed message, and one in the response. A failed call returns
+no message, so this client skips the headers of responses and needs no HPACK decoder.
 """
 
 import concurrent.futures
@@ -55,7 +55,7 @@ def request(method, message):
 
 
 def call(path, method, message=b""):
-    """One call on a connection of its own; returns the bytes of the answer."""
+    """Makes one call on a new connection; returns the bytes of the answer."""
     answer = b""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(DEADLINE_S)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes an OCI image archive that holds one program: image.py PROGRAM REFERENCE ARCHIVE
+"""Writes an OCI image archive that contains one program: image.py PROGRAM REFERENCE ARCHIVE
 
-The same program gives the same bytes: no time, no owner and no order of a directory gets in.
+The same program gives the same bytes: the archive contains no time, no owner and no directory order.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import platform
 import sys
 import tarfile
 
-# Go's names of the machines, which image configs use.
+# Image configs use Go's names of architectures.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
 
@@ -28,11 +28,11 @@ def tar(files):
 
 
 def write(archive, reference, files, settings):
-    """Writes an archive whose image has these files, as triples, and these settings for its containers."""
+    """Writes an archive with an image of these files (triples) and these settings for its containers."""
     blobs = []
 
     def blob(media_type, data):
-        """Keeps the data under its digest; returns its descriptor."""
+        """Stores the data under its digest; returns its descriptor."""
         digest = hashlib.sha256(data).hexdigest()
         blobs.append((f"blobs/sha256/{digest}", data, 0o644))
         return {"mediaType": f"application/vnd.oci.image.{media_type}", "digest": f"sha256:{digest}", "size": len(data)}

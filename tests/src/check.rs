@@ -1,4 +1,4 @@
-//! Compares what was announced and cached with what was done and what the runtime lists.
+//! Compares the announcements and the cache with the calls that created the pods, and with what the runtime lists.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use pleg::{Delivery, Pleg, Subscription};
 use crate::kubelet::{Object, Objects};
 use crate::recording::{Log, ReceivedEvent};
 
-/// What was announced, by id, in order.
+/// The announcements of each id, in order.
 #[derive(Debug, Default)]
 pub struct Announcements {
     by_id: BTreeMap<Id, Vec<PodLifecycleEvent>>,
@@ -43,19 +43,19 @@ impl Announcements {
         events.into_iter().flatten().map(|e| e.event).collect()
     }
 
-    /// Returns true if that was announced of the id.
+    /// Returns true if `what` was announced of the id.
     pub fn has(&self, id: &Id, what: LifecycleType) -> bool {
         self.types(id).contains(&what)
     }
 
-    /// The instant at which the end of the id was detected, and its exit code.
+    /// The instant at which the generator detected the exit of the id, and the exit code.
     pub fn died(&self, id: &Id) -> Option<(Instant, Option<i32>)> {
         let mut events = self.by_id.get(id)?.iter();
         let died = events.find(|e| e.event == LifecycleType::ContainerDied)?;
         Some((died.detected, died.subject.as_ref()?.exit_code))
     }
 
-    /// The sources of what was announced, counted.
+    /// The number of announcements from each source.
     pub fn sources(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for event in self.by_id.values().flatten() {
@@ -64,8 +64,7 @@ impl Announcements {
         counts
     }
 
-    /// Announcements that are always wrong: something announced twice, out of order, or with a wrong exit
-    /// code; a lagging subscriber.
+    /// Announcements that are always wrong: repeated, out of order, or with a wrong exit code; and notices of lag.
     pub fn wrong(&self, objects: &Objects) -> Vec<String> {
         let mut wrong = self.wrong.clone();
         for (id, events) in &self.by_id {
@@ -88,7 +87,7 @@ impl Announcements {
         wrong
     }
 
-    /// Changes that were not announced: Started, unless the end was reported first; Died; Removed.
+    /// Missing announcements: Started, unless the runtime reported the exit first; Died; Removed.
     pub fn missing(&self, objects: &Objects, received: Option<&Log>) -> Vec<String> {
         let mut missing = Vec::new();
         for (id, object) in objects {
@@ -110,7 +109,7 @@ impl Announcements {
         missing
     }
 
-    /// Ends that were announced without an exit code although an event or a read showed it.
+    /// Exits announced without an exit code although an event or a read showed it.
     pub fn without_code(&self, objects: &Objects, received: Option<&Log>) -> Vec<String> {
         let shown = |id: &Id| received.is_none_or(|log| end_was_shown(log, id));
         objects
@@ -126,7 +125,7 @@ impl Announcements {
             .collect()
     }
 
-    /// A code that becomes known after the removal is announced by a change.
+    /// Returns true if no announcement has the code. (ContainerChanged announces a code found after the removal.)
     fn died_without_code(&self, id: &Id, object: &Object) -> bool {
         let mut subjects = self.by_id.get(id).into_iter().flatten().map(|e| &e.subject);
         let is_unknown = subjects.all(|s| s.as_ref().is_none_or(|s| s.exit_code.is_none()));
@@ -134,7 +133,7 @@ impl Announcements {
     }
 }
 
-/// The place of an announcement in the lifecycle of an id, in which each comes at most once.
+/// The position of an announcement in the lifecycle of an id. Each type comes at most once.
 const fn step(event: LifecycleType) -> Option<u8> {
     match event {
         LifecycleType::ContainerStarted => Some(0),
@@ -145,8 +144,8 @@ const fn step(event: LifecycleType) -> Option<u8> {
 }
 
 /// Returns true if an event or a read showed the id as exited before its DELETED. A container that is removed
-/// as soon as it has stopped may be gone before containerd reads the statuses of its STOPPED, and its
-/// DELETED may come first. Then its exit code cannot be known.
+/// as soon as it has stopped may be gone before containerd reads the statuses for its STOPPED, and its
+/// DELETED may come first. Then nobody can know its exit code.
 fn end_was_shown(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::Deleted;
     let is_removal = |event: &&ReceivedEvent| event.id == *id && event.event == Deleted;
@@ -158,8 +157,8 @@ fn end_was_shown(log: &Log, id: &Id) -> bool {
 }
 
 /// Returns true if the stream or a read showed an id as exited before the stream showed it running. (containerd
-/// waits for the exit before it sends STARTED, and reads statuses before it sends events.) Then Died
-/// comes without Started.
+/// begins to watch for the exit before it sends STARTED, and reads statuses before it sends events.) Then the
+/// generator announces Died without Started.
 fn end_shown_before_start(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::{Started, Stopped};
     let read_ended = match log.read_first.get(id) {
@@ -180,8 +179,7 @@ fn end_shown_before_start(log: &Log, id: &Id) -> bool {
     false
 }
 
-/// Listed states that were not announced, and announced ids that are not listed and were not announced
-/// as removed.
+/// Listed states without an announcement, and announced ids that are neither listed nor announced as removed.
 pub fn unannounced(
     listed: &BTreeMap<Id, ReportedState>,
     objects: &Objects,
@@ -193,7 +191,7 @@ pub fn unannounced(
         let due = match listed.get(id) {
             Some(ReportedState::Running) => LifecycleType::ContainerStarted,
             Some(ReportedState::Exited) => LifecycleType::ContainerDied,
-            // What was never seen is not announced.
+            // The generator does not announce the removal of an id that it never saw.
             None if !types.is_empty() => LifecycleType::ContainerRemoved,
             _ => continue,
         };

@@ -1,4 +1,4 @@
-//! A private containerd, by `scripts/containerd.sh`.
+//! A private containerd, which `scripts/containerd.sh` starts.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -29,13 +29,13 @@ impl Version {
 /// A running private containerd. Dropping it removes its pods, processes and files.
 #[derive(Debug)]
 pub struct Daemon {
-    /// Which version it is.
+    /// Its version.
     pub version: Version,
     /// Its socket.
     pub endpoint: Endpoint,
     /// The image that its pods and containers run.
     pub image: String,
-    /// The cgroup below which its pods belong.
+    /// The parent cgroup of its pods.
     pub cgroup: String,
     /// Its directory, which contains the logs of containers.
     pub dir: PathBuf,
@@ -43,8 +43,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one. If this machine cannot run one, prints why and returns `None`. With `CI=true` that is
-    /// an error.
+    /// Starts a daemon. If this machine cannot run it, prints why and returns `None`; with `CI=true` it
+    /// returns an error.
     pub fn up(version: Version) -> anyhow::Result<Option<Self>> {
         let can = script()
             .args(["can", "--version", version.as_str()])
@@ -79,9 +79,9 @@ impl Daemon {
         }))
     }
 
-    /// A client of it.
+    /// A client of the daemon.
     pub fn runtime(&self) -> anyhow::Result<CriRuntime> {
-        // What the tests record of events are all their statuses.
+        // The tests record all statuses of each event.
         let config = CriConfig::new(self.endpoint.clone()).with_whole_events();
         Ok(CriRuntime::new(config)?)
     }
@@ -91,12 +91,12 @@ impl Daemon {
         run(script().arg("kill").arg(&self.dir)).map(drop)
     }
 
-    /// Starts a killed one again.
+    /// Starts a killed daemon again.
     pub fn start(&self) -> anyhow::Result<()> {
         run(script().arg("start").arg(&self.dir)).map(drop)
     }
 
-    /// Sends SIGSTOP or SIGCONT.
+    /// Sends SIGSTOP or SIGCONT to the daemon.
     pub fn signal(&self, signal: &str) -> anyhow::Result<()> {
         run(script().args(["stop-signal", signal]).arg(&self.dir)).map(drop)
     }
@@ -108,7 +108,7 @@ impl Daemon {
         run(&mut command).map(drop)
     }
 
-    /// The ids of the tasks that it holds, independent of what its CRI service reports.
+    /// The ids of its tasks, from containerd's task API and not from its CRI service.
     pub fn tasks(&self) -> anyhow::Result<BTreeSet<String>> {
         let tasks = run(script().arg("tasks").arg(&self.dir))?;
         Ok(tasks.lines().map(str::to_owned).collect())

@@ -1,5 +1,4 @@
-//! What the environment of a test sets and contains: how long a check runs, and the programs that cargo has
-//! built.
+//! Environment variables that set the length of a test, and the paths of programs that cargo has built.
 
 use std::path::PathBuf;
 
@@ -15,11 +14,11 @@ pub fn number(variable: &str, default: u32) -> anyhow::Result<u32> {
     }
 }
 
-/// A program beside the tests of this build: `pleg`, `static_pods`.
+/// The path of a program of the same build as this test: `pleg`, `static_pods`.
 pub fn built(program: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
-    let mut beside = own.ancestors().map(|dir| dir.join(program));
-    beside.find(|path| path.is_file()).with_context(|| {
+    let mut candidates = own.ancestors().map(|dir| dir.join(program));
+    candidates.find(|path| path.is_file()).with_context(|| {
         let own = own.display();
         format!(
             "no {program} beside {own}: `just test-real` builds it first, with the same profile"

@@ -14,7 +14,7 @@ pub struct HangingMount {
 }
 
 impl HangingMount {
-    /// Mounts it on this directory.
+    /// Mounts the file system on this directory.
     pub fn new(path: &Path) -> Result<Self, String> {
         let device = "/dev/fuse";
         let server = OpenOptions::new().read(true).write(true).open(device);
@@ -42,7 +42,7 @@ impl HangingMount {
 impl Drop for HangingMount {
     fn drop(&mut self) {
         let flags = MntFlags::MNT_FORCE | MntFlags::MNT_DETACH;
-        // This fails only if it is already unmounted.
+        // This fails only if somebody has already unmounted it.
         let _unmounted = umount2(&self.path, flags);
     }
 }

@@ -1,4 +1,4 @@
-//! A generator under test, with what it announces, what it reads, and a second client of the runtime.
+//! A generator under test, its announcements, a log of its calls, and a second client of the runtime.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::kubelet::{Kubelet, Life, Objects};
 use crate::recording::{Recorder, RecordingRuntime};
 use crate::wait::{until, until_ok};
 
-/// The limit for anything that should happen at once.
+/// The time limit for anything that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
 /// A generator under test.
@@ -23,7 +23,7 @@ pub struct Generator {
     pub pleg: Pleg,
     /// Its announcements from the start.
     pub events: Subscription,
-    /// Those that [`drain`](Self::drain) has taken.
+    /// The announcements that [`drain`](Self::drain) has taken.
     pub announced: Announcements,
     /// Its calls, and the events that it received.
     pub recorder: Recorder,
@@ -32,13 +32,13 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// One that is not started, to be started by [`spawn`](Self::spawn).
+    /// A generator that is not started; [`spawn`](Self::spawn) starts it.
     pub fn builder<R: Runtime>(runtime: R) -> (Builder<RecordingRuntime<R>>, Recorder) {
         let (runtime, recorder) = RecordingRuntime::new(runtime);
         (Pleg::builder(runtime), recorder)
     }
 
-    /// Starts one, with a subscription from the start.
+    /// Starts the generator, and subscribes before that.
     pub fn spawn<R: Runtime>(
         mut builder: Builder<RecordingRuntime<R>>,
         recorder: Recorder,
@@ -54,12 +54,12 @@ impl Generator {
         })
     }
 
-    /// Takes all announcements that are there now.
+    /// Takes all available announcements.
     pub fn drain(&mut self) {
         self.announced.drain(&mut self.events);
     }
 
-    /// Takes all announcements that come until the work is done, so that none is coalesced.
+    /// Takes announcements until the work is done, so often that the generator merges none of them.
     pub async fn drain_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let mut again = tokio::time::interval(Duration::from_millis(5));
@@ -71,7 +71,7 @@ impl Generator {
         }
     }
 
-    /// Returns true if that was announced of the id by now.
+    /// Returns true if the generator has announced `what` of the id.
     pub fn has(&mut self, id: &Id, what: LifecycleType) -> bool {
         self.drain();
         self.announced.has(id, what)
@@ -93,7 +93,7 @@ impl Generator {
         degraded.iter().map(Degraded::as_str).collect()
     }
 
-    /// Returns true if that is a degraded reason.
+    /// Returns true if `how` is one of the degraded reasons.
     pub fn is_degraded(&self, how: &str) -> bool {
         self.degraded().contains(&how)
     }
@@ -116,7 +116,7 @@ impl Generator {
         .await
     }
 
-    /// Compares the cache with the runtime's list, and what was announced with what was done.
+    /// Compares the cache with the runtime's list, and the announcements with what the kubelet did.
     pub async fn check(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
         compare_cache(&self.pleg, &self.observer)
             .await
@@ -124,7 +124,7 @@ impl Generator {
         self.check_announced(&kubelet.objects())
     }
 
-    /// Compares what was announced with what was done. Something may be missing.
+    /// Compares the announcements with what the kubelet did. Announcements may be missing.
     pub fn check_announced(&mut self, objects: &Objects) -> anyhow::Result<()> {
         self.drain();
         let wrong = self.announced.wrong(objects);
@@ -132,7 +132,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Compares all that was announced with what was done.
+    /// Compares the announcements with what the kubelet did. None may be missing.
     pub fn check_complete(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
         self.drain();
         let (objects, log) = (kubelet.objects(), self.recorder.log());
@@ -147,10 +147,11 @@ impl Generator {
         Ok(())
     }
 
-    /// Checks that no call was made beyond two for each full list, two for each read of a pod, and the statuses that were due;
-    /// that one stream was opened, and that no event was missed.
+    /// Checks that the generator made two calls for each full list, at most two list calls for each pod read, and no
+    /// status call that was not due; that it opened one stream and missed no event.
     pub async fn check_calls(&self) -> anyhow::Result<()> {
-        // When no call is in flight: a call is counted when it begins, a list when it ends.
+        // Retries while a call is in flight: the recorder counts a call when it begins, the generator a list when
+        // it ends.
         until_ok(SOON, "the calls are those of the reads", || async {
             let (calls, counters) = (self.recorder.log().calls, self.pleg.counters());
             let is_right = calls.full_lists == 2 * counters.lists
@@ -163,7 +164,7 @@ impl Generator {
         .await
     }
 
-    /// Waits until the removal of all of these that were removed is announced.
+    /// Waits until the generator has announced the removal of every removed object.
     pub async fn wait_until_removals_are_announced(
         &mut self,
         objects: &Objects,
@@ -179,7 +180,7 @@ impl Generator {
         waited.with_context(|| format!("{:#?}", self.announced.missing(objects, None)))
     }
 
-    /// Waits until that is announced of each of these ids.
+    /// Waits until the generator has announced `what` of each of these ids.
     pub async fn wait_until_announced(
         &mut self,
         within: Duration,
@@ -206,8 +207,8 @@ impl Generator {
         .await
     }
 
-    /// Runs a container that ends at once, and waits until the stream has delivered its end and it is
-    /// announced.
+    /// Runs a container that exits at once, and waits until the stream has delivered its STOPPED and the
+    /// generator has announced the exit.
     pub async fn wait_until_events_are_used(
         &mut self,
         kubelet: &Kubelet,
@@ -244,7 +245,7 @@ impl Generator {
     }
 }
 
-/// Returns true if the event stream of that generator is confirmed.
+/// Returns true if the event stream of this generator is confirmed.
 pub fn is_confirmed(pleg: &Pleg) -> bool {
     matches!(
         pleg.health().current().stream,

@@ -14,13 +14,13 @@ use tonic::transport::Channel;
 use crate::daemon::Daemon;
 use crate::wait::{pass_time, until};
 
-/// The limit of a call. A frozen daemon answers late.
+/// The time limit of a call: longer than any test freezes the daemon.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What a container's program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It runs until it is stopped, and then ends with 0.
+    /// It runs until it is stopped, and then exits with 0.
     UntilStopped,
     /// It runs until it is stopped or killed, and then exits with this code. On the simulated runtime,
     /// the caller of `kill_container` passes the code.
@@ -32,10 +32,10 @@ pub enum Life {
     Exit {
         /// With this code.
         code: i32,
-        /// After so many milliseconds.
+        /// After this many milliseconds.
         after_ms: u64,
     },
-    /// There is no such program: its start fails.
+    /// Its program does not exist, so StartContainer fails.
     CannotStart,
 }
 
@@ -71,15 +71,15 @@ pub struct Object {
     pub kind: Kind,
     /// Its name, for messages.
     pub name: String,
-    /// The call that starts it has succeeded.
+    /// StartContainer or RunPodSandbox has succeeded.
     pub started: bool,
     /// The exit code that its command ends with.
     pub exit_code: i32,
-    /// The call that removes it, or its pod, has succeeded.
+    /// A call that removes it or its pod has succeeded.
     pub removed: bool,
 }
 
-/// All that were created, by id.
+/// All created sandboxes and containers, by id.
 pub type Objects = BTreeMap<Id, Object>;
 
 /// A pod that was created.
@@ -104,20 +104,20 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// A kubelet of that daemon.
+    /// A kubelet that uses this daemon.
     pub fn new(daemon: &Daemon) -> anyhow::Result<Self> {
         let logs = daemon.dir.join("logs");
         Self::at(&daemon.endpoint, &daemon.image, &daemon.cgroup, &logs)
     }
 
-    /// A kubelet of the runtime at `endpoint`: its containers run `image`, its pods belong below
-    /// `cgroup`, and their logs below `logs`.
+    /// A kubelet that uses the runtime at `endpoint`. Its containers run `image`, its pods have the parent
+    /// cgroup `cgroup`, and their logs go to `logs`.
     pub fn at(endpoint: &Endpoint, image: &str, cgroup: &str, logs: &Path) -> anyhow::Result<Self> {
         let config = CriConfig::new(endpoint.clone()).with_call_deadline(PATIENCE);
         Ok(Self::over(&CriRuntime::new(config)?, image, cgroup, logs))
     }
 
-    /// The same, with connections as that client makes them.
+    /// Like [`at`](Self::at), but uses the connections of an existing client.
     pub fn over(runtime: &CriRuntime, image: &str, cgroup: &str, logs: &Path) -> Self {
         Self {
             client: runtime.client(),
@@ -142,8 +142,8 @@ impl Kubelet {
         self.record(|objects| objects.get_mut(id).map(what));
     }
 
-    /// RunPodSandbox. A call that was interrupted leaves its name reserved: it is tried again
-    /// with the next attempt number.
+    /// RunPodSandbox. After an interrupted call the runtime keeps its name reserved, so this retries with the
+    /// next attempt number.
     pub async fn run_pod(&self, name: &str) -> anyhow::Result<Pod> {
         let mut config = self.pod_config(name);
         let mut last = None;
@@ -232,7 +232,7 @@ impl Kubelet {
         Ok(id)
     }
 
-    /// Runs so many pods with one container each.
+    /// Runs `count` pods with one container each.
     pub async fn run_pods(&self, count: usize) -> anyhow::Result<Vec<(Pod, Id)>> {
         let mut pods = Vec::new();
         for n in 0..count {
@@ -266,8 +266,8 @@ impl Kubelet {
     }
 
     /// Waits until the program of a container handles SIGTERM. If it gets SIGTERM before that, it exits with
-    /// 143. (The runtime reports a container as started while runc
-    /// is still about to execute its program.) If the runtime reports no process, this returns at once.
+    /// 143. (The runtime reports a container as started before runc has executed its program.) If the runtime
+    /// reports no process, this returns at once.
     pub async fn wait_until_sigterm_is_handled(&self, id: &Id) -> anyhow::Result<()> {
         const SIGTERM: u64 = 1 << 14;
         until(
@@ -287,8 +287,7 @@ impl Kubelet {
         .await
     }
 
-    /// The id of a container's process, from the JSON that containerd adds to a verbose status; 0 if
-    /// there is none.
+    /// The process id of a container, from the JSON that containerd adds to a verbose status; 0 without a process.
     pub async fn process(&self, id: &Id) -> u32 {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_string(),
@@ -326,7 +325,7 @@ impl Kubelet {
         Ok(())
     }
 
-    /// The number of containers of that name of the pod that the runtime lists as running.
+    /// The number of the pod's containers with this name that the runtime lists as running.
     pub async fn running(&self, pod: &Pod, name: &str) -> anyhow::Result<usize> {
         let filter = v1::ContainerFilter {
             pod_sandbox_id: pod.sandbox.to_string(),
@@ -364,7 +363,7 @@ impl Kubelet {
             .items)
     }
 
-    /// The runtime's own status of a container; `None` if it has none of that id.
+    /// The runtime's status of a container; `None` if the runtime does not have it.
     pub async fn container_status(&self, id: &Id) -> anyhow::Result<Option<v1::ContainerStatus>> {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_string(),
@@ -406,7 +405,7 @@ impl Kubelet {
     }
 }
 
-/// The id of the process in the information that containerd adds to a verbose status.
+/// The process id from the JSON that containerd adds to a verbose status.
 pub fn process_of(info: &BTreeMap<String, String>) -> Option<u32> {
     let (_, after) = info.get("info")?.split_once("\"pid\":")?;
     let digits = after.trim_start().split(|c: char| !c.is_ascii_digit());

@@ -1,9 +1,9 @@
 //! Support for the tests of the whole system: private containerd daemons ([`daemon`]), a client that
 //! creates pods ([`kubelet`]) and leads them through their lifecycle ([`lives`]), pod workers that act
-//! on what the generator reports ([`workers`]), a runtime that records what passes ([`recording`]),
-//! a generator under test ([`generator`]), and the checks of what was announced and cached against what was done and is
-//! listed ([`check`]). A script that runs on real and simulated runtimes: [`second_subscriber`]. The mini-kubelet
-//! `static_pods` as a process on a daemon: [`static_pods`]. What a process uses: [`usage`].
+//! on what the generator reports ([`workers`]), a runtime that records calls and events ([`recording`]),
+//! a generator under test ([`generator`]), and checks that compare its announcements and cache with the kubelet's
+//! calls and the runtime's lists ([`check`]). A script for real and simulated runtimes: [`second_subscriber`]. The
+//! mini-kubelet `static_pods` as a process on a daemon: [`static_pods`]. The resource usage of a process: [`usage`].
 
 #![allow(
     clippy::print_stdout,

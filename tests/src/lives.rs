@@ -1,4 +1,4 @@
-//! The lifecycle of pods on any runtime, independent of what the generator reports.
+//! Runs pods through their lifecycle on any runtime, without using what the generator reports.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use pleg_cri::v1::ContainerState;
 use crate::kubelet::{Kubelet, Life};
 use crate::wait::{pass_time, until};
 
-/// The limit for anything that should happen at once.
+/// The time limit for anything that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Runs that many pods through their lifecycle, `second_crash` of them at a time.
+/// Runs that many pods through their lifecycle, `at_once` of them at a time.
 pub async fn churn(
     kubelet: &Kubelet,
     pods: u32,
-    second_crash: usize,
+    at_once: usize,
     linger: Duration,
 ) -> anyhow::Result<()> {
     futures::stream::iter(0..pods)
         .map(|n| life_of_a_pod(kubelet, n, linger))
-        .buffer_unordered(second_crash)
+        .buffer_unordered(at_once)
         .try_collect()
         .await
 }
 
-/// Runs one pod: two containers run, one crashes, is restarted and crashes again, then all is removed.
+/// Runs a pod with an app and a job. The job crashes, restarts and crashes again. Then removes all.
 /// Each state lasts for `linger`, so that polling can see it.
 pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyhow::Result<()> {
     let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
@@ -70,7 +70,7 @@ pub async fn ended(kubelet: &Kubelet, id: &Id) -> anyhow::Result<()> {
     .await
 }
 
-/// Repeats a call until it succeeds, for half a minute, as a kubelet does while its runtime is down.
+/// Retries a call for half a minute until it succeeds, as a kubelet does while its runtime is down.
 pub async fn retry<T, F: Future<Output = anyhow::Result<T>>>(
     mut call: impl FnMut() -> F,
 ) -> anyhow::Result<T> {

@@ -1,5 +1,4 @@
-//! A runtime whose calls are counted and whose events are recorded. Chosen events can be dropped, and the event stream can be
-//! delayed.
+//! A runtime that counts its calls and records its events. A test can drop events and pause the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -10,7 +9,7 @@ use futures::Stream;
 use pleg::core::{CallError, EventProfile, EventType, Id, Report, ReportedState, RuntimeEvent};
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
-/// Calls that were made, by kind.
+/// The number of calls, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Lists of the whole node: two calls each.
@@ -21,7 +20,7 @@ pub struct Calls {
     pub statuses: u64,
     /// Subscribes.
     pub subscribes: u64,
-    /// `Version`, without the calls that determine the event profile.
+    /// `Version` calls, except those by which the generator chooses the event profile.
     pub versions: u64,
 }
 
@@ -32,48 +31,47 @@ pub struct ReceivedEvent {
     pub id: Id,
     /// Its type.
     pub event: EventType,
-    /// The states that its statuses show.
+    /// The states in its statuses.
     pub shown: Vec<(Id, ReportedState)>,
 }
 
 impl ReceivedEvent {
-    /// Returns true if it names the id: as its subject, or in a status.
+    /// Returns true if the id is its subject or in one of its statuses.
     pub fn mentions(&self, id: &Id) -> bool {
         self.id == *id || self.shown.iter().any(|(i, _)| i == id)
     }
 
-    /// Returns true if one of its statuses shows the id in that state.
+    /// Returns true if one of its statuses shows the id in the state `how`.
     pub fn shows(&self, id: &Id, how: ReportedState) -> bool {
         self.shown.iter().any(|(i, s)| i == id && *s == how)
     }
 }
 
-/// What was recorded.
+/// The record of a runtime.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    /// Calls that were made.
+    /// The number of calls.
     pub calls: Calls,
     /// Events, in the order of their arrival.
     pub events: Vec<ReceivedEvent>,
-    /// The first state, running or exited, that a read showed of each id, and how many events had
-    /// arrived before.
+    /// The first state, running or exited, that a read showed of each id, and the number of earlier events.
     pub read_first: BTreeMap<Id, (ReportedState, usize)>,
-    /// Events to be dropped.
+    /// Events that the runtime drops.
     dropped: BTreeSet<(Id, EventType)>,
-    /// How many events were dropped.
+    /// The number of dropped events.
     pub lost: u64,
-    /// Whether the event stream is not read, and the task that waits to read it.
-    held: bool,
+    /// True while the test pauses the event stream, and the task that waits to read it.
+    paused: bool,
     reader: Option<Waker>,
 }
 
 impl Log {
-    /// Returns true if such an event of that id has arrived.
+    /// Returns true if an event of this type with this subject has arrived.
     pub fn has(&self, id: &Id, what: EventType) -> bool {
         self.events.iter().any(|h| h.id == *id && h.event == what)
     }
 
-    /// The number of STARTED and STOPPED events that have arrived: those that the loss window counts.
+    /// The number of STARTED and STOPPED events that have arrived. (The loss window counts only these.)
     pub fn expected(&self) -> u64 {
         let counted =
             |e: &&ReceivedEvent| matches!(e.event, EventType::Started | EventType::Stopped);
@@ -90,7 +88,7 @@ pub struct RecordingRuntime<R> {
     log: Arc<Mutex<Log>>,
 }
 
-/// What a [`RecordingRuntime`] has recorded, and its controls.
+/// The log of a [`RecordingRuntime`], and its controls.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     log: Arc<Mutex<Log>>,
@@ -102,20 +100,20 @@ impl Recorder {
         lock(&self.log).clone()
     }
 
-    /// Forgets what was recorded so far.
+    /// Empties the log.
     pub fn clear(&self) {
         *lock(&self.log) = Log::default();
     }
 
-    /// From now on, events of that type of that id are dropped.
+    /// From now on, drops events of this type with this subject.
     pub fn drop_event(&self, id: &Id, what: EventType) {
         lock(&self.log).dropped.insert((id.clone(), what));
     }
 
     /// Stops reading the event stream, or resumes it.
-    pub fn hold_events(&self, hold: bool) {
+    pub fn pause_events(&self, pause: bool) {
         let mut log = lock(&self.log);
-        log.held = hold;
+        log.paused = pause;
         if let Some(reader) = log.reader.take() {
             reader.wake();
         }
@@ -131,7 +129,7 @@ impl<R: Runtime> RecordingRuntime<R> {
         (Self { inner, events, log }, recorder)
     }
 
-    /// Subscribes to the events of another runtime, such as one behind a connection of its own.
+    /// Subscribes to the events of another runtime, such as one on a separate connection.
     #[must_use]
     pub fn with_events(self, events: R) -> Self {
         let events = Some(events);
@@ -247,7 +245,7 @@ impl<S: Stream<Item = Result<RuntimeEvent, CallError>> + Unpin> Stream for Recor
         loop {
             let log = self.log.clone();
             let mut log = lock(&log);
-            if log.held {
+            if log.paused {
                 log.reader = Some(cx.waker().clone());
                 return Poll::Pending;
             }

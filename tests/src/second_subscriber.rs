@@ -1,5 +1,5 @@
-//! Another client takes a share of the events, as on containerd 1.x, where each event goes to one
-//! subscriber only: what a generator must make of it, on real and simulated runtimes.
+//! Checks a generator while another client takes a share of the events, as on containerd 1.x, which sends each
+//! event to one subscriber only. Runs on real and simulated runtimes.
 
 use std::time::Duration;
 
@@ -12,48 +12,48 @@ use crate::kubelet::{Kubelet, Object, Objects};
 use crate::wait::{until, until_ok};
 use crate::workers::Plan;
 
-/// How many pods live while a second subscriber takes events: for about 40 s.
+/// The number of pods in a test with a second subscriber. They take about 40 s.
 pub const PODS: u32 = 56;
-/// How many of them live at a time, and how long their containers run and stay after their end.
+/// The number of pods at a time, and how long their containers run and how long they stay after their exit.
 pub const PLAN: Plan = Plan {
     at_once: 16,
     restarts: 1,
-    // A lost STARTED counts if a read shows that the container runs, so each runs for longer than the shortest
-    // relist period.
+    // A lost STARTED counts only if a read shows the container running, so each runs for longer than the
+    // shortest relist period.
     job: Duration::from_millis(1500),
     spread: Duration::from_secs(1),
     keep: Duration::from_millis(2500),
 };
 
-/// From the first lost STARTED or STOPPED to the first relist period that is held at the shortest, beside
-/// the period at the time of that loss: within it a list begins that shows what was lost. That counts as
-/// missed 10 s after the read. The rest is for the reads: a containerd under load takes seconds for one.
+/// From the first lost STARTED or STOPPED to the time at which the relist period stays at the shortest, plus one
+/// relist period as it was at the loss, after which a list shows the lost change. 10 s after that list, the
+/// generator counts the event as missed. The rest is for the reads: a containerd under load takes seconds for one.
 const POLLED_WITHIN: Duration = Duration::from_secs(10 + 6);
-/// Of a stream that is younger, no event is expected, so its losses do not count.
+/// The generator expects no events from a younger stream, so its losses do not count.
 const EXPECTED_AFTER: Duration = Duration::from_secs(10);
 /// The shortest relist period.
 const POLLING: Duration = Duration::from_secs(1);
-/// By how much the reported share of lost events may differ from the true one, and how long after the
-/// work: the last events count as missed after 10 s, and a relist may have to prove them first.
+/// The tolerance of the reported share of lost events, and the time after the work in which it becomes right:
+/// the generator counts the last events as missed after 10 s, and may need a relist to find them.
 const SHARE_TOLERANCE: f64 = 0.05;
 const SHARE_WITHIN: Duration = Duration::from_secs(20);
 
-/// What was seen while the work was done.
+/// Observations during the work.
 #[derive(Debug, Default)]
 struct Seen {
-    /// When the first event was lost, and the relist period at that time.
+    /// The time of the first lost event, and the relist period at that time.
     first_lost: Option<(Instant, Duration)>,
-    /// Since when the period is the shortest and stays so, and what had been done by then.
+    /// The time since which the period stays at the shortest, and the objects that existed by then.
     polling: Option<(Instant, Objects)>,
-    /// Whether the stream is lossy.
+    /// True if the stream was ever lossy.
     lossy: bool,
-    /// Longer relist periods after that.
+    /// Relist periods that are longer than the shortest although polling had begun.
     relaxed: Vec<Duration>,
 }
 
-/// Does that work while a second subscriber takes STARTED and STOPPED events, `taken` of them so far.
-/// Polling must begin in time, nothing that began after that may be wrong, and health must name cause
-/// and share.
+/// Does the work while a second subscriber takes STARTED and STOPPED events, `taken` of them so far.
+/// The generator must begin to poll in time, must announce all changes of pods created after that, and its
+/// health must report the cause and the share of lost events.
 pub async fn work_beside_second_subscriber(
     generator: &mut Generator,
     kubelet: &Kubelet,
@@ -70,7 +70,7 @@ pub async fn work_beside_second_subscriber(
         .first_lost
         .context("the second subscriber took no event")?;
     ensure!(seen.lossy, "the stream is never lossy");
-    let (polling, before) = seen.polling.context("it is never polled")?;
+    let (polling, before) = seen.polling.context("the generator never polls")?;
     let after = polling.since(first_lost);
     let mut began_later = kubelet.objects();
     began_later.retain(|id, _| !before.contains_key(id));
@@ -101,7 +101,7 @@ pub async fn work_beside_second_subscriber(
     Ok(())
 }
 
-/// Waits until the stream is so old that its losses count.
+/// Waits until the stream is old enough for its losses to count.
 async fn wait_until_losses_count(generator: &Generator) -> anyhow::Result<()> {
     let subscribed = until(SHARE_WITHIN, "there is a stream", || {
         let stream = generator.health().stream;
@@ -115,7 +115,7 @@ async fn wait_until_losses_count(generator: &Generator) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Looks at the generator until it is dropped.
+/// Watches the generator. Runs until the caller drops the future.
 async fn watch(
     generator: &mut Generator,
     kubelet: &Kubelet,
@@ -136,7 +136,7 @@ async fn watch(
                 seen.polling = Some((now, kubelet.objects()));
             }
             (Some(_), true) if seen.lossy => seen.relaxed.push(health.period),
-            // A stream that is not lossy yet.
+            // The stream is not lossy yet.
             (Some(_), true) => seen.polling = None,
             _ => {}
         }
@@ -162,7 +162,7 @@ fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()
         text.contains("another subscriber is the likely cause"),
         "{text}"
     );
-    // Events of sandboxes are not counted.
+    // The generator does not count events of sandboxes.
     let (mut lost, mut arrived, mut started) = (0, 0, 0);
     let log = generator.recorder.log();
     let is_counted =
@@ -177,8 +177,8 @@ fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()
         }
     }
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    // Expected is what a read shows first. An end that its STOPPED has shown is not, so the reported share may be that
-    // of the STARTED that arrived.
+    // The generator expects an event for each change that a read shows first. A STOPPED that arrives before the read is
+    // not expected, so the reported share may be that of the STARTED events.
     let (least, most) = (share(lost, lost + arrived), share(lost, lost + started));
     let reported = share(loss.missed, loss.expected);
     let within = least - SHARE_TOLERANCE..=most + SHARE_TOLERANCE;

@@ -1,4 +1,4 @@
-//! What a process uses, from /proc.
+//! The resource usage of a process, from /proc.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub fn status(pid: u32, line: &str) -> anyhow::Result<u64> {
     Ok(number.with_context(|| format!("no {line}"))?.parse()?)
 }
 
-/// Its state, as in `ps`: R, S, D, T, Z or X. `None` if there is no such process.
+/// The state of a process, as in `ps`: R, S, D, T, Z or X. `None` if there is no such process.
 pub fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the name, in parentheses. It may contain any character.
@@ -22,7 +22,7 @@ pub fn state(pid: u32) -> Option<char> {
     fields.trim_start().chars().next()
 }
 
-/// The CPU time of all its threads, also those that have ended.
+/// The CPU time of all threads of a process, including ended ones.
 pub fn cpu(pid: u32) -> anyhow::Result<Duration> {
     // 0 would be the calling process.
     anyhow::ensure!(pid > 0, "the process has no id");

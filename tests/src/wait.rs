@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
-/// How often a condition is checked.
+/// The time between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Waits until `look` returns a value, for `within` at most.
@@ -62,7 +62,7 @@ where
     outcome.map_err(|e| anyhow::anyhow!("{e}: {last:#?}"))
 }
 
-/// Waits for that time, in tests of durations.
+/// Waits for this long. Only for tests of durations.
 pub async fn pass_time(span: Duration) {
     if !span.is_zero() {
         let mut ticks = tokio::time::interval(span);

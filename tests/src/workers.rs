@@ -2,8 +2,8 @@
 //!
 //! Each pod has a worker. It waits for an announcement of its pod, then for a state that is newer
 //! than its own last action, and acts only on that state: it starts missing containers, restarts exited
-//! ones, removes old ones, and removes its pod when the job is done. After each start the
-//! runtime itself is began how many containers of that name run.
+//! ones, removes old ones, and removes its pod when the job is done. After each start the worker asks
+//! the runtime how many containers of that name run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,11 +17,11 @@ use pleg::{Pleg, PodView, Subscription, WaitError};
 
 use crate::kubelet::{Kubelet, Life, Pod};
 
-/// How long a worker waits for a state at most.
+/// The time limit for a state that a worker waits for.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// A worker reads its pod this often even if nothing is announced.
+/// The interval at which a worker reads its pod if the generator announces nothing.
 const RESYNC: Duration = Duration::from_secs(10);
-/// How long the whole pod may take beyond what its job runs and its containers are ended_for.
+/// The time limit of a whole pod, in addition to the run times of its jobs and [`Plan::keep`] of its containers.
 const SLACK: Duration = Duration::from_secs(60);
 
 const APP: &str = "app";
@@ -31,25 +31,25 @@ const JOB: &str = "job";
 /// that exits by itself and is restarted.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How many pods exist at a time.
+    /// The number of pods at a time.
     pub at_once: u32,
-    /// How often a job is restarted. Then its pod is removed.
+    /// The number of restarts of a job. After those the worker removes the pod.
     pub restarts: u32,
     /// How long a job runs.
     pub job: Duration,
-    /// By how much the jobs of different pods and attempts differ at most.
+    /// The greatest difference between the run times of jobs.
     pub spread: Duration,
-    /// How long an ended container stays before its worker removes it.
+    /// How long an exited container stays before its worker removes it.
     pub keep: Duration,
 }
 
 /// What the workers observed.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// Starts after which more than one container of that name ran, and answers without a sandbox
-    /// that was ready: they would create a second one.
+    /// Starts after which more than one container of that name ran, and states without a ready sandbox, for which
+    /// a kubelet would create a second one.
     pub doubles: Vec<String>,
-    /// Waits that were not answered by their deadline.
+    /// Waits that the generator did not answer by their deadline.
     pub unanswered: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Workers that act on that generator.
+    /// Workers that use this generator.
     pub fn new(pleg: &Pleg, kubelet: &Kubelet, plan: Plan) -> Self {
         Self {
             pleg: pleg.clone(),
@@ -73,7 +73,8 @@ impl Workers {
         }
     }
 
-    /// Runs that many pods, [`Plan::at_once`] at a time. None may be started twice, and every worker must be answered.
+    /// Runs that many pods, [`Plan::at_once`] at a time. No container may start twice, and the generator must answer
+    /// every worker.
     pub async fn churn(&self, pods: u32) -> anyhow::Result<()> {
         let next = AtomicU32::new(0);
         let lanes = (0..self.plan.at_once).map(|_| async {
@@ -113,17 +114,17 @@ impl Workers {
 struct Worker<'a> {
     all: &'a Workers,
     n: u32,
-    /// Containers started so far, by name. Numbers of attempts are never used twice, so that nothing
-    /// but the worker's decision prevents a second start.
+    /// Containers started so far, by name. The worker uses no attempt number twice, so the runtime would not
+    /// refuse a second start.
     starts: BTreeMap<&'static str, u32>,
-    /// When ended containers were first seen.
+    /// When the worker first saw each exited container.
     ended: BTreeMap<Id, Instant>,
 }
 
-/// What a worker did with a state.
+/// The next step of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Do nothing until something is announced or this time has passed.
+    /// Do nothing until the generator announces something or this time has passed.
     Wait(Duration),
     /// The job is done.
     Done,
@@ -158,7 +159,7 @@ impl<'a> Worker<'a> {
         self.terminate(&pod, &mut events).await
     }
 
-    /// A state of the pod that is newer than `after`; `None` if it cannot be read.
+    /// A state of the pod that is newer than `after`; `None` if the read fails.
     async fn newer_than(&self, pod: &Pod, after: Instant) -> anyhow::Result<Option<PodView>> {
         let pleg = &self.all.pleg;
         let began = pleg.now();
@@ -183,7 +184,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Acts on a state.
+    /// Starts, restarts and removes containers as this state requires.
     async fn sync(&mut self, pod: &Pod, view: &PodView) -> anyhow::Result<Next> {
         let ready = |s: &pleg::core::SandboxStatus| s.state == SandboxState::Ready;
         if !view.status.sandboxes.iter().any(ready) {
@@ -199,7 +200,7 @@ impl<'a> Worker<'a> {
                     return Ok(Next::Done);
                 }
                 self.start(pod, name, view).await?;
-                // The next state shows what was started, even if its events have not arrived.
+                // The next state shows the started container even if its events have not arrived.
                 next = Duration::ZERO;
                 continue;
             }
@@ -233,7 +234,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Stops the pod, keeps exited containers for a while, and removes the pod, as its states allow.
+    /// Stops the containers, removes them after [`Plan::keep`], and then stops and removes the pod.
     async fn terminate(&self, pod: &Pod, events: &mut Subscription) -> anyhow::Result<()> {
         let (pleg, kubelet) = (&self.all.pleg, &self.all.kubelet);
         let mut all: Vec<Id> = Vec::new();
@@ -285,7 +286,7 @@ impl<'a> Worker<'a> {
 }
 
 impl Plan {
-    /// The job of that pod and attempt. Its exit code names both.
+    /// The job of this pod and attempt. Its exit code depends on both.
     fn job(&self, pod: u32, attempt: u32) -> Life {
         let n = u64::from(pod) * 7919 + u64::from(attempt) * 104_729;
         let spread = u64::try_from(self.spread.as_millis()).unwrap_or(0);
@@ -297,7 +298,7 @@ impl Plan {
     }
 }
 
-/// Waits for an announcement, for that long at most, and takes all available ones.
+/// Waits for an announcement, for `within` at most, and takes all available ones.
 async fn announced(events: &mut Subscription, within: Duration) -> anyhow::Result<()> {
     if let Ok(delivery) = tokio::time::timeout(within, events.next()).await {
         ensure!(delivery.is_some(), "the generator has ended");
@@ -313,7 +314,7 @@ fn of_name<'v>(view: &'v PodView, name: &'v str) -> impl Iterator<Item = &'v Con
         .filter(move |c| &*c.name == name)
 }
 
-/// Returns true if another container of its name must not be started. In an unknown state it may run.
+/// Returns true if the container may run, so that no other one of its name may start. UNKNOWN counts as running.
 fn is_live(container: &ContainerStatus) -> bool {
     container.state != ContainerState::Exited
 }

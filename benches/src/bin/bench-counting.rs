@@ -1,5 +1,4 @@
-//! `bench` with an allocator that counts. Only subjects whose memory is measured run in it, because counting
-//! costs time.
+//! `bench` with a counting allocator, only for subjects whose memory the harness measures: counting costs time.
 
 use std::alloc::System;
 use std::process::ExitCode;

@@ -11,10 +11,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::protocol::{Answer, ExpectedPod, Order};
 use crate::subject::Kind;
 
-/// The time limit for an answer: long, for a loaded machine and slow calls.
+/// The time limit for an answer: long, because the machine may be loaded and calls slow.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// A subject. Its process is killed on drop.
+/// A subject. Dropping it kills its process.
 pub(super) struct Subject {
     kind: Kind,
     orders: ChildStdin,

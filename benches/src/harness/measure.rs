@@ -15,17 +15,16 @@ use crate::runtime::{Changes, Counted, Runtime};
 use crate::subject::Kind;
 use crate::typical::Random;
 
-/// How long a node is idle before it is measured: this project then lists once a minute.
+/// The idle time before a measurement, after which this project's generator lists once a minute.
 pub(super) const SETTLING: f64 = 66.0;
 
-/// The time after the last change in which subjects that list once a second see it.
+/// The time within which subjects that list once a second see the last change.
 const LAST_POLL: f64 = 1.5;
 
-/// The time limit until the cache shows that all pods have died.
+/// The time limit until the cache shows that all containers have exited.
 const STORM_LIMIT: f64 = 120.0;
 
-/// How long pod workers run before the measurement: longer than the lifetime of a pod, so that the number of pods
-/// is constant.
+/// How long pod workers run before a measurement: longer than a pod lives, so that the number of pods is constant.
 const CHURN_BEGIN: f64 = 4.5;
 
 /// The executable and the directory for sockets.
@@ -71,7 +70,7 @@ impl Run {
         })
     }
 
-    /// Starts a runtime and a subject, which is synced and has received an event. Calls take `call_ms`.
+    /// Starts a runtime whose calls take `call_ms`, and a subject. Waits until it is synced and has received an event.
     async fn start(&self, point: &Point, call_ms: u64) -> Result<Pair> {
         let executable = match point.workload {
             Workload::Memory => self.executable.with_file_name("bench-counting"),
@@ -89,7 +88,7 @@ impl Run {
             runtime,
             synced_in: wall().nanos_since(began),
         };
-        // As on a node that has been in use: the first events were received.
+        // The subject must have received events, as on a node in use.
         if point.subject != Kind::Generic {
             while pair.runtime.counted().await?.of(&["GetContainerEvents"]) == 0 {
                 pause(0.01).await;
@@ -103,7 +102,7 @@ impl Run {
 
     async fn idle(&self, point: &Point, seconds: f64) -> Result<Metrics> {
         let mut pair = self.start(point, 0).await?;
-        // Short measurements only test.
+        // Short measurements only test the harness, and need not settle.
         pause(if seconds > 30.0 { SETTLING } else { 1.0 }).await;
         let mut metrics = Metrics::default();
         pair.window(seconds, &mut metrics).await?;
@@ -114,13 +113,13 @@ impl Run {
         let mut pair = self.start(point, 0).await?;
         let before = pair.used().await?;
         pair.subject.request(&Order::Record).await?;
-        // Most restarts have three events, repeated ones of a pod four.
+        // The first restart of a pod has three events, later ones have four.
         let restarts = Changes::Restarts((f64::from(rate) * seconds / 3.5).ceil() as u32);
         let played = pair.runtime.play(restarts, f64::from(rate)).await?;
         pause(LAST_POLL).await;
         let used = pair.used().await?.since(before);
         let mut seen = pair.subject.request(&Order::Seen).await?.seen;
-        // On a loaded machine some come later.
+        // On a loaded machine the subject may see some changes later.
         while seen.len() < played.made.len() {
             pause(LAST_POLL).await;
             let more = pair.subject.request(&Order::Seen).await?.seen;
@@ -179,12 +178,12 @@ impl Run {
 
     async fn storm(&self, point: &Point, call_ms: u64, rep: u32) -> Result<Metrics> {
         let mut pair = self.start(point, call_ms).await?;
-        // The same random part of a second for all subjects of a repetition.
+        // Wait for the same random part of a second in all subjects of a repetition.
         let mut random = Random(rep.into());
         pause(1.0 + random.below(1000) as f64 / 1000.0).await;
         let before = pair.used().await?;
         let expected = pair.runtime.expected(true);
-        // Of each pod, a sandbox stops in addition to its running container.
+        // The sandbox and the running container of each pod stop.
         let events = 2 * expected.len();
         let awaited = Order::Await {
             expected,
@@ -209,14 +208,14 @@ impl Run {
 
     async fn memory(&self, point: &Point) -> Result<Metrics> {
         let mut live = Vec::new();
-        // A connection keeps buffers of its peak load, which belong to no pod. Therefore two node sizes are compared.
+        // Compares two node sizes, because a connection has buffers sized by its peak load, which belong to no pod.
         for pods in [point.pods, 2 * point.pods] {
             let point = Point {
                 pods,
                 ..point.clone()
             };
             let mut pair = self.start(&point, 0).await?;
-            // The least of some values, because a list that is being read counts as well.
+            // The least of some values, because a list in progress also allocates.
             let mut least = u64::MAX;
             for _ in 0..10 {
                 pause(0.2).await;
@@ -262,7 +261,7 @@ impl Pair {
         })
     }
 
-    /// Measures the usage of a time.
+    /// Measures the usage during this time.
     async fn window(&mut self, seconds: f64, metrics: &mut Metrics) -> Result<()> {
         let before = self.used().await?;
         pause(seconds).await;
@@ -283,7 +282,7 @@ fn put_reads(answer: Answer, metrics: &mut Metrics) {
     metrics.quantiles("read", answer.reads);
 }
 
-/// The time from each change until it was seen.
+/// Records the time from each change until the subject saw it.
 pub(super) fn latencies(made: &[ContainerChange], seen: &[ContainerChange], metrics: &mut Metrics) {
     let mut first = HashMap::new();
     for change in seen {

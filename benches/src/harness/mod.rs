@@ -1,4 +1,4 @@
-//! The points of each mode. They are measured one after the other, except for those that mostly wait.
+//! The points of each mode. The harness measures them one after the other, except for those that mostly wait.
 
 mod child;
 mod measure;
@@ -19,7 +19,7 @@ use measure::Run;
 
 pub(crate) use real::{Settings as Real, real};
 
-/// A workload, which answers one question of the page.
+/// A workload, which answers one question of docs/benchmarks.md.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "workload")]
 pub(crate) enum Workload {
@@ -41,7 +41,7 @@ pub(crate) enum Workload {
     },
     /// Pod workers create, stop and remove pods.
     Churn { pods_per_second: f64, seconds: f64 },
-    /// A generator starts, and then every container of every pod exits at once.
+    /// A generator starts, and then the containers of all pods exit at once.
     Storm { call_ms: u64 },
     /// Memory of the settled node, and of each further pod.
     Memory,
@@ -66,11 +66,11 @@ impl std::fmt::Display for Point {
 /// The mode of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Seconds: a test.
+    /// Takes seconds, as a test of the benchmarks.
     Smoke,
-    /// At most four minutes: the order of magnitude.
+    /// Takes at most four minutes, for the order of magnitude.
     Quick,
-    /// At most 25 minutes.
+    /// Takes at most 25 minutes.
     Run,
 }
 
@@ -84,10 +84,10 @@ impl Mode {
     }
 }
 
-/// Points that are compared with each other.
+/// Points that the page compares with each other.
 struct Group {
     reps: u32,
-    /// Whether the points of a repetition are measured at the same time.
+    /// True if the harness measures the points of a repetition at the same time.
     parallel: bool,
     points: Vec<Point>,
 }
@@ -165,7 +165,7 @@ fn groups(mode: Mode) -> Vec<Group> {
                 group(3, own_writes(10, 5, 5), &[1000], GENERATORS),
                 group(2, own_writes(10, 1, 50), &[1000], GENERATORS),
                 group(2, own_writes(100, 1, 5), &[1000], GENERATORS),
-                // The result of subjects that list once a second depends on the offset in that second.
+                // The result of a subject that lists once a second depends on the moment within its second.
                 group(9, Storm { call_ms: 0 }, &[1000], WITH_RUNTIME),
                 group(2, Storm { call_ms: 1 }, &[1000], GENERATORS),
                 group(2, Memory, &[1000], GENERATORS),
@@ -180,7 +180,7 @@ fn groups(mode: Mode) -> Vec<Group> {
 /// Measures, and writes the results to a file. `only` selects points by their names.
 ///
 /// # Errors
-/// If a file cannot be written, a measurement fails, or a termination signal is received.
+/// If a file cannot be written, a measurement fails, or the process receives a termination signal.
 pub(crate) async fn run(mode: Mode, only: Option<&str>, out: &Path) -> Result<()> {
     let mut groups = groups(mode);
     for group in &mut groups {
@@ -190,7 +190,7 @@ pub(crate) async fn run(mode: Mode, only: Option<&str>, out: &Path) -> Result<()
     let points: usize = groups.iter().map(|group| group.points.len()).sum();
     ensure!(points > 0, "no point has a name that contains {only:?}");
     let mut writer = Writer::create(out, mode.name())?;
-    // For sockets. Removed on drop.
+    // For sockets. Dropping it removes it.
     let directory = tempfile::Builder::new().prefix("pleg-bench-").tempdir()?;
     let run = Run::new(directory.path())?;
     tokio::select! {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_stay_within_their_time() {
+    fn benchmark_modes_stay_within_their_time_limits() {
         for (mode, minutes) in [(Mode::Quick, 4.0), (Mode::Run, 25.0)] {
             let each = groups(mode).into_iter().map(|group| {
                 let points = group.points.iter().map(duration);

@@ -1,10 +1,10 @@
 //! Measures subjects on real containerd with real pods.
 //!
 //! Each subject has its own daemon and pods. All daemons are idle at the same time, so that other load on the
-//! machine affects all of them. The pods of the other phases run on one daemon after the other. The CPU time of a
+//! machine affects all of them. The other phases run on one daemon after the other. The CPU time of a
 //! daemon is that of its own process, without shims, runc and containers.
 //!
-//! The daemons and their pods are removed on success, error and termination signal. (After a SIGKILL, run
+//! On success, error and termination signal this removes the daemons and their pods. (After a SIGKILL, run
 //! `scripts/containerd.sh down` with the directory in /tmp.)
 
 use std::path::Path;
@@ -27,7 +27,7 @@ use crate::protocol::{ContainerChange, ExpectedPod, Order, Usage};
 use crate::results::{Metrics, Sample, Writer, load};
 use crate::subject::Kind;
 
-/// The number of pods that are created in parallel.
+/// The number of pods that the harness creates in parallel.
 const PARALLEL_PODS: usize = 5;
 
 /// How long a container runs, and stays before the next change: long enough for subjects that list once a second.
@@ -59,7 +59,7 @@ pub(crate) struct Settings {
 /// Measures on real daemons and writes the results to the file.
 ///
 /// # Errors
-/// If a daemon does not start, a subject fails, or a termination signal is received.
+/// If a daemon does not start, a subject fails, or the process receives a termination signal.
 pub(crate) async fn real(settings: &Settings, out: &Path) -> Result<()> {
     let mut writer = Writer::create(out, "real")?;
     tokio::select! {
@@ -190,7 +190,7 @@ impl Node {
         }
     }
 
-    /// Starts the subject. It is synced and has received the events of one pod.
+    /// Starts the subject, and waits until it is synced and has received the events of one pod.
     async fn start(&mut self) -> Result<Metrics> {
         let began = wall();
         let socket = self.daemon.endpoint.path();
@@ -198,7 +198,7 @@ impl Node {
         process.sync(self.idle_pods.clone()).await?;
         let mut metrics = Metrics::default();
         metrics.put("synced", wall().nanos_since(began) as f64);
-        // This project lists less often after the stream has delivered an event.
+        // Only after the stream has delivered an event does this project list less often.
         Box::pin(lives::life_of_a_pod(&self.kubelet, 0, Duration::ZERO)).await?;
         process.sync(self.idle_pods.clone()).await?;
         self.process = Some(process);
@@ -216,7 +216,7 @@ impl Node {
         })
     }
 
-    /// Runs pods with containers that die and are replaced.
+    /// Runs pods whose containers exit and are replaced.
     async fn changes(&mut self, pods: u32) -> Result<(f64, Metrics)> {
         let before = self.used().await?;
         self.process()?.request(&Order::Record).await?;
@@ -269,7 +269,7 @@ impl Node {
     }
 }
 
-/// Starts an idle pod. Returns what the cache must show of it.
+/// Starts an idle pod. Returns its expected state in the cache.
 async fn idle_pod(kubelet: &Kubelet, n: u32) -> Result<ExpectedPod> {
     let pod = kubelet.run_pod(&format!("idle-{n}")).await?;
     let app = Box::pin(kubelet.run(&pod, "app", 0, Life::UntilStopped)).await?;

@@ -22,7 +22,7 @@ use super::node::{Change, List, Node};
 use super::{Shared, lock};
 use crate::typical::{Container, Pod};
 
-/// The number of events that are queued for one subscriber before the sender waits, as in containerd 2.
+/// The number of events queued for one subscriber before the sender waits, as in containerd 2.
 const CHANNEL: usize = 100;
 
 /// The label that kubelets filter by.
@@ -88,7 +88,7 @@ async fn call(shared: &Shared, path: &str, message: Bytes) -> Result<Body, Code>
     }
     let now = shared.clock.wall().as_nanos();
     let written = write(&mut lock(&shared.node), method, &message, now)?;
-    // Events are sent before the call returns, as in containerd.
+    // Like containerd, send events before the call returns.
     for event in written.events {
         shared.publish(event).await;
     }
@@ -99,12 +99,12 @@ fn decode<M: Message + Default>(message: &[u8]) -> Result<M, Code> {
     M::decode(message).map_err(|_| Code::InvalidArgument)
 }
 
-/// The first field of each request about one object is its id.
+/// The id in a request about one object, which is always its first field.
 fn id(message: &[u8]) -> Result<String, Code> {
     Ok(decode::<v1::StartContainerRequest>(message)?.container_id)
 }
 
-/// Answers a call that changes nothing; `None` if it is another one.
+/// Answers a read call; `None` if the method is not a read.
 fn read(node: &mut Node, method: &str, message: &[u8]) -> Result<Option<Bytes>, Code> {
     let version = v1::VersionResponse {
         version: "0.1.0".into(),
@@ -149,7 +149,7 @@ struct Written {
     events: Vec<Bytes>,
 }
 
-/// Changes the node.
+/// Executes a call that changes the node.
 fn write(node: &mut Node, method: &str, message: &[u8], now: i64) -> Result<Written, Code> {
     let new = node.random.id();
     let (number, response, changes) = match method {

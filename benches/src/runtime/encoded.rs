@@ -1,4 +1,4 @@
-//! Messages that are encoded in advance, except for the fields that change.
+//! Messages encoded in advance, except for the fields that change.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use prost::encoding::{DecodeContext, WireType, decode_key, encode_key, encode_va
 
 use crate::typical::Random;
 
-/// An encoded message without the fields that change: those before them, and those after them.
+/// An encoded message without the fields that change: the fields before them and the fields after them.
 #[derive(Debug)]
 pub(super) struct Encoded([Bytes; 2]);
 
@@ -44,7 +44,7 @@ impl Encoded {
         ])
     }
 
-    /// Appends the message as a field of another one. `changed` has only the fields that change.
+    /// Appends the message as a field of another message. `changed` has only the fields that change.
     pub(super) fn append(&self, field: u32, changed: &impl Message, out: &mut BytesMut) {
         let [before, after] = &self.0;
         let length = before.len() + changed.encoded_len() + after.len();
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(status, v1::ContainerStatus { mounts, ..wanted });
     }
 
-    /// The sizes in bytes that were measured and computed for real nodes, with 20 % tolerance.
+    /// Compares the sizes with those measured and computed for real nodes, with 20 % tolerance.
     #[test]
     fn payload_sizes_match_real_nodes() {
         let pod = typical::pod(7);

@@ -1,8 +1,8 @@
-//! The simulated runtime: a thread that serves CRI on a Unix socket. Everything that does not change with a
-//! container's state is encoded in advance, so that the runtime needs little CPU time.
+//! The simulated runtime: a thread that serves CRI on a Unix socket. It encodes everything that does not change
+//! with a container's state in advance, so that it needs little CPU time.
 //!
 //! It sends events as containerd 2 does: through a channel of 100 per subscriber, and it waits for a subscriber
-//! that does not read. It keeps no events while there is no subscriber.
+//! that does not read. It queues no events while there is no subscriber.
 
 mod answer;
 mod encoded;
@@ -32,7 +32,7 @@ pub(crate) use play::{Changes, Played};
 /// The simulated runtime. Dropping it ends its thread.
 pub(crate) struct Runtime {
     shared: Arc<Shared>,
-    /// Of the tokio runtime in the thread.
+    /// A handle of the tokio runtime in the thread.
     thread: Handle,
     _stop: DropGuard,
 }
@@ -124,7 +124,7 @@ impl Runtime {
         Ok(Counted { cpu, calls })
     }
 
-    /// Makes changes at a rate per second; 0 for as fast as their events are received.
+    /// Makes changes at a rate per second; 0 for as fast as the subscriber receives their events.
     pub(crate) async fn play(&self, changes: Changes, rate: f64) -> Result<Played> {
         let playing = play::play(self.shared.clone(), changes, rate);
         Ok(self.thread.spawn(playing).await?)

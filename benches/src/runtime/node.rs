@@ -16,7 +16,7 @@ pub(super) struct Node {
     pods: BTreeMap<u64, Entry>,
     /// The pod of each uid, sandbox id and container id.
     index: HashMap<String, u64>,
-    /// The last answers to the lists of the node, until a change.
+    /// The answers to the lists of the node since the last change.
     lists: HashMap<List, Bytes>,
     pub(super) random: Random,
 }
@@ -24,7 +24,7 @@ pub(super) struct Node {
 struct Entry {
     pod: Pod,
     sandbox: Object,
-    /// In the order of the pod's containers.
+    /// The containers, in the order of those of `pod`.
     containers: Vec<Object>,
 }
 
@@ -34,7 +34,7 @@ struct Object {
     status: Encoded,
 }
 
-/// One of the two lists.
+/// The kind of a list or status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum List {
     Sandboxes,
@@ -140,8 +140,7 @@ impl Node {
         entry.pod.containers.insert(0, container);
     }
 
-    /// Changes a pod at time `now`. Returns the event of the change; `None` if there is no such pod or
-    /// container.
+    /// Changes a pod at time `now`. Returns the event of the change; `None` if the pod or container does not exist.
     pub(super) fn change(&mut self, number: u64, change: Change, now: i64) -> Option<Bytes> {
         self.lists.clear();
         let kind = change.event();
@@ -205,8 +204,8 @@ impl Node {
         self.lists.entry(list).or_insert_with(encode).clone()
     }
 
-    /// The list of one pod, by its uid or the id of its sandbox. As in containerd and CRI-O, every item is
-    /// converted to a row before the filter is applied.
+    /// The list of one pod, by its uid or the id of its sandbox. Like containerd and CRI-O, this converts every
+    /// item to a row before it applies the filter.
     pub(super) fn list_of(&self, list: List, of: &str) -> Bytes {
         let mut rows = BytesMut::new();
         for entry in self.pods.values() {

@@ -1,5 +1,5 @@
-//! Makes planned changes at a fixed rate. A slow subject does not reduce the rate, except when its channel is full
-//! (open loop).
+//! Makes planned changes at a fixed rate (open loop): a slow subject does not reduce the rate, except when its channel
+//! is full.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::{Shared, lock};
 use crate::protocol::ContainerChange;
 use crate::typical::Container;
 
-/// The resolution of the timer. A change that is later than this was delayed by a slow subscriber. Its time is
-/// when it was due (otherwise: coordinated omission).
+/// The resolution of the timer. If a change is later than this, a slow subscriber has delayed it. Its time is then
+/// the time at which it was due, to avoid coordinated omission.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(2);
 
 /// The changes to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Changes {
-    /// This number of times, a container exits and is replaced, and the one that it had replaced is removed.
+    /// This number of times, a container exits, a new one replaces it, and the predecessor of the exited one is removed.
     Restarts(u32),
     /// The containers and sandboxes of all pods stop, in random order.
     Deaths,
@@ -42,7 +42,7 @@ pub(super) async fn play(shared: Arc<Shared>, changes: Changes, rate: f64) -> Pl
     let start = shared.clock.now();
     let mut last = 0;
     for (number, change) in planned {
-        // A change that is on time may be later than the next one, which was due.
+        // A change on time may be later than the due time of the next one, which is delayed.
         last = due(&shared, start, played.sent, rate).await.max(last);
         if played.sent == 0 {
             played.first = last;
@@ -128,7 +128,7 @@ mod tests {
     async fn restarted_pods_have_one_running_and_one_exited_container() {
         let shared = Arc::new(Shared::new(2));
         let played = play(shared.clone(), Changes::Restarts(5), 0.0).await;
-        // Without the removals of the first restart of each pod.
+        // The first restart of each pod removes no container.
         assert_eq!((played.sent, played.made.len()), (5 * 4 - 2, 10));
         for pod in lock(&shared.node).expected(false) {
             assert_eq!(pod.running.values().filter(|runs| **runs).count(), 1);

@@ -16,10 +16,10 @@ use super::workers::{Reads, churn, read_own, restart};
 use crate::LiveBytes;
 use crate::protocol::{Answer, ContainerChange, ExpectedPod, Order};
 
-/// The interval at which the cache is read without a lifecycle event.
+/// The interval of cache reads while no lifecycle event arrives.
 const READ_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The changes that were seen since recording began; `None` before.
+/// The changes seen since recording began; `None` before.
 type Seen = Arc<Mutex<Option<Vec<ContainerChange>>>>;
 
 /// Runs until the harness closes stdin.
@@ -99,8 +99,8 @@ async fn observe<S: Subject>(subject: Arc<S>, mut events: Fifo, seen: Seen, chan
     }
 }
 
-/// Waits until the cache shows the pods. Checks this after every lifecycle event and every millisecond. Returns the
-/// time at which it does.
+/// Waits until the cache shows the pods, which it checks after every lifecycle event and every millisecond. Returns
+/// the time of the check that succeeded.
 async fn wait_until<S: Subject>(
     subject: &S,
     changed: &Notify,

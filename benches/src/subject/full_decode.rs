@@ -1,9 +1,9 @@
 //! A runtime that decodes every row of a list with prost and keeps the fields that upstream keeps.
 //!
 //! [`CriRuntime`] reads lists for this project's generator: it decodes id and state of every row first.
-//! A subject that decodes all rows would have the cost of that without a benefit. Rows are decoded one
-//! by one, which is cheaper than to decode the whole list first, as upstream does. Statuses and events
-//! are read as by [`CriRuntime`].
+//! For a subject that decodes all rows this would be a cost without a benefit. This runtime decodes rows
+//! one by one, which is cheaper than upstream's way of decoding the whole list first. It reads statuses
+//! and events like [`CriRuntime`].
 
 use pleg_core::{
     CallError, ContainerDetails, Id, Identity, Kind, Report, ReportedState, SandboxDetails,

@@ -1,5 +1,5 @@
-//! A subject: one way to observe the runtime, in a process of its own, so that its resource usage is measured
-//! alone. All subjects run on one thread, with the same transport and allocator.
+//! A subject: one way to observe the runtime, in a process of its own, so that the harness measures its resource
+//! usage alone. All subjects run on one thread, with the same transport and allocator.
 
 mod control;
 mod drain;
@@ -27,7 +27,7 @@ use full_decode::FullDecode;
 #[serde(rename_all = "kebab-case")]
 #[value(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Reads events, decodes and drops them: what the runtime and the transport take.
+    /// Reads, decodes and drops events: the usage of the runtime and the transport alone.
     RuntimeAlone,
     /// Upstream's generic PLEG with relists on demand (1.36).
     Generic,
@@ -83,7 +83,7 @@ pub(crate) async fn run(settings: &Settings, live_bytes: LiveBytes) -> Result<()
 struct Orders(mpsc::Receiver<std::io::Result<String>>);
 
 impl Orders {
-    /// Reads them in a thread, because reads of stdin block.
+    /// Reads the orders in a thread, because reads of stdin block.
     fn of_stdin() -> Self {
         let (send, orders) = mpsc::channel(16);
         std::thread::spawn(move || {

@@ -1,8 +1,8 @@
-//! Pod workers, as in a kubelet, which make every change by calls to the runtime.
+//! Pod workers, as in a kubelet, which make all changes by calls to the runtime.
 //!
 //! A worker makes no decision until its status is newer than its own last change. Upstream's worker requests a
-//! relist of its pod after a sync that changed something, and waits with `GetNewerThan` (1.36); this project's calls
-//! `newer_than`.
+//! relist of its pod after a sync that changed something, and waits with `GetNewerThan` (1.36); this project's
+//! worker calls `newer_than`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::protocol::Answer;
 /// How long a pod of [`churn`] runs.
 const LIFETIME: Duration = Duration::from_secs(3);
 
-/// The durations of reads after own changes in ns, and how many of these reads did not show the change.
+/// The durations in ns of reads after a worker's own changes, and the number of reads that did not show the change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reads(Arc<Mutex<(Vec<u64>, u64)>>);
 
@@ -29,14 +29,14 @@ impl Reads {
         reads.1 += u64::from(!is_right);
     }
 
-    /// Moves the reads since the last call into an answer.
+    /// Moves the reads since the last `take` into an answer.
     pub(super) fn take(&self, answer: &mut Answer) {
         let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (answer.reads, answer.wrong_reads) = std::mem::take(&mut *reads);
     }
 }
 
-/// Waits for a status of the pod that is newer than now. Returns how long this takes, in ns.
+/// Waits for a status of the pod that is newer than now. Returns the duration in ns.
 pub(super) async fn read_own<S: Subject>(subject: &S, uid: &PodUid, requests: bool) -> u64 {
     let clock = subject.clock();
     let changed = clock.now();
@@ -124,7 +124,7 @@ impl<S: Subject> OwnPod<S> {
         Ok(())
     }
 
-    /// Waits for a status newer than now, which must show the last change.
+    /// Waits for a status newer than now. Records its duration, and an error if it does not show the last change.
     async fn read(&self, requests: bool) {
         let nanos = read_own(&*self.subject, &self.uid, requests).await;
         let mut shown = Vec::new();
@@ -165,7 +165,7 @@ impl<S: Subject> OwnPod<S> {
     }
 }
 
-/// Restarts this number of pods, each `times` times. Their reads after each call are added to `reads`.
+/// Restarts this number of pods, each `times` times. Adds the reads after each call to `reads`.
 pub(super) async fn restart<S: Subject>(
     subject: &Arc<S>,
     client: &CriClient,

@@ -1,5 +1,4 @@
-//! Upstream's pod cache: one lock, a timestamp per entry and a global timestamp. A change of either wakes
-//! waiters.
+//! Upstream's pod cache: one lock, one timestamp per entry and a global one. A change of a timestamp wakes waiters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,8 +48,8 @@ impl Cache {
         self.lock().entries.get(uid)?.status.clone()
     }
 
-    /// Waits for a status that is newer than `after`. A status with the timestamp `after` also ends the
-    /// wait if it is set during the wait.
+    /// Waits for a status that is newer than `after`. If a status with the timestamp `after` is set during the
+    /// wait, it also ends the wait.
     pub(crate) async fn newer_than(&self, uid: &PodUid, after: Instant) {
         let woken = {
             let mut state = self.lock();
@@ -64,12 +63,12 @@ impl Cache {
             woken
         };
         if woken.await.is_err() {
-            // The cache was dropped.
+            // The cache was dropped: wait for ever.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Sets the status of a pod, or that its inspection failed.
+    /// Sets the status of a pod; `None` if its inspection failed.
     pub(crate) fn set(&self, uid: &PodUid, status: Option<PodStatus>, as_of: Instant) {
         let mut state = self.lock();
         let status = status.map(Arc::new);
@@ -77,7 +76,7 @@ impl Cache {
         state.wake(uid, as_of);
     }
 
-    /// Notes that a relist of this pod, which began at that time, found no change.
+    /// Sets the timestamp of a pod after a relist that began at `at` and found no change.
     pub(crate) fn set_observed(&self, uid: &PodUid, at: Instant) {
         let mut state = self.lock();
         if let Some(entry) = state.entries.get_mut(uid) {

@@ -1,4 +1,4 @@
-//! Upstream's reads: the two lists, and the statuses of a pod, one after the other.
+//! Upstream's reads: the two lists, and one status call after the other for a pod.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -35,7 +35,7 @@ pub(crate) async fn list<R: Runtime>(
     let mut pods: BTreeMap<PodUid, PodStatus> = BTreeMap::new();
     for report in rows {
         let Some(uid) = report.identity.pod.clone() else {
-            // Without metadata the pod is unknown.
+            // A row without metadata names no pod.
             continue;
         };
         let pod = pods.entry(uid).or_insert_with_key(|uid| PodStatus {

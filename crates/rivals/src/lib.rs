@@ -1,19 +1,19 @@
-//! Ports of two pod lifecycle event generators of upstream (Kubernetes 1.36 and 1.37), to compare with in
+//! Ports of two pod lifecycle event generators of upstream (Kubernetes 1.36 and 1.37), for comparison in
 //! benchmarks. They use the same runtime interface ([`pleg_runtime::Runtime`]) as this project's
-//! generator, and they keep upstream's faults: serial inspections, a lock that is held during all calls of
-//! a relist, no time limit for an inspection, a bounded queue of lifecycle events. Not for use on a node.
+//! generator, and they have upstream's faults: serial inspections, a lock that a relist holds during all of its
+//! calls, no time limit for an inspection, a bounded queue of lifecycle events. Do not use them on a node.
 //!
 //! | subject | upstream |
 //! | --- | --- |
 //! | [`Port::generic`] | lists every second; relists one pod on demand (1.36) |
-//! | [`Port::hint`] | the same; relists the pod of a stopped container at once (1.37) |
-//! | [`Ours`] | this project's generator, with the same trait |
+//! | [`Port::hint`] | as `generic`, and relists the pod of a stopped container at once (1.37) |
+//! | [`Ours`] | none: this project's generator, with the same trait |
 //!
-//! The ports have no metrics, no requests to inspect a pod again, no addresses of pods, and read no
+//! The ports have no metrics, no requests to reinspect a pod, no pod addresses, and read no
 //! termination messages from disk. Where Go's map order is random, the order here is by pod uid.
 //!
-//! The runtime decides how much of each list row is decoded. In benchmarks the ports use a runtime that
-//! decodes every row in full, as upstream does (`benches/src/subject/full_decode.rs`).
+//! The implementation of [`pleg_runtime::Runtime`] decides how much of each list row it decodes. In benchmarks the
+//! ports use one that decodes every row in full, as upstream does (`benches/src/subject/full_decode.rs`).
 
 mod cache;
 mod inspect;

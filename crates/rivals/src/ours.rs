@@ -1,4 +1,4 @@
-//! This project's generator with the same trait, so that a test or benchmark runs on both.
+//! This project's generator with the trait of the ports, so that a test or benchmark runs on all of them.
 
 use std::time::Duration;
 

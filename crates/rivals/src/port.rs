@@ -1,5 +1,5 @@
 //! Upstream's generic PLEG (1.36): the worker loop, the relist of the node and the relist of a pod. And its
-//! evented PLEG of 1.37 ("hint"): the same, and a STOPPED event requests a relist of its pod.
+//! evented PLEG of 1.37 ("hint"): like the generic one, and a STOPPED event requests a relist of its pod.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,16 +20,16 @@ use crate::subject::{Event, Fifo, Receiver, Subject};
 
 /// The time between the end of a relist and the start of the next (genericPlegRelistPeriod).
 const PERIOD: Duration = Duration::from_secs(1);
-/// The generator is unhealthy after that time without a successful list (genericPlegRelistThreshold).
+/// The generator is unhealthy after this time without a successful list (genericPlegRelistThreshold).
 const THRESHOLD: Duration = Duration::from_secs(180);
-/// The capacity of the channel of lifecycle events (plegChannelCapacity). Events that do not fit are lost.
+/// The capacity of the channel of lifecycle events (plegChannelCapacity). The generator drops events that do not fit.
 const CAPACITY: usize = 1000;
-/// The maximum number of pending requests to relist a pod. A request that does not fit is dropped.
+/// The maximum number of pending requests to relist a pod. The generator drops requests that do not fit.
 const MAX_REQUESTS: usize = 200;
-/// How often the hint generator subscribes in total, without pauses (eventedPlegMaxStreamRetries). A stream
+/// The total number of subscribes of the hint generator, without pauses (eventedPlegMaxStreamRetries). A stream
 /// counts even if it was open for a long time.
 const MAX_ATTEMPTS: u32 = 5;
-/// The capacity of the queue of received events. While it is full, the stream is not read.
+/// The capacity of the queue of received events. While it is full, the generator does not read the stream.
 const QUEUE_CAPACITY: usize = 1000;
 
 /// A port of one of upstream's generators. Dropping it ends its tasks.
@@ -85,7 +85,7 @@ impl<R: Runtime> Port<R> {
         (port, events)
     }
 
-    /// Lists the node and handles all changes. Returns when all changed pods were inspected.
+    /// Lists the node and handles all changes. Returns after the inspection of all changed pods.
     pub async fn relist(&self) {
         self.relister.relist().await;
     }
@@ -123,7 +123,7 @@ impl<R: Runtime> Port<R> {
     }
 }
 
-/// A request to relist a pod, and when it was made.
+/// A request to relist a pod, and the time of the request.
 type Request = (PodUid, Instant);
 
 #[derive(Debug)]
@@ -135,7 +135,7 @@ struct Relister<R> {
     /// Cancels every task.
     cancel: CancellationToken,
     tasks: TaskTracker,
-    /// Upstream's relistLock, which is held during all calls of a relist.
+    /// Upstream's relistLock, which a relist holds during all of its calls.
     records: tokio::sync::Mutex<Records>,
     /// The pods whose last inspection failed. The next relist inspects them again.
     failed: Mutex<BTreeSet<PodUid>>,
@@ -155,7 +155,7 @@ impl<R: Runtime> Relister<R> {
                     due = self.clock.now().after(PERIOD);
                 }
                 Some((uid, at)) = requests.recv() => {
-                    // A list that began after the request has served it.
+                    // A list that began after the request has already served it.
                     if Some(at) > *lock(&self.last_list) {
                         self.relist_pod(&uid).await;
                     }
@@ -176,12 +176,11 @@ impl<R: Runtime> Relister<R> {
         for uid in records.uids() {
             self.reconcile(&mut records, &uid, began).await;
         }
-        // Even if inspections failed.
+        // Upstream does this even if inspections failed.
         self.cache.update_time(began);
     }
 
-    /// Lists a pod and handles its changes. A pod that no longer exists is left to the next relist of the
-    /// node.
+    /// Lists a pod and handles its changes. The next relist of the node handles a pod that no longer exists.
     async fn relist_pod(&self, uid: &PodUid) {
         let mut records = self.records.lock().await;
         let began = self.clock.now();
@@ -221,7 +220,7 @@ impl<R: Runtime> Relister<R> {
         records.advance(uid);
         for event in events {
             if event.event != LifecycleType::ContainerChanged {
-                // An event that does not fit is lost.
+                // Drops an event that does not fit.
                 let _ = self.channel.try_send(event);
             }
         }

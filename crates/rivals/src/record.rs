@@ -13,7 +13,7 @@ enum State {
     NonExistent,
     Running,
     Exited,
-    /// Also stands for created.
+    /// Unknown or created.
     Unknown,
 }
 
@@ -29,7 +29,7 @@ fn state(pod: Option<&PodStatus>, id: &Id) -> State {
     }
 }
 
-/// A pod in the last list that was handled, and in the current list.
+/// A pod in the last handled list, and in the current list.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     old: Option<PodStatus>,
@@ -37,8 +37,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The events for the changes between the two lists, by id: containers before sandboxes, ids of the
-    /// old list first.
+    /// The events for the changes between the two lists: containers before sandboxes, ids of the old list first.
     pub(crate) fn events(&self, uid: &PodUid) -> Vec<Event> {
         let mut seen = BTreeSet::new();
         let pods = [&self.old, &self.current].into_iter().flatten();
@@ -102,7 +101,7 @@ impl Records {
         self.0.get(uid)
     }
 
-    /// Notes that the current list of the pod was handled.
+    /// Makes the current list of the pod the last handled one.
     pub(crate) fn advance(&mut self, uid: &PodUid) {
         let Some(record) = self.0.get_mut(uid) else {
             return;

@@ -1,4 +1,4 @@
-//! What a generator offers to tests and benchmarks.
+//! The interface of a generator to tests and benchmarks.
 
 use std::future::Future;
 
@@ -29,7 +29,7 @@ pub trait Subject: Send + Sync + 'static {
         state
     }
 
-    /// Waits until the cached status of the pod is newer than `after`. Without a time limit.
+    /// Waits without a time limit until the cached status of the pod is newer than `after`.
     fn newer_than(&self, uid: &PodUid, after: Instant) -> impl Future<Output = ()> + Send;
 
     /// Requests a relist of the pod. A pod worker of upstream does this after a sync that changed its pod.
@@ -86,7 +86,7 @@ impl Fifo {
     }
 }
 
-/// `None` if the subscriber lags: it finds what it missed when it reads the cache.
+/// `None` if the subscriber lags: it finds the missed changes when it reads the cache.
 fn converted(delivery: Delivery) -> Option<Event> {
     match delivery {
         Delivery::Event(event) => Some(Event {

@@ -1,5 +1,5 @@
-//! The ports do what upstream's generators do: those cases of upstream's own tests (generic_test.go,
-//! evented_test.go and cache_test.go of Kubernetes 1.36 and 1.37) that matter in a comparison.
+//! Checks the ports with the cases of upstream's own tests (generic_test.go, evented_test.go and cache_test.go
+//! of Kubernetes 1.36 and 1.37) that matter in a comparison.
 //!
 //! Time is paused: it advances when all tasks wait.
 
@@ -84,8 +84,8 @@ async fn relist_announces_every_transition_once() {
     }
 }
 
-/// TestRelistWithCache and TestReinspect: no event while the inspection of a pod fails; then this pod, and
-/// no other, is inspected again. NotFound is no failure (TestGetPodStatusWithNotFoundError).
+/// TestRelistWithCache and TestReinspect: no event while the inspection of a pod fails; the next relist inspects
+/// this pod and no other. NotFound is no failure (TestGetPodStatusWithNotFoundError).
 #[tokio::test(start_paused = true)]
 async fn only_pod_with_failed_inspection_is_inspected_again() {
     let node = FakeRuntime::new();
@@ -110,8 +110,8 @@ async fn only_pod_with_failed_inspection_is_inspected_again() {
     assert_eq!(node.count(&Op::status("p0-c")), 1);
 }
 
-/// TestWorkerLoop: a relist on demand answers the waiters of its pod only. One that a relist of the node has
-/// served is dropped.
+/// TestWorkerLoop: a relist on demand answers the waiters of its pod only. If a relist of the node has served a
+/// request for a pod relist, the generator drops the request.
 #[tokio::test(start_paused = true)]
 async fn relist_on_demand_answers_waiters_of_its_pod() {
     let node = FakeRuntime::new();
@@ -128,7 +128,7 @@ async fn relist_on_demand_answers_waiters_of_its_pod() {
     assert!((400 * MS..=510 * MS).contains(&second), "{second:?}");
     assert_eq!(node.count(&Op::pod("p1")), 1);
     assert!(drain(&mut fifo).is_empty());
-    // While this pod is relisted, the relist of the node becomes due, and is first.
+    // During the relist of this pod, the relist of the node becomes due, so it runs before the next request.
     node.delay(Op::pod("p1"), 3 * SECOND);
     generic.request_relist(&pod("p1"));
     sleep(&generic, 100 * MS).await;
@@ -185,8 +185,8 @@ async fn hint_relists_pod_only_after_stopped() {
     hint.shutdown().await;
 }
 
-/// Returns the time until the exit of a container, with a STOPPED event, is announced. Afterwards no task is
-/// left.
+/// Returns the time until the generator announces the exit of a container, which has a STOPPED event. Checks that
+/// afterwards no task is left.
 async fn exit_announced_after<S: Subject>(
     start: impl FnOnce(FakeRuntime) -> (S, Fifo),
 ) -> Duration {

@@ -1,4 +1,4 @@
-//! Containers crash and are restarted, while the daemon and the mini-kubelet are killed repeatedly.
+//! Kills the daemon and the mini-kubelet repeatedly while containers crash and the mini-kubelet restarts them.
 //!
 //! Two containers of one name and pod must never run at the same time, and no exit code may be lost. In the
 //! end all pods run and nothing else is left.
@@ -26,37 +26,37 @@ use super::manifests::{self, APP, JOB, Kind, exit_codes};
 use super::poller::{Observed, Poller, Seen, process_is_gone};
 use super::process::{Event, StaticPods};
 
-/// How long the daemon is down after it is killed. Containers exit meanwhile.
+/// How long the daemon is down after a kill. Containers exit meanwhile.
 const AWAY: Duration = Duration::from_millis(1500);
-/// The limit of a step that waits for the daemon.
+/// The time limit of a step that waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// A container that the runtime lists as ended although its task exists counts as unremovable after this time. Usually
-/// the runtime deletes a task within milliseconds.
+/// A container that the runtime lists as exited although its task exists counts as unremovable after this time.
+/// Usually the runtime deletes a task within milliseconds.
 const UNREMOVABLE_AFTER: Duration = Duration::from_secs(20);
-/// The longest time until garbage is collected; upstream does so every minute.
+/// The time limit for garbage collection; upstream runs it every minute.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
 
-/// What happens to the event stream.
+/// The use of the event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// Nothing.
+    /// The mini-kubelet uses it.
     Evented,
-    /// Another client subscribes as well: on containerd 1.7 it takes a part of the events.
+    /// A second client subscribes, and on containerd 1.7 takes a part of the events.
     SecondSubscriber,
-    /// It is not used.
+    /// The mini-kubelet does not use it.
     Polling,
 }
 
-/// How much happens.
+/// The numbers of pods, restarts and kills.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How many pods there are.
+    /// The number of pods.
     pub pods: u32,
-    /// How many restarts there are at least.
+    /// The minimum number of restarts.
     pub restarts: u32,
-    /// How often the daemon is killed.
+    /// The number of times the test kills the daemon.
     pub daemon_kills: u32,
-    /// How often the mini-kubelet is killed.
+    /// The number of times the test kills the mini-kubelet.
     pub own_kills: u32,
 }
 
@@ -79,7 +79,7 @@ impl Plan {
         let mut steps: Vec<_> = daemon
             .chain(spread(Killed::Kubelet, self.own_kills))
             .collect();
-        // The sort is stable: what happens at the same number happens in that order.
+        // The sort is stable: kills at the same number stay in this order.
         steps.sort_by_key(|(at, _)| *at);
         steps
     }
@@ -96,7 +96,7 @@ pub async fn crash(daemon: &Daemon, variant: Variant, plan: Plan) -> anyhow::Res
     let mut run = Box::pin(Run::start(daemon, variant, plan)).await?;
     let done = Box::pin(run.all(plan)).await;
     done.map_err(|error| {
-        // The daemon's directory is removed with it.
+        // Dropping the daemon removes its directory.
         let log =
             std::env::temp_dir().join(format!("static-pods-{:?}-{variant:?}.log", daemon.version));
         let copied = run.kubelet.copy_log(&log);
@@ -116,7 +116,7 @@ struct Run<'a> {
     kubelet: StaticPods,
     clock: Clock,
     _second: JoinSet<()>,
-    /// Containers that do not run and whose task the runtime holds, since when. It cannot remove them.
+    /// Containers that do not run although the runtime still has their task, and since when. It cannot remove them.
     unremovable: Mutex<BTreeMap<String, Instant>>,
 }
 
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
         self.check(plan, &stuck)
     }
 
-    /// Waits until there were that many restarts, `more` of them since the last step.
+    /// Waits until there were `at` restarts, `more` of them since the last step.
     async fn restarted(&self, at: u32, more: u32) -> anyhow::Result<()> {
         let within = PATIENCE + Duration::from_secs(2) * more;
         let what = format!("{at} restarts");
@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
         .with_context(|| format!("{} so far", self.poller.read(|o| o.restarts(JOB))))
     }
 
-    /// Each job is started once more, and each app runs. Returns containers that the runtime lists as
+    /// Waits until each job was started once more and each app runs. Returns containers that the runtime lists as
     /// running although their process is gone. No CRI client can detect that they must be restarted.
     async fn all_are_restarted(&self) -> anyhow::Result<BTreeSet<Id>> {
         let now = self.poller.read(|o| o.polls);
@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         Ok(stuck)
     }
 
-    /// Waits until every container that was seen exited has been reported with its exit code.
+    /// Waits until the mini-kubelet has reported the exit code of every container that the poller saw exited.
     async fn all_exits_are_reported(&self) -> anyhow::Result<()> {
         until_ok(PATIENCE, "all exits are reported", || async {
             let wrong = self.unreported();
@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// The exit codes that were reported, with the run that did so, by container.
+    /// The reported exit codes, with the run of the mini-kubelet that reported them, by container.
     fn reported(&self) -> BTreeMap<Id, BTreeSet<(u32, Option<i32>)>> {
         let mut reported: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for line in self.kubelet.lines() {
@@ -253,8 +253,8 @@ impl<'a> Run<'a> {
         reported
     }
 
-    /// Containers that were seen exited, and not reported with the exit code of the runtime, or
-    /// reported with another. A run may know none if an earlier one has had the container removed.
+    /// Containers that the poller saw exited and whose exit code the mini-kubelet did not report, or reported
+    /// wrongly. A run may lack the code if an earlier run has removed the container.
     fn unreported(&self) -> Vec<String> {
         let reported = self.reported();
         let codes = exit_codes(self.pods);
@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
             let code = code.or(planned.filter(|_| !seen.stopped));
             let all = reported.get(id);
             let known: BTreeSet<_> = all.into_iter().flatten().filter_map(|(_, c)| *c).collect();
-            // What a container ends with when it is stopped is not known in advance.
+            // The exit code of a stopped container is not known in advance.
             let is_right = |known| code.is_none_or(|code| known == code);
             if known.len() != 1 || !known.iter().copied().all(is_right) {
                 let at = seen.status.as_ref().map(|s| s.finished_at / 1_000_000);
@@ -284,8 +284,8 @@ impl<'a> Run<'a> {
         Ok(sandboxes.into_iter().map(|s| s.id).collect())
     }
 
-    /// Waits until the pods of the last manifests run, and nothing else is there. `before`: the sandboxes of the pods of
-    /// earlier manifests.
+    /// Waits until the runtime has the pods of the last manifests, running, and nothing else. `before`: the sandboxes
+    /// of the pods of earlier manifests.
     async fn only_calm_pods_run(&self, before: &BTreeSet<String>) -> anyhow::Result<()> {
         until_ok(PATIENCE, "only the last pods run", || async {
             let ready = self.ready_sandboxes().await;
@@ -302,7 +302,7 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// The first object in addition to one sandbox per pod, and one running and `dead` ended containers per name.
+    /// The first object that exceeds one sandbox per pod, or one running and `dead` exited containers per name.
     async fn wrong_now(&self, dead: usize) -> anyhow::Result<Option<String>> {
         let mut sandboxes = self.client.sandboxes().await?;
         let mut listed = self.client.containers(ContainerFilter::default()).await?;
@@ -335,8 +335,8 @@ impl<'a> Run<'a> {
         Ok(unknown.map(|c| format!("{c:?} is left")))
     }
 
-    /// Containers that the runtime lists as created or ended although their task exists. No client of
-    /// CRI can remove them, nor their sandboxes: containerd 1.7 returns "cannot delete running task" if it
+    /// Containers that the runtime lists as created or exited although their task exists. No CRI client
+    /// can remove them or their sandboxes: containerd 1.7 returns "cannot delete running task" if it
     /// was killed while it started the container.
     fn unremovable_now(&self, listed: &[Container]) -> anyhow::Result<BTreeSet<String>> {
         let tasks = self.daemon.tasks()?;
@@ -359,7 +359,7 @@ impl<'a> Run<'a> {
         Ok(permanent.map(|(id, _)| id.clone()).collect())
     }
 
-    /// Ends the app of some pods three times each, and waits until one ended container of each is left.
+    /// Kills the app of some pods three times each, and waits until one exited container of each is left.
     async fn garbage_is_collected(&self) -> anyhow::Result<Duration> {
         for _ in 0..3 {
             let listed = self.client.containers(ContainerFilter::default()).await?;
@@ -397,7 +397,7 @@ impl<'a> Run<'a> {
         Ok(self.clock.now().since(since))
     }
 
-    /// Checks what was observed.
+    /// Checks the observations of the poller.
     fn check(&self, plan: Plan, stuck: &BTreeSet<Id>) -> anyhow::Result<()> {
         let observed = self.poller.observed();
         let unremovable = self
@@ -461,7 +461,7 @@ fn is_running(container: &Container) -> bool {
     container.state() == ContainerState::ContainerRunning
 }
 
-/// Takes events until it is aborted.
+/// Takes events until the caller aborts the task.
 async fn take_events(runtime: impl Runtime) {
     loop {
         if let Ok(mut events) = runtime.subscribe().await {

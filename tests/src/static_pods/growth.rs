@@ -1,4 +1,4 @@
-//! What the process of `static_pods` holds while pods crash and are restarted for hours.
+//! Measures memory, descriptors and tasks of the process `static_pods` while pods crash for hours.
 
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ use crate::wait::pass_time;
 use super::manifests::{self, Kind};
 use super::process::StaticPods;
 
-/// Tombstones live for 10 minutes: until then everything grows.
+/// The process stores tombstones for 10 minutes, so its memory grows until then.
 const SETTLED: usize = 12;
-/// How many samples of a half, one a minute, are enough to judge.
+/// The minimum number of samples, one a minute, in each half.
 const HALF: usize = 10;
-/// What is measured: RSS in KiB, descriptors and tasks, with the tolerance of each.
+/// The measured quantities: RSS in KiB, descriptors and tasks, each with its tolerance.
 const MEASURED: [(&str, f64); 3] = [("RSS", 1024.0), ("descriptors", 4.0), ("tasks", 8.0)];
 
-/// Prints a sample each minute, for `PLEG_KUBELET_MINUTES`. After a long run, the second half may not hold more than the first.
+/// Prints a sample each minute, for `PLEG_KUBELET_MINUTES`. After a long run, the samples of the second half may not
+/// exceed those of the first.
 pub async fn watch(daemon: &Daemon) -> anyhow::Result<()> {
     let mut kubelet = StaticPods::new(daemon, Mode::Evented)?;
     let pods = number("PLEG_KUBELET_PODS", 10)?;

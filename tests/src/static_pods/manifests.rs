@@ -11,10 +11,10 @@ use super::process::NODE;
 
 /// The container that runs until it is stopped.
 pub const APP: &str = "app";
-/// The container that exits repeatedly, or runs as well.
+/// The container that exits repeatedly in crashing pods, and runs in calm ones.
 pub const JOB: &str = "job";
 
-/// What the [`JOB`]s do.
+/// The behaviour of the [`JOB`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// They exit by themselves. The exit code names the pod.
@@ -47,8 +47,7 @@ pub fn exit_codes(pods: u32) -> BTreeMap<(String, String), i32> {
     all.collect()
 }
 
-/// Writes the manifests of that many pods of one kind, which run that image. Pods of the same numbers are
-/// replaced.
+/// Writes the manifests of pods 0 to `pods` of one kind, which run `image`. Replaces their earlier manifests.
 pub fn write(dir: &Path, kind: Kind, pods: u32, image: &str) -> anyhow::Result<()> {
     for pod in 0..pods {
         let containers = containers(kind, pod).map(|(name, life)| {
@@ -61,7 +60,7 @@ pub fn write(dir: &Path, kind: Kind, pods: u32, image: &str) -> anyhow::Result<(
         let metadata = json!({"name": format!("pod-{pod}"), "namespace": "test"});
         let pod_json =
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
-        // A manifest is never seen half written.
+        // The mini-kubelet never sees a half-written manifest.
         let part = dir.join(format!(".pod-{pod}.part"));
         std::fs::write(&part, pod_json.to_string())?;
         std::fs::rename(part, dir.join(format!("pod-{pod}.yaml")))?;

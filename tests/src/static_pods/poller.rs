@@ -1,5 +1,4 @@
-//! An observer that lists the containers of a runtime 40 times a second, on its own connection,
-//! without a generator.
+//! An observer that lists a runtime's containers 40 times a second, on its own connection, without a generator.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +16,7 @@ use crate::usage;
 
 const EVERY: Duration = Duration::from_millis(25);
 
-/// A container that was listed.
+/// A container that the runtime has listed.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The uid of its pod.
@@ -30,13 +29,13 @@ pub struct Seen {
     pub attempt: u32,
     /// The number of the first poll that listed it.
     pub since: u64,
-    /// It was listed as running or exited.
+    /// A poll has listed it as running or exited.
     pub ran: bool,
-    /// It was listed as exited.
+    /// A poll has listed it as exited.
     pub exited: bool,
-    /// Its status after that; `None` if it was removed before that could be read.
+    /// Its status after the exit; `None` if it was removed before the poller read the status.
     pub status: Option<ContainerStatus>,
-    /// It was first seen exited after [`Poller::pods_are_stopped`].
+    /// A poll first listed it as exited after [`Poller::pods_are_stopped`].
     pub stopped: bool,
 }
 
@@ -64,28 +63,28 @@ impl fmt::Display for Seen {
     }
 }
 
-/// All that was observed.
+/// All observations.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Every container that was ever listed.
     pub containers: BTreeMap<Id, Seen>,
     /// The number of polls.
     pub polls: u64,
-    /// Two containers of one name and pod that ran at the same time.
+    /// Pairs of containers of one name and pod that ran at the same time.
     pub doubles: Vec<String>,
     stopping: bool,
 }
 
 impl Observed {
-    /// The number of containers of that name that were started after the first of their pod.
+    /// The number of containers of that name that ran, without the first one of each pod.
     pub fn restarts(&self, name: &str) -> u64 {
         let all = self.containers.values();
         all.filter(|c| c.name == name && c.attempt > 0 && c.ran)
             .count() as u64
     }
 
-    /// Pairs of containers of one name and pod whose later one was started before the earlier one had
-    /// finished, by the times that the runtime reports.
+    /// Pairs of containers of one name and pod whose later one started before the earlier one had finished,
+    /// by the times that the runtime reports.
     pub fn overlaps(&self) -> Vec<String> {
         let mut by_name: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for seen in self.containers.values() {
@@ -113,7 +112,7 @@ impl Observed {
     }
 }
 
-/// The observer. It ends when it is dropped.
+/// The observer. Dropping it ends its tasks.
 #[derive(Debug)]
 pub struct Poller {
     observed: Arc<Mutex<Observed>>,
@@ -121,7 +120,7 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Starts to observe that runtime.
+    /// Starts to observe the runtime of this kubelet.
     pub fn start(kubelet: Kubelet) -> Self {
         let observed: Arc<Mutex<Observed>> = Arc::default();
         let observer = Observer {
@@ -143,12 +142,12 @@ impl Poller {
         self.read(Clone::clone)
     }
 
-    /// Reads what was observed so far.
+    /// Reads the observations so far.
     pub fn read<T>(&self, what: impl FnOnce(&Observed) -> T) -> T {
         what(&lock(&self.observed))
     }
 
-    /// From now on containers end because their pods are stopped.
+    /// From now on, exits count as those of stopped pods.
     pub fn pods_are_stopped(&self) {
         lock(&self.observed).stopping = true;
     }
@@ -187,7 +186,7 @@ impl Observer {
     /// Reads the statuses of containers that have exited, so that the lists need not wait for them.
     async fn read_statuses(self, mut exits: UnboundedReceiver<Id>) {
         while let Some(id) = exits.recv().await {
-            // Each list names it again until its status was read.
+            // Each list queues the id again until this task has read its status.
             let is_read = |o: &Observed| o.containers.get(&id).is_none_or(|seen| seen.exited);
             if is_read(&lock(&self.observed)) {
                 continue;
@@ -200,8 +199,8 @@ impl Observer {
         }
     }
 
-    /// Records what is listed. Containers of one name and pod that are listed as running at the same
-    /// time are returned.
+    /// Records the rows of a list. Returns groups of containers of one name and pod that the list shows as
+    /// running at the same time.
     fn suspects(&self, rows: &[Container]) -> Vec<Vec<Id>> {
         let mut observed = lock(&self.observed);
         let poll = observed.polls;
@@ -236,7 +235,7 @@ impl Observer {
         ids
     }
 
-    /// Checks containers that are listed as running at the same time by their statuses and processes: lists may be wrong.
+    /// Checks the statuses and processes of containers that a list shows running at the same time: lists may be wrong.
     async fn verify(&self, suspects: &[Id]) {
         let mut running = Vec::new();
         for id in suspects {
@@ -255,8 +254,7 @@ impl Observer {
         }
     }
 
-    /// Why a container that is listed as running does not run; `None` if it does, or if that cannot be
-    /// known.
+    /// The reason why a container listed as running does not run; `None` if it runs or the status read fails.
     async fn not_running(&self, id: &Id) -> Option<String> {
         match self.kubelet.container_status(id).await {
             Err(_) => return None,
@@ -270,7 +268,7 @@ impl Observer {
     }
 }
 
-/// Why the process of a container does not run, although its status names one; `None` if it runs.
+/// The reason why the process in a container's status does not run; `None` if it runs.
 pub async fn process_is_gone(kubelet: &Kubelet, id: &Id) -> Option<String> {
     let process = kubelet.process(id).await;
     match usage::state(process) {

@@ -1,5 +1,4 @@
-//! The process of `static_pods`: started, ended and killed, with what it writes to standard output over
-//! all its runs.
+//! Starts, ends and kills the process `static_pods`, and collects the standard output of all its runs.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -25,9 +24,9 @@ use crate::wait::until;
 /// The name of the node, which is the suffix of every pod's name.
 pub const NODE: &str = "node";
 
-/// How long a start may take until what exists is known.
+/// The time limit of a start, until the mini-kubelet knows the existing pods.
 const SYNCED_WITHIN: Duration = Duration::from_secs(90);
-/// How long the process may take to end after SIGTERM.
+/// The time limit for the process to end after SIGTERM.
 const ENDED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A line of its standard output.
@@ -39,9 +38,9 @@ pub enum Event {
         /// On this address.
         address: String,
     },
-    /// What existed at the start is known.
+    /// It knows the pods that existed at its start.
     Synced,
-    /// A container has ended.
+    /// A container has exited.
     Ended {
         /// Its id.
         id: String,
@@ -57,18 +56,18 @@ pub enum Event {
 /// A line of standard output.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// Which run of the process wrote it, from 1.
+    /// The run of the process that wrote it, from 1.
     pub run: u32,
-    /// What it reports.
+    /// The event that it reports.
     pub event: Event,
 }
 
-/// The mini-kubelet. Its process is killed when this is dropped; its pods are not.
+/// The mini-kubelet. Dropping this kills its process, not its pods.
 #[derive(Debug)]
 pub struct StaticPods {
     /// The directory of its manifests.
     pub manifests: PathBuf,
-    /// Whether it runs pods with fields that the API does not have.
+    /// True if it runs pods with fields that the API does not have.
     pub ignore_unknown_fields: bool,
     endpoint: Endpoint,
     cgroup: String,
@@ -86,7 +85,7 @@ struct Running {
 }
 
 impl StaticPods {
-    /// Makes its directories; [`start`](Self::start) starts it.
+    /// Creates its directories. [`start`](Self::start) starts it.
     pub fn new(daemon: &Daemon, mode: Mode) -> anyhow::Result<Self> {
         let dir = daemon.dir.join("static-pods");
         std::fs::create_dir_all(dir.join("manifests"))?;
@@ -104,7 +103,7 @@ impl StaticPods {
         })
     }
 
-    /// Starts it, and waits until it knows what exists.
+    /// Starts it, and waits until it knows the existing pods.
     pub async fn start(&mut self) -> anyhow::Result<()> {
         self.runs += 1;
         let log = OpenOptions::new()
@@ -208,12 +207,12 @@ impl StaticPods {
         self.dir.join("log")
     }
 
-    /// Copies what it logged.
+    /// Copies its log.
     pub fn copy_log(&self, to: &Path) -> std::io::Result<u64> {
         std::fs::copy(self.log(), to)
     }
 
-    /// The last lines that it logged.
+    /// The last lines of its log.
     pub fn end_of_log(&self) -> String {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
@@ -230,7 +229,7 @@ async fn read(stdout: ChildStdout, lines: Arc<Mutex<Vec<Line>>>, run: u32) {
     let mut text = String::new();
     loop {
         text.clear();
-        // A run that is killed may leave a part of a line.
+        // A killed run may leave an incomplete line.
         match stdout.read_line(&mut text).await {
             Ok(_) if text.ends_with('\n') => {}
             _ => return,

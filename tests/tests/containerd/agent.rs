@@ -1,4 +1,5 @@
-//! What `pleg agent` uses on a real node that is idle, beside the budget of docs/fleet.md: `just measure-agent`.
+//! Compares the CPU and memory usage of `pleg agent` on an idle real node with the budget in docs/fleet.md:
+//! `just measure-agent`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,13 +16,13 @@ use tokio::process::Command;
 use crate::image::get;
 use crate::{SOON, with_daemon};
 
-/// How many pods a kubelet runs at most by default.
+/// The default limit of pods of a kubelet.
 const PODS: usize = 110;
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures a release build: just measure-agent"]
-async fn idle_node_with_110_pods() -> anyhow::Result<()> {
+async fn agent_stays_in_budget_on_idle_node_with_110_pods() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon| {
         let program = std::env::var_os("PLEG_PROGRAM").context("set PLEG_PROGRAM")?;
         let minutes = std::env::var("PLEG_IDLE_MINUTES").map_or(Ok(5), |m| m.parse())?;

@@ -1,4 +1,4 @@
-//! Pods of two containers each run, crash, are restarted, stopped and removed; and reads right after writes.
+//! Pods of two containers each run, crash, restart, stop and are removed. Reads right after a call show its effect.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use pleg_tests::workers::{Plan, Workers};
 
 use crate::{SOON, on_one_version, start, start_with};
 
-/// How many pods live at the same time.
+/// The number of pods at the same time.
 const AT_ONCE: usize = 8;
 const PLAN: Plan = Plan {
     at_once: 8,
@@ -32,7 +32,7 @@ on_both_versions! {
     newer_than_shows_own_write: read_your_writes();
 }
 
-/// First nobody acts on what is announced, then pod workers do.
+/// First the test itself runs the pods. Then pod workers do, which act on the announcements.
 async fn evented(daemon: &Daemon) -> anyhow::Result<()> {
     let mut settings = Settings::default();
     settings.mode = Mode::Evented;
@@ -78,7 +78,7 @@ async fn polling_churn_is_announced_once() -> anyhow::Result<()> {
     .await
 }
 
-/// Everything is announced once, and the cache equals the list in the end.
+/// The generator announces everything once, and in the end the cache equals the list.
 async fn churn(
     generator: &mut Generator,
     kubelet: &Kubelet,
@@ -90,7 +90,7 @@ async fn churn(
     generator
         .wait_until_removals_are_announced(&kubelet.objects())
         .await?;
-    // The exit reasons that may arrive late are read after two seconds.
+    // The generator reads exit reasons that may arrive late after two seconds.
     pass_time(Duration::from_millis(2500)).await;
     generator.wait_until_cache_equals_list(SOON).await?;
     generator.check_complete(kubelet)?;
@@ -98,8 +98,7 @@ async fn churn(
     Ok(())
 }
 
-/// STARTED and STOPPED of what was started and removed: how many the runtime sends, and how many
-/// arrived.
+/// The numbers of STARTED and STOPPED events of started and removed objects: as the runtime sends them, and as arrived.
 fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
     let (mut due, mut arrived) = (0, 0);
     for (id, _) in objects.iter().filter(|(_, d)| d.started && d.removed) {
@@ -143,8 +142,8 @@ async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
             "{:?} {mode:?}: {count} waits, median {median:?}, {stale} stale",
             daemon.version
         );
-        // containerd ≥ 2 now and then lists the state from before a call that has returned; what it
-        // lists then is what a read begun after the call shows.
+        // After a call has returned, containerd ≥ 2 sometimes still lists the state from before it. A read that
+        // begins after the call then shows that state.
         let excused = if daemon.version == Version::V2 {
             count / 20
         } else {
@@ -159,7 +158,7 @@ async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long the answers took, and how many did not show the effect of the call.
+/// The durations of the waits, and the number of answers that did not show the effect of the call.
 #[derive(Default)]
 struct Answers {
     took: Vec<Duration>,

@@ -1,4 +1,4 @@
-//! `pleg doctor` on a real containerd: one trouble after the other.
+//! `pleg doctor` on a real containerd, on which the test plants one trouble after the other.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 
 use crate::{SOON, with_daemon};
 
-/// Before each script. `group CONTROLLER` puts the daemon into a control group, whose directory is then `$g`.
+/// Precedes each script. `group CONTROLLER` moves the daemon into a control group and sets `$g` to its directory.
 const PRELUDE: &str = r#"
     set -eu
     DAEMON=$(cat "$DIR/containerd.pid")
@@ -71,9 +71,9 @@ const PRELUDE: &str = r#"
     }
 "#;
 
-/// The code; the script that plants the trouble; what the next step contains; whether the step as it is printed ends it; the script
-/// that ends it. Scripts know DIR, SOCKET and DAEMON, of a pod its SHIM, and of a container its INIT. CI plants the first six.
-/// The last one loses the pods.
+/// The code of the finding; the script that plants the trouble; a text in the next step; `ends` if that step ends the
+/// trouble; the script that ends it. The scripts' variables are DIR, SOCKET, DAEMON, and SHIM and INIT (the pids of a
+/// pod's shim and of its container). CI plants the first six. The last one loses the pods.
 const TROUBLES: &str = r#"
 daemon_stopped; kill -STOP $DAEMON; kill -CONT $DAEMON; ends;
 daemon_cpu_limit; group cpu && write cpu.cfs_quota_us 1000 && write cpu.max '1000 100000'; pleg-doctor-$DAEMON; ends; group cpu && ungroup
@@ -113,7 +113,7 @@ async fn each_planted_trouble_is_the_first_finding() -> anyhow::Result<()> {
 
 async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     let dir = daemon.dir.display();
-    // The runtime's runc hangs as long as there is a file.
+    // The runtime's runc hangs while the file `hang` exists.
     let install = r#"
         runc=$(sed -n 's/.*BinaryName = "\(.*\)"/\1/p' "$DIR/config.toml")
         printf '#!/bin/sh\nwhile [ -e "%s/hang" ]; do sleep 1; done\nexec "%s" "$@"\n' "$DIR" "$runc" > "$DIR/runc"
@@ -141,7 +141,7 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
             anyhow::bail!("a row has five fields: {row}");
         };
         println!("{code}");
-        // One pod is frozen, one loses its process, one is stopped by a runc that hangs.
+        // These three troubles need a pod of their own.
         let own = ["container_frozen", "shim_stopped", "runc_hangs"];
         let own = own.iter().position(|name| *name == code);
         let (pod, id) = &pods[own.map_or(0, |n| n + 1)];
@@ -188,7 +188,7 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Does the step as it is printed, and looks whether the trouble is over.
+/// Executes the printed step, and checks that the trouble is over.
 async fn follow(
     daemon: &Daemon,
     facts: &[(&str, String)],
@@ -227,7 +227,7 @@ async fn shell(facts: &[(&str, String)], script: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// For `PLEG_DOCTOR_RUNS` runs of doctor, an agent beside them: pods are restarted all the time, and a process
+/// Runs doctor `PLEG_DOCTOR_RUNS` times while an agent runs, the test restarts pods all the time, and a process
 /// uses all of a CPU.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a long one: just examine-healthy"]
@@ -263,7 +263,7 @@ async fn healthy_node_under_load_has_no_finding_above_information() -> anyhow::R
     .await
 }
 
-/// Stops and starts containers until it fails.
+/// Restarts containers until a call fails.
 async fn restart(kubelet: &Kubelet, pods: &[(Pod, Id)]) -> anyhow::Result<()> {
     let mut pods = pods.to_vec();
     for attempt in 1.. {
@@ -279,7 +279,7 @@ async fn restart(kubelet: &Kubelet, pods: &[(Pod, Id)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An agent that logs to a file.
+/// Starts an agent that logs to a file.
 fn start_agent(daemon: &Daemon, log: &Path) -> anyhow::Result<Child> {
     let listen = format!("unix://{}", daemon.dir.join("agent.sock").display());
     let mut command = Command::new(built("pleg")?);
@@ -292,7 +292,7 @@ fn start_agent(daemon: &Daemon, log: &Path) -> anyhow::Result<Child> {
     Ok(command.kill_on_drop(true).spawn()?)
 }
 
-/// The records of the agent above information, without the one that there is no network plugin.
+/// The records of the agent above information, except the one about the missing network plugin.
 fn reported(log: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(log)?;
     let records = text.lines().map(serde_json::from_str);
@@ -302,7 +302,7 @@ fn reported(log: &Path) -> anyhow::Result<Vec<Value>> {
     Ok(records.into_iter().filter(above).collect())
 }
 
-/// Expects that this finding is the first one and its next step contains the text. Returns the step.
+/// Checks that this finding is the first one and that its next step contains the text. Returns the step.
 fn expect(report: &Value, code: &str, step: &str) -> anyhow::Result<String> {
     let first = findings(report)?.into_iter().next().context("no finding")?;
     ensure!(
@@ -315,7 +315,7 @@ fn expect(report: &Value, code: &str, step: &str) -> anyhow::Result<String> {
     Ok(next.to_owned())
 }
 
-/// All findings but one: these daemons have no network plugin, and doctor reports that.
+/// All findings, except the one that these daemons have no network plugin.
 fn findings(report: &Value) -> anyhow::Result<Vec<&Value>> {
     let findings = report["findings"].as_array().context("no findings")?;
     let (network, others): (Vec<_>, _) = findings

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::{SOON, with_daemon};
 
 const IMAGE: &str = "localhost/pleg:test";
-/// Where the agent finds the runtime's socket.
+/// The directory in which the agent finds the runtime's socket.
 const MOUNTED: &str = "/run/containerd";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +49,7 @@ async fn agent_in_a_pod_reads_the_runtime_that_runs_it() -> anyhow::Result<()> {
     .await
 }
 
-/// Builds the image, with the program that cargo has built beside this test.
+/// Builds the image from the program that cargo has built with this test.
 fn build(archive: &Path) -> anyhow::Result<()> {
     let program = built("pleg")?;
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scripts/image.py");
@@ -61,7 +61,7 @@ fn build(archive: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pod of the daemon set: its network and processes are those of the host.
+/// Starts the pod of the daemon set, in the network and PID namespaces of the host.
 async fn start(daemon: &Daemon, logs: &Path) -> anyhow::Result<()> {
     let node = v1::NamespaceOption {
         network: v1::NamespaceMode::Node.into(),
@@ -123,7 +123,7 @@ fn container(daemon: &Daemon, namespaces: v1::NamespaceOption) -> v1::ContainerC
             container_path: MOUNTED.to_owned(),
             host_path: daemon.dir.join("run").to_string_lossy().into_owned(),
             readonly: true,
-            // Without the propagation of the daemon set: the root of a test machine need not be shared.
+            // Not HostToContainer as in the daemon set: the root mount of a test machine may not be shared.
             ..v1::Mount::default()
         }],
         linux: Some(v1::LinuxContainerConfig {

@@ -1,5 +1,5 @@
-//! The criteria for beta of KEP-3386 that upstream never met, each as a test: a stress test, a
-//! recovery test, retries with backoff that never end, and a metric of missed events.
+//! One test for each beta criterion of KEP-3386 that upstream never met: a stress test, a recovery
+//! test, retries with back-off that never end, and a metric of missed events.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use pleg_tests::wait::{pass_time, until, until_ok};
 use crate::{SOON, on_one_version, start};
 
 on_both_versions! {
-    stress: stress();
-    recovery: recovery();
+    many_completions_are_each_announced_once: stress();
+    exits_between_two_generators_are_announced: recovery();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,27 +28,27 @@ async fn retries_never_end() -> anyhow::Result<()> {
     on_one_version(Version::V2, retries).await
 }
 
-// On one thread: the recorder of the metrics is a thread's own.
+// On one thread, because the recorder of the metrics is thread-local.
 #[tokio::test]
 async fn missed_events_are_counted() -> anyhow::Result<()> {
     on_one_version(Version::V1_7, missed).await
 }
 
-/// How many containers run to their completion, in one pod, as fast as the runtime starts them. The work of
-/// the runtime grows with the square of it: `just test-long` runs 120.
+/// The number of containers that complete in one pod, as fast as the runtime starts them. The work of
+/// the runtime grows with its square. `just test-long` runs 120.
 const COMPLETIONS: u32 = 40;
-/// How many are in flight at a time.
+/// The number of these containers at a time.
 const AT_ONCE: usize = 16;
-/// How long each runs. If containers of a pod exit while containerd 1.7 starts others of it, its shim often hangs for a
-/// minute or more (in 4 of 8 runs with exits at once, in none of 17 with this).
+/// How long each runs. If containers of a pod exit while containerd 1.7 starts others, the pod's shim often hangs for a
+/// minute or more (in 4 of 8 runs whose containers exited at once, in none of 17 with this value).
 const RUNS_MS: u64 = 300;
-/// The limit for the runtime to list all of them as exited on a loaded machine.
-/// If containerd 1.7 cannot handle an exit within 10 s, it tries again after 1, 2, 4 s and so on.
+/// The time limit until a runtime on a loaded machine lists all containers as exited.
+/// If containerd 1.7 cannot handle an exit within 10 s, it retries after 1, 2, 4 s and so on.
 const DRAIN: Duration = Duration::from_secs(300);
 
-/// Stress: many containers of one pod run to completion. The runtime reads the statuses of all of
-/// them for each event, so events are large and late. Then its queue drains. Every exit is announced once
-/// with its exit code, and the node is never unready.
+/// Stress: many containers of one pod complete. The runtime reads the statuses of all of
+/// them for each event, so events are large and late. Then its queue drains. The generator announces every
+/// exit once with its exit code, and the node is never unready.
 async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     let version = daemon.version;
     let mut generator = start(daemon, Mode::Evented)?;
@@ -85,7 +85,7 @@ async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the runtime itself lists all of these as exited. The error names the others.
+/// Checks that the runtime lists all of these containers as exited. The error names those that it does not.
 async fn listed_as_exited(kubelet: &Kubelet, ids: &[Id]) -> anyhow::Result<()> {
     let exited = v1::ContainerState::ContainerExited.into();
     let filter = v1::ContainerFilter {
@@ -99,10 +99,10 @@ async fn listed_as_exited(kubelet: &Kubelet, ids: &[Id]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How often the start of a job is tried. A loaded runtime fails to start some.
+/// The maximum number of attempts to start a job. A loaded runtime fails to start some.
 const ATTEMPTS: u32 = 3;
 
-/// A job that does not start is tried again as a new container, as a kubelet does.
+/// Runs a job. If it does not start, retries with a new container, as a kubelet does.
 async fn run_to_completion(kubelet: &Kubelet, pod: &Pod, n: u32) -> anyhow::Result<Id> {
     let life = Life::Exit {
         code: i32::try_from(n % 3)?,
@@ -163,16 +163,16 @@ async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How often the daemon is restarted in a row. Upstream stops retrying at the fifth failure.
+/// The number of daemon restarts in a row. Upstream stops retrying at the fifth failure.
 const RESTARTS: usize = 7;
-/// The length of the outage. It is longer than the time in which a missing socket is tried every 50 ms.
+/// The length of the outage: longer than [`OFTEN`].
 const OUTAGE: Duration = Duration::from_secs(12);
 
-/// How long a missing socket is tried every 50 ms.
+/// How long the generator retries a missing socket every 50 ms.
 const OFTEN: Duration = Duration::from_secs(5);
 
-/// After seven daemon restarts and after a long outage, the stream is used again without a restart of the
-/// generator. The pauses between retries grow, and retries never end.
+/// After seven daemon restarts and after a long outage, the same generator uses the stream again.
+/// The pauses between its retries grow, and retries never end.
 async fn retries(daemon: &Daemon) -> anyhow::Result<()> {
     let kubelet = Kubelet::new(daemon)?;
     restarts(daemon, &kubelet).await?;
@@ -202,7 +202,7 @@ async fn restarts(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Uses a generator that has not reached its limit of subscribes per minute.
+/// Uses a new generator, which has not reached its limit of subscribes per minute.
 async fn outage(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     let mut generator = start(daemon, Mode::Evented)?;
     generator
@@ -239,7 +239,7 @@ async fn outage(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The instants for which retries were planned, until `end`.
+/// The instants of the retries that the generator planned until `end`.
 async fn retries_until(generator: &Generator, end: Instant) -> Vec<Instant> {
     let mut tries = BTreeSet::new();
     while generator.pleg.now() < end {
@@ -262,7 +262,7 @@ async fn subscribed(generator: &Generator) -> anyhow::Result<()> {
 /// The number of pods with one container whose STOPPED is lost.
 const LOST: usize = 5;
 
-/// Missed events: none if every event arrives, and otherwise exactly the lost ones.
+/// Checks that the generator counts no missed event if every event arrives, and otherwise exactly the lost ones.
 async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
@@ -275,8 +275,8 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
             .wait_until_events_are_used(&kubelet, &format!("p{n}"))
             .await?;
     }
-    // One list finds no missed event. A late event may still arrive within ten seconds. After these the stream is
-    // also old enough for losses to count.
+    // The first list counts no missed event, because an event may be ten seconds late. After these ten seconds the
+    // stream is also old enough for losses to count.
     generator.pleg.relist_now().await?;
     pass_time(Duration::from_secs(11)).await;
     generator.pleg.relist_now().await?;
@@ -320,8 +320,8 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs containers whose STOPPED is lost. All their earlier events arrive first: an own status in a later event could
-/// show that they have exited.
+/// Runs containers whose STOPPED is lost. Waits for all their earlier events first, because the status in a late
+/// event could show that its container has exited.
 async fn lose_ends(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<Vec<Id>> {
     let mut lost = Vec::new();
     for n in 0..LOST {
@@ -348,12 +348,12 @@ async fn lose_ends(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<V
     Ok(lost)
 }
 
-/// Missed events by their kind, for messages.
+/// The missed events by kind, for messages.
 fn by_kind(generator: &Generator) -> String {
     format!("{:?}", generator.pleg.counters().missed)
 }
 
-/// From the metrics: the missed events of all kinds, and the relist period.
+/// The number of missed events of all kinds and the relist period, as the metrics show them.
 fn shown(metrics: &PrometheusHandle) -> (f64, f64) {
     let text = metrics.render();
     let sum = |name: &str| -> f64 {

@@ -1,7 +1,7 @@
 //! The whole system on real containerd, 1.7 and 2.
 //!
-//! Every test has a daemon of its own. Without root, Linux or the packages it is skipped with a message;
-//! with `CI=true` that is a failure.
+//! Every test has a daemon of its own. Without root, Linux or the packages it prints a message and passes;
+//! with `CI=true` it fails.
 
 #![allow(
     clippy::print_stdout,
@@ -12,8 +12,8 @@
     reason = "a CRI request is large; tests do not mind"
 )]
 
-/// A test of that name on each version, with a daemon of its own: `name: function(arguments)`, with
-/// attributes before it.
+/// Defines a test on each version of containerd: `name: function(arguments)`, with attributes before it.
+/// Each test has a daemon of its own.
 macro_rules! on_both_versions {
     ($($(#[$attribute:meta])* $name:ident: $run:ident($($argument:expr)?);)*) => { $(
         mod $name {
@@ -54,10 +54,10 @@ use pleg::core::{Mode, Settings};
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::generator::Generator;
 
-/// The limit for anything that should happen at once.
+/// The time limit for anything that should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Runs a test on a daemon of its own, or skips it with a message if this machine cannot run one.
+/// Runs a test on a new daemon. If this machine cannot run one, prints a message instead.
 pub(crate) async fn with_daemon(
     version: Version,
     test: impl AsyncFnOnce(&Daemon) -> anyhow::Result<()>,
@@ -69,7 +69,7 @@ pub(crate) async fn with_daemon(
     daemon.down()
 }
 
-/// Runs a test that does not depend on the version: on this one, and on both if `PLEG_BOTH_VERSIONS` is set.
+/// Runs a test that needs no particular version: on `version`, or on both if `PLEG_BOTH_VERSIONS` is set.
 pub(crate) async fn on_one_version(
     version: Version,
     test: impl AsyncFn(&Daemon) -> anyhow::Result<()>,
@@ -83,7 +83,7 @@ pub(crate) async fn on_one_version(
     Ok(())
 }
 
-/// Starts a generator on that daemon.
+/// Starts a generator on this daemon.
 pub(crate) fn start(daemon: &Daemon, mode: Mode) -> anyhow::Result<Generator> {
     let mut settings = Settings::default();
     settings.mode = mode;

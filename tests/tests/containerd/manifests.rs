@@ -1,5 +1,5 @@
-//! The manifests of real projects run on a real containerd, with a tiny image and a program that waits, and with the
-//! node's files below a directory of the test.
+//! Runs the manifests of real projects on a real containerd, with a tiny image whose program waits, and with the
+//! node's files in a directory of the test.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{SOON, with_daemon};
 
-/// Refused, because volumes with images are not provided.
+/// The mini-kubelet rejects this manifest, because it does not support image volumes.
 const REFUSED: &str = "kops-etcd-manager-main.yaml";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,7 +48,7 @@ async fn manifests_of_real_projects_run() -> anyhow::Result<()> {
     .await
 }
 
-/// Runs the only pod of the node until all of its containers run, and ends it.
+/// Runs this manifest as the only pod of the node until all of its containers run, and removes it.
 async fn run(kubelet: &StaticPods, manifest: &Value) -> anyhow::Result<()> {
     let file = kubelet.manifests.join("pod.yaml");
     std::fs::write(&file, manifest.to_string())?;
@@ -76,7 +76,7 @@ async fn pods(kubelet: &StaticPods) -> anyhow::Result<Vec<Value>> {
     Ok(list["items"].as_array().context("items")?.clone())
 }
 
-/// The manifest with the programs that the test image has, and with the files of the node below that directory.
+/// Replaces the programs in the manifest by that of the test image, and moves host paths into `host`.
 fn on_this_node(mut manifest: Value, daemon: &Daemon, host: &Path) -> anyhow::Result<Value> {
     let spec = &mut manifest["spec"];
     for volume in array(&mut spec["volumes"]) {
@@ -102,7 +102,7 @@ fn on_this_node(mut manifest: Value, daemon: &Daemon, host: &Path) -> anyhow::Re
     Ok(manifest)
 }
 
-/// Makes what the volume expects to exist.
+/// Creates the file or directory that a hostPath volume of this type expects.
 fn make(path: &Path, kind: Option<&str>) -> std::io::Result<()> {
     let parent = path.parent().unwrap_or(path);
     std::fs::create_dir_all(parent)?;
@@ -117,7 +117,7 @@ fn array(value: &mut Value) -> impl Iterator<Item = &mut Value> {
     value.as_array_mut().into_iter().flatten()
 }
 
-/// A directory as the root of a node usually is: mounts below it propagate. Some manifests ask for that.
+/// A directory whose mounts propagate, like the root of most nodes. Some manifests need mount propagation.
 struct SharedMount<'a>(&'a Path);
 
 impl<'a> SharedMount<'a> {
@@ -133,7 +133,7 @@ impl<'a> SharedMount<'a> {
 
 impl Drop for SharedMount<'_> {
     fn drop(&mut self) {
-        // Otherwise the directory of the daemon, which is removed, shows the error.
+        // If this fails, the removal of the daemon's directory reports an error.
         let _ = umount2(self.0, MntFlags::MNT_DETACH);
     }
 }

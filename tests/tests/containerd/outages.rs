@@ -1,8 +1,8 @@
-//! The daemon is killed or frozen, or the generator restarts.
+//! The test kills or freezes the daemon, or restarts the generator.
 //!
-//! After each: the cache equals the list within one relist period, events are used again without a
-//! restart of the generator, nothing was announced twice, out of order or with a wrong exit code, and
-//! everything that a list after the outage still showed was announced.
+//! After each outage the cache equals the list within one relist period, and the generator uses events again
+//! without a restart. It has announced everything that a list after the outage still showed, and nothing
+//! twice, out of order or with a wrong exit code.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -19,18 +19,18 @@ use tokio::task::JoinSet;
 
 use crate::start;
 
-/// The limit until the cache equals the list and the stream is confirmed again.
+/// The time limit until the cache equals the list and the stream is confirmed again.
 const SETTLED: Duration = Duration::from_secs(75);
-/// For how long the daemon is halted.
+/// How long the test stops the daemon.
 const FROZEN: Duration = Duration::from_secs(15);
 
 on_both_versions! {
     kill_is_survived: killed();
     freeze_is_survived: frozen();
-    restarted_generator_is_right: client_restarted();
+    restarted_generator_matches_list: client_restarted();
 }
 
-/// kill -9 and restart of the daemon while containers exit and pods are made.
+/// Kills (SIGKILL) and restarts the daemon while containers exit and the kubelet creates pods.
 async fn killed(daemon: &Daemon) -> anyhow::Result<()> {
     let mut generator = start(daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(daemon)?;
@@ -62,7 +62,7 @@ async fn killed(daemon: &Daemon) -> anyhow::Result<()> {
     finish(generator, &kubelet, daemon.version).await
 }
 
-/// SIGSTOP of the daemon, while containers exit.
+/// Stops the daemon (SIGSTOP) while containers exit.
 async fn frozen(daemon: &Daemon) -> anyhow::Result<()> {
     let mut generator = start(daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(daemon)?;
@@ -94,7 +94,7 @@ async fn frozen(daemon: &Daemon) -> anyhow::Result<()> {
     finish(generator, &kubelet, daemon.version).await
 }
 
-/// The generator restarts during a churn, twice.
+/// Restarts the generator twice during a churn.
 async fn client_restarted(daemon: &Daemon) -> anyhow::Result<()> {
     let mut generator = start(daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(daemon)?;
@@ -111,8 +111,7 @@ async fn client_restarted(daemon: &Daemon) -> anyhow::Result<()> {
     finish(generator, &kubelet, daemon.version).await
 }
 
-/// Runs containers that crash one after the other in each pod. Calls fail while the daemon is down, and are not
-/// repeated.
+/// Runs containers that crash one after the other in each pod. Does not retry calls while the daemon is down.
 fn crashes(kubelet: &Kubelet, pods: &[(Pod, Id)], name: &str) -> JoinSet<()> {
     let pods = pods.iter().cloned().zip(0..);
     let crashes = pods.map(|((pod, _), n)| crash(kubelet.clone(), pod, n, name.to_owned()));
@@ -127,15 +126,15 @@ async fn crash(kubelet: Kubelet, pod: Pod, n: i32, name: String) {
             after_ms: 400 * u64::from(attempt),
         };
         if let Ok(id) = kubelet.create(&pod, &name, attempt, life).await {
-            // A start that is interrupted may have happened or not.
+            // An interrupted StartContainer may have started the container or not.
             let _ = kubelet.start(&id).await;
         }
         pass_time(Duration::from_millis(100)).await;
     }
 }
 
-/// Three pods, one after the other, run, crash, stop and are removed. Calls that fail while the daemon is
-/// down are repeated, as a kubelet does.
+/// Runs, crashes, stops and removes three pods, one after the other. Retries calls that fail while the daemon is
+/// down, as a kubelet does.
 async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<()> {
     for round in 0..3 {
         let name = format!("life-{n}-{round}");
@@ -158,7 +157,7 @@ async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<
         retry(|| async {
             let outcome = kubelet.start(&job).await;
             match kubelet.container_status(&job).await? {
-                // It was started by a call that was cut off, or has ended since.
+                // An interrupted call has started it. It may have exited since.
                 Some(status) if status.started_at != 0 => Ok(()),
                 _ => outcome,
             }
@@ -173,7 +172,7 @@ async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits until the cache equals the list, the stream is confirmed and its events are used.
+/// Waits until the cache equals the list, the stream is confirmed, and the generator uses its events.
 async fn settled(generator: &mut Generator, kubelet: &Kubelet) -> anyhow::Result<()> {
     generator.wait_until_cache_equals_list(SETTLED).await?;
     generator.wait_until_confirmed(SETTLED).await?;
@@ -182,7 +181,7 @@ async fn settled(generator: &mut Generator, kubelet: &Kubelet) -> anyhow::Result
         .await
 }
 
-/// Checks all that was announced, and shuts the generator down.
+/// Checks all announcements, and shuts the generator down.
 async fn finish(
     mut generator: Generator,
     kubelet: &Kubelet,
@@ -194,7 +193,7 @@ async fn finish(
         assert_eq!(version, Version::V1_7, "containerd 2.1 does not lose exits");
     }
     generator.wait_until_cache_equals_list(SETTLED).await?;
-    // The runtime defines the exit code. It is 255 for an exit that the runtime has not seen.
+    // Expect the runtime's exit code: it is 255 if the container exited while the runtime was down.
     let mut objects = kubelet.objects();
     for (id, object) in objects
         .iter_mut()
@@ -212,8 +211,8 @@ async fn finish(
     Ok(())
 }
 
-/// Waits until every job that was started has ended. Returns those that stay listed as
-/// running: containerd < 1.7.34 misses the exits of containers that end while it recovers
+/// Waits until every started job has exited. Returns the jobs that the runtime lists as running for
+/// ever: containerd < 1.7.34 misses the exits of containers that exit while it recovers
 /// (containerd#10390).
 async fn jobs_end(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<Vec<String>> {
     let objects = kubelet.objects();

@@ -1,4 +1,4 @@
-//! On containerd 1.7 each event goes to one subscriber only. Another client takes half of them.
+//! containerd 1.7 sends each event to one subscriber only. Here another client takes half of them.
 
 use pleg::core::Mode;
 use pleg_tests::daemon::{Daemon, Version};
@@ -8,7 +8,7 @@ use pleg_tests::workers::Workers;
 
 use crate::{start, with_daemon};
 
-/// A second generator, as `pleg watch` runs one, beside a kubelet that restarts containers at once.
+/// Runs a second generator, as `pleg watch` does, while a kubelet restarts exited containers at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn second_generator_causes_polling() -> anyhow::Result<()> {
     with_daemon(Version::V1_7, run_second_generator).await

@@ -1,11 +1,11 @@
-//! The simulator, which acts by the node model, compared with real runtimes: one script on it and on a daemon of
-//! the same version, and the events that both send.
+//! Compares the simulator, which follows the node model, with real runtimes: runs one script on it and on a daemon
+//! of the same version, and compares the events that both send.
 //!
-//! Ids are replaced by names. Compared are the type and the subject of every event, whether it has a
-//! sandbox status and in which state, and the state, exit code and reason of every container that it
-//! shows. Each step waits for its events, so their order is undefined only where containerd leaves it
-//! undefined: events of several exits that one call causes come from different goroutines. The events
-//! of such a step are compared as a set, and of their statuses only the state of the subject.
+//! The test replaces ids by names. It compares the type and the subject of every event, the state of the
+//! sandbox status if there is one, and the state, exit code and reason of every container status.
+//! Each step waits for its events, so their order is undefined only where containerd leaves it undefined:
+//! if one call causes several exits, their events come from different goroutines. The test compares
+//! the events of such a step as a set, and of their statuses only the state of the subject.
 
 mod wire;
 
@@ -74,7 +74,7 @@ async fn compare_events(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is done to a runtime. Objects have names of the script.
+/// An action on a runtime. The script names the objects.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// Runs a pod.
@@ -82,27 +82,27 @@ enum Act {
     Create {
         pod: &'static str,
         id: &'static str,
-        /// The container's own name.
+        /// The container's name in its pod.
         name: &'static str,
         attempt: u32,
         life: Life,
     },
     Start(&'static str),
-    /// There is no such program.
+    /// Starts a container whose program does not exist.
     FailToStart(&'static str),
-    /// The program ends with [`CRASH`].
+    /// The program exits with [`CRASH`].
     Crash(&'static str),
     Stop(&'static str),
     Remove(&'static str),
     StopPod(&'static str),
     RemovePod(&'static str),
-    /// The pause process is killed, whose namespace the containers share.
+    /// Kills the pause process, whose namespace the containers share.
     KillSandbox(&'static str),
 }
 
 const CRASH: i32 = 3;
 
-/// Whether the events of a step have one order.
+/// The order of the events of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     One,
@@ -145,7 +145,7 @@ const fn create_as(
     }
 }
 
-/// It exits after its STARTED was received. Otherwise the statuses in STARTED could show the exit.
+/// A container that exits only after the test has received its STARTED, whose statuses could show the exit otherwise.
 const CRASHES: Life = Life::UntilTerminated { code: CRASH };
 
 const SCRIPT: &[Step] = &[
@@ -171,21 +171,21 @@ const SCRIPT: &[Step] = &[
     step(Act::Remove("b again"), 1),
     step(Act::StopPod("life"), 0),
     step(Act::RemovePod("life"), 1),
-    // A pod that runs is removed.
+    // Removal of a running pod.
     step(Act::Run("gone"), 2),
     step(create("gone", "d"), 1),
     step(Act::Start("d"), 1),
     step(create("gone", "e"), 1),
     step(Act::Start("e"), 1),
     free(Act::RemovePod("gone"), 6),
-    // A sandbox is killed.
+    // A killed sandbox.
     step(Act::Run("killed"), 2),
     step(create("killed", "f"), 1),
     step(Act::Start("f"), 1),
     free(Act::KillSandbox("killed"), 2),
     step(Act::StopPod("killed"), 0),
     step(Act::RemovePod("killed"), 2),
-    // An unexpected event of an earlier step would arrive before these events.
+    // Any unexpected event of an earlier step would arrive before these events.
     step(Act::Run("end"), 2),
 ];
 
@@ -194,7 +194,7 @@ const SCRIPT: &[Step] = &[
 struct Received {
     kind: &'static str,
     subject: String,
-    /// The sandbox's state, and whether its creation time is negative. The state is left out where it is undefined.
+    /// The sandbox's state, empty where it is undefined, and true if its creation time is negative.
     sandbox: Option<(&'static str, bool)>,
     /// The states of the containers, with exit code and reason.
     containers: BTreeMap<String, String>,
@@ -213,7 +213,7 @@ impl fmt::Debug for Received {
 }
 
 impl Received {
-    /// The parts that are defined if several objects exit at the same time.
+    /// Drops the parts that are undefined if several objects exit at the same time.
     fn in_order(mut self, order: Order, sandbox_is_subject: bool) -> Self {
         if order == Order::Free {
             self.containers.retain(|name, _| *name == self.subject);

@@ -1,5 +1,5 @@
-//! The mini-kubelet `static_pods`. The numbers come from the environment (`just test-kubelet`); without
-//! them the runs are short.
+//! Runs the mini-kubelet `static_pods`. Environment variables set the length of the tests
+//! (`just test-kubelet`); by default they are short.
 
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::kubelet::{Kubelet, Life};
@@ -22,7 +22,7 @@ async fn crashes(daemon: &Daemon, variant: Variant) -> anyhow::Result<()> {
     crash(daemon, variant, Plan::from_env()?).await
 }
 
-/// The observer of these tests, where nothing but the test decides what runs.
+/// Tests the observer of these tests, with containers that only the test starts.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_running_containers_of_one_name_are_observed() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| {
@@ -59,7 +59,7 @@ async fn two_running_containers_of_one_name_are_observed() -> anyhow::Result<()>
     .await
 }
 
-/// For PLEG_KUBELET_MINUTES.
+/// Runs for `PLEG_KUBELET_MINUTES`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "hours: just soak-kubelet MINUTES"]
 async fn process_does_not_grow() -> anyhow::Result<()> {

@@ -33,7 +33,7 @@ async fn view_newer_than_a_write_shows_it() {
 }
 
 #[tokio::test]
-async fn stream_whose_end_may_crash_the_runtime_is_left_alone() {
+async fn crio_that_may_crash_on_disconnect_is_not_subscribed() {
     let node = Node::of(Sim::builder().mode(Mode::Crio).runtime_version("1.31.0"));
     let (builder, _client) = Pleg::connect_with(node.observer_client().unwrap());
     let pleg = builder.spawn().unwrap();
@@ -48,7 +48,7 @@ async fn stream_whose_end_may_crash_the_runtime_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connect_gives_one_clock() {
+async fn connected_generator_and_client_share_one_clock() {
     let (builder, client) = Pleg::connect("unix:///nowhere/at/all.sock").unwrap();
     tokio::time::advance(Duration::from_secs(5)).await;
     let pleg = builder.spawn().unwrap();
@@ -60,7 +60,7 @@ async fn connect_gives_one_clock() {
 }
 
 #[test]
-fn connect_names_its_reason() {
+fn connect_error_names_the_cause() {
     let error = Pleg::connect("tcp://10.0.0.1").unwrap_err();
     assert!(matches!(error, ConnectError::Endpoint(_)), "{error:?}");
     let error = Pleg::connect("unix:///run/x.sock").unwrap_err();
@@ -69,7 +69,7 @@ fn connect_names_its_reason() {
     assert_eq!(error.to_string(), advice);
 }
 
-/// Its tokio runtime is that of the first client.
+/// The second client uses the tokio runtime of the first one.
 #[test]
 fn second_client_can_be_made_outside_of_tokio() {
     let tokio = tokio::runtime::Runtime::new().unwrap();

@@ -1,6 +1,6 @@
-//! A consumer that takes nothing while pods are created, crash and are removed: it delays no call of the runtime, and
-//! afterwards it gets every exit and every removal. A reader that stops reading the stream shows that the events are enough to
-//! block the runtime's calls.
+//! A consumer takes no event while pods are created, crash and are removed. It delays no call of the runtime, and
+//! afterwards it receives every exit and every removal. A second test checks that these events do block the runtime's
+//! calls if the generator stops reading the stream.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use pleg_tests::kubelet::{Kubelet, Life};
 
 use crate::node::{MINUTE, MS, Node, SECOND};
 
-/// hyper's flow control window of a connection. That of a stream is smaller.
+/// hyper's flow control window of a connection. A stream has a smaller window.
 const WINDOW: u64 = 5 << 20;
 const PODS: u32 = 160;
-/// How many containers of one name a pod in a crash loop has: more than there are exit records.
+/// The number of containers of one name in a crash loop: more than the generator stores exit records for.
 const LOOPED: i32 = 20;
 
 #[tokio::test(start_paused = true)]
@@ -27,7 +27,8 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
     let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
     let longest = generator.drain_during(storm(&node, &kubelet)).await?;
-    // Time passes only while all tasks wait, so a call that does not wait takes none. (The clock returns no instant twice.)
+    // Paused time advances only while all tasks wait, so a call that does not wait takes none. (The clock returns no
+    // instant twice.)
     assert!(longest < MS, "{longest:?}");
     let carried = node.events.carried();
     assert!(carried >= 3 * WINDOW, "{carried} bytes");
@@ -41,7 +42,7 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
     assert_eq!(generator.degraded(), [""; 0]);
 
     let events = read(&mut unread)?;
-    // A code that becomes known after the removal is announced by a change.
+    // The generator announces a code that it finds after the removal with ContainerChanged.
     let mut died = of_type(&events, LifecycleType::ContainerDied);
     for (id, code) in of_type(&events, LifecycleType::ContainerChanged) {
         died.entry(id).and_modify(|known| *known = known.or(code));
@@ -52,11 +53,11 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
         assert_eq!(died.get(id), Some(&code), "{}: its exit", object.name);
         assert!(removed.contains_key(id), "{}: its removal", object.name);
     }
-    // Of each id only the exit and the removal are left, except the last events, which are not joined yet.
+    // The subscription has merged all events but the last ones: of each id only exit and removal are left.
     let announced: usize = generator.announced.sources().values().sum();
     assert!(events.len() < announced, "{} of {announced}", events.len());
 
-    // The exit records contain the last three exits of each name.
+    // The generator stores records of the last three exits of each name.
     let records = generator.pleg.exits(&PodUid::from("uid-pod-0"));
     let of_app = records.iter().filter(|r| &*r.name == "app");
     let codes: Vec<_> = of_app.map(|r| r.exit_code).collect();
@@ -70,10 +71,10 @@ async fn stalled_reader_delays_calls() -> anyhow::Result<()> {
     let node = Node::up();
     let generator = node.start(Settings::default()).await?;
     let kubelet = node.kubelet()?;
-    generator.recorder.hold_events(true);
+    generator.recorder.pause_events(true);
     let resume = async {
         node.pass(30 * SECOND).await;
-        generator.recorder.hold_events(false);
+        generator.recorder.pause_events(false);
         anyhow::Ok(())
     };
     let (longest, ()) = tokio::try_join!(storm(&node, &kubelet), resume)?;
@@ -82,7 +83,7 @@ async fn stalled_reader_delays_calls() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs all pods. Returns how long the longest of the runtime's calls took.
+/// Runs all pods. Returns the duration of the longest call of the runtime.
 async fn storm(node: &Node, kubelet: &Kubelet) -> anyhow::Result<Duration> {
     node.set("oversize.bytes=12000");
     node.set("oversize=100%");
@@ -95,7 +96,7 @@ async fn storm(node: &Node, kubelet: &Kubelet) -> anyhow::Result<Duration> {
         .await
 }
 
-/// Containers exit one after the other with 1, 2, 3 …, and then all are removed. Returns how long the longest call took.
+/// Runs and removes containers that exit one by one with 1, 2, 3 …. Returns the duration of the longest call.
 async fn crash_loop(
     node: &Node,
     kubelet: &Kubelet,
@@ -109,7 +110,7 @@ async fn crash_loop(
     called(since);
     let mut all = Vec::new();
     for code in 1..=times {
-        // A read 250 ms after STARTED shows that it runs.
+        // Longer than 250 ms: a read 250 ms after STARTED must show it running.
         let after_ms = 400;
         let life = Life::Exit { code, after_ms };
         since = node.clock.now();
@@ -139,7 +140,7 @@ fn of_type(events: &[PodLifecycleEvent], what: LifecycleType) -> BTreeMap<Id, Op
         .collect()
 }
 
-/// The available events. None may be lost.
+/// The available events. Fails if the subscription has lost any.
 fn read(subscription: &mut Subscription) -> anyhow::Result<Vec<PodLifecycleEvent>> {
     let mut events = Vec::new();
     while let Some(delivery) = subscription.try_next() {

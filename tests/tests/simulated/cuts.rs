@@ -1,4 +1,4 @@
-//! Connections that are cut after a number of bytes: within the frame header, the message header
+//! Connections that break after a number of bytes: within the frame header, the message header
 //! and the message, of an event and of a list.
 
 use pleg::core::{LifecycleType, Settings};
@@ -8,11 +8,11 @@ use pleg_tests::kubelet::Life;
 use crate::node::{MINUTE, MS, Node, SECOND};
 use crate::pipe::Break;
 
-/// More bytes than are sent.
+/// More bytes than any test sends.
 const NEVER: u64 = u32::MAX as u64;
 
-/// Runs `cut` with byte counts up to that of all that is sent: each one at the start, where the frame headers are, then
-/// every `step`th, and the last ones.
+/// Runs `cut` with byte counts up to the number of bytes sent: all counts at the start, where the frame headers are,
+/// then every `step`th, and the last ones.
 async fn at_many_bytes(
     least: u64,
     step: usize,
@@ -31,8 +31,7 @@ async fn at_many_bytes(
     Ok(())
 }
 
-/// A container starts and ends, and the stream breaks after `at` bytes of its events. Returns the
-/// number of bytes that arrived.
+/// Runs a short container, and breaks the stream after `at` bytes of its events. Returns the bytes that arrived.
 async fn cut_event(at: u64, _whole: u64, how: Break) -> anyhow::Result<u64> {
     let node = Node::up();
     let kubelet = node.kubelet()?;
@@ -99,7 +98,7 @@ async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
     generator.check(&kubelet).await?;
     let removed = LifecycleType::ContainerRemoved;
     assert!(known.keys().all(|id| !generator.has(id, removed)));
-    // Without further loss the relist period grows.
+    // Without further losses the relist period grows.
     node.until(MINUTE, "the relist period is 8 s", || {
         generator.health().period >= 8 * SECOND
     })

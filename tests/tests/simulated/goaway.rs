@@ -1,4 +1,4 @@
-//! A server that shuts down gracefully: it sends GOAWAY and closes a connection when its last call is answered.
+//! A server that shuts down gracefully: it sends GOAWAY, and closes a connection after the answer to its last call.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn graceful_server(sim: &Arc<Sim>) -> (FaultyPipe, watch::Sender<bool>) {
         let mut requested = sender.subscribe();
         requested.mark_unchanged();
         let ends = async move {
-            // Without a sender there is no GOAWAY.
+            // If the sender is gone, the server never sends GOAWAY.
             if requested.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -37,7 +37,7 @@ fn graceful_server(sim: &Arc<Sim>) -> (FaultyPipe, watch::Sender<bool>) {
     (pipe, send_goaway)
 }
 
-/// The list in progress is answered, the next one uses a new connection, and nothing fails.
+/// The server answers the list in progress, the next list uses a new connection, and no call fails.
 #[tokio::test(start_paused = true)]
 async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
     let mut node = Node::up();
@@ -62,7 +62,7 @@ async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
     node.check_and_end(generator, &kubelet).await
 }
 
-/// The stream continues until its connection ends. Then a new one is requested at once.
+/// The stream continues until its connection ends. Then the generator subscribes again at once.
 #[tokio::test(start_paused = true)]
 async fn goaway_does_not_end_the_stream() -> anyhow::Result<()> {
     let mut node = Node::up();

@@ -1,4 +1,4 @@
-//! Pods that hang, and a stream that hangs.
+//! Pods whose calls hang, and a stream that hangs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use crate::node::{MINUTE, MS, Node, SECOND};
 use crate::pipe::Break;
 
-/// All of these pods are answered at once, `rounds` times: 99 of 100 within 5 s.
+/// Reads all of these pods at once, `rounds` times. 99 of 100 reads must return within 5 s.
 async fn are_served(
     node: &Node,
     generator: &Generator,
@@ -38,8 +38,8 @@ async fn are_served(
     Ok(())
 }
 
-/// The first `hung` pods do not answer, and a waiter waits for each of them. The cause is reported within 3 s, the waiters
-/// get the last good status, other pods are answered, and the node stays ready.
+/// Status calls for the first `hung` pods hang while a waiter waits for each of them. Health reports the cause within
+/// 3 s, the waiters get the last good status, reads of other pods succeed, and the node stays ready.
 async fn hung_pods(hung: usize) -> anyhow::Result<()> {
     let node = Node::up();
     let kubelet = node.kubelet()?;
@@ -50,25 +50,27 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
         node.set(&format!("pod.{}.hang=on", pod.uid));
     }
     let began = node.clock.now();
-    // The first sign is the late status call. A waiter for a state alone causes none.
+    // The first sign is the late status call. A waiter for a state alone (without details) causes no such call.
     let waits = bad.iter().map(|(pod, _)| {
         let pleg = &generator.pleg;
         pleg.details_newer_than(&pod.uid, began, MINUTE)
     });
-    let reported = node.until(Duration::from_millis(3001), "it is reported", || {
-        generator.is_degraded("pods_hung")
-    });
+    let reported = node.until(
+        Duration::from_millis(3001),
+        "health reports the hung pods",
+        || generator.is_degraded("pods_hung"),
+    );
     let served = are_served(&node, &generator, good, 50);
     let (answers, reported_after, served) = futures::join!(join_all(waits), reported, served);
     println!("{hung} hung pods: reported after {:?}", reported_after?);
     served?;
     for answer in answers {
         let Err(WaitError::Read { last_good, .. }) = answer else {
-            anyhow::bail!("it hangs: {answer:?}");
+            anyhow::bail!("the read of a hung pod returned {answer:?}");
         };
         assert!(last_good.status.exists(), "no last good status");
     }
-    // For longer than three minutes.
+    // For longer than three minutes, after which a node without lists is not ready.
     for _ in 0..50 {
         node.pass(4 * SECOND).await;
         assert_eq!(generator.pleg.health().ready(), Ok(()));
@@ -98,7 +100,7 @@ async fn short_job(kubelet: &Kubelet, name: &str) -> anyhow::Result<Id> {
     kubelet.run(&pod, "job", 0, life).await
 }
 
-/// What happens to a stream that has stalled.
+/// The next event of a stalled stream.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Resumes,
@@ -106,9 +108,9 @@ enum Then {
     StaysMute,
 }
 
-/// An event stalls in the middle, and the stream is silent. Lists find what it does not report and
-/// count it. The node stays ready. If nothing else ends the stream, it is subscribed again ten minutes after the first
-/// miss. Health reports the lossy stream until the losses are ten minutes old.
+/// The stream stalls in the middle of an event. Lists find the changes that it does not report, and the generator
+/// counts them as missed events. The node stays ready. If nothing else ends the stream, the generator subscribes again
+/// ten minutes after the first missed event. Health reports the lossy stream until the losses are ten minutes old.
 #[tokio::test(start_paused = true)]
 async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
     for (at, then) in [
@@ -119,7 +121,7 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
         let node = Node::up();
         let kubelet = node.kubelet()?;
         let mut generator = node.start(Settings::default()).await?;
-        // The period has grown.
+        // After two minutes the relist period has grown.
         node.pass(2 * MINUTE).await;
         node.events.break_after(at, Break::Stall);
         let mut found = Vec::new();
@@ -135,7 +137,7 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
             found.push(late);
             node.pass(10 * SECOND).await;
         }
-        // STARTED and STOPPED of all but the last job. Within 10 s the last ones may still come.
+        // STARTED and STOPPED of all jobs but the last: its events may be up to 10 s late.
         assert!(generator.missed() >= 8, "{}", generator.missed());
         // The next list finds the first loss. After that the period is short.
         let late = found[1..].iter().max();
@@ -160,7 +162,7 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
         node.until(5 * SECOND, "there is a stream", || generator.is_confirmed())
             .await?;
         assert_eq!(generator.degraded(), ["stream_lossy"]);
-        // Losses are counted by whole minutes.
+        // The generator counts losses per whole minute.
         node.until(11 * MINUTE, "its losses are too old to count", || {
             generator.is_well()
         })

@@ -1,5 +1,4 @@
-//! Hundreds of reconnects, servers that stop and start, and shutdowns during calls leak no task, descriptor
-//! or memory.
+//! Hundreds of reconnects, server restarts, and shutdowns during calls leak no task, descriptor or memory.
 //!
 //! Descriptors and memory belong to the process, so each measurement has a process of its own.
 
@@ -20,11 +19,11 @@ use tokio::runtime::Handle;
 use crate::node::{MINUTE, MS, Node, SECOND};
 use crate::pipe::Break;
 
-/// Counts the bytes that are in use.
+/// Counts the allocated bytes.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Set for the child, so that a run of all ignored tests measures nothing.
+/// This variable is set for the child process only, so that a run of all ignored tests measures nothing.
 const ALONE: &str = "PLEG_FAULTS_ALONE";
 
 /// Runs one of the tests below in a process of its own.
@@ -77,7 +76,7 @@ fn at_once() -> ReconnectSettings {
     }
 }
 
-/// In this process, on paused time: 600 reconnects of both pipes leave no more in use than 100.
+/// In this process, on paused time: after 600 reconnects of both pipes, no more is in use than after 100.
 #[tokio::test(start_paused = true)]
 #[ignore = "measured in a process of its own"]
 async fn measure_many_reconnects() -> anyhow::Result<()> {
@@ -106,7 +105,7 @@ async fn measure_many_reconnects() -> anyhow::Result<()> {
         while subscription.try_next().is_some() {}
         recorder.clear();
         if cycle % 100 == 0 {
-            // A new client, because a client records its objects.
+            // A new kubelet, because a kubelet records its objects.
             restart_containers(&node.kubelet()?, &pod).await?;
         }
         if cycle == 100 {
@@ -132,7 +131,7 @@ async fn measure_many_reconnects() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Causes events: the runtime notices that subscribers are gone when it sends events.
+/// Causes events. Only when the runtime sends events does it notice that subscribers are gone.
 async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> {
     for attempt in 0..5 {
         let life = Life::Exit {
@@ -146,7 +145,7 @@ async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Waits until exit records of pods that are gone expire.
+/// Waits until the generator has dropped the exit records of removed pods.
 async fn age_records(node: &Node) -> anyhow::Result<()> {
     node.pass(12 * MINUTE).await;
     anyhow::ensure!(
@@ -156,7 +155,7 @@ async fn age_records(node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Over sockets, in real time: generators are shut down, dropped, and shut down while their calls hang.
+/// Over sockets, in real time: shuts generators down, some while their calls hang, and drops others.
 /// The server stops and starts. Afterwards no task and no descriptor is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measured in a process of its own"]
@@ -164,7 +163,7 @@ async fn measure_sockets_and_generators() -> anyhow::Result<()> {
     if !is_own_process() {
         return Ok(());
     }
-    // This is read before anything is opened. After a first round, descriptors may still be closing.
+    // Count before the first round: after a round, tasks may still be closing descriptors.
     let before = (tasks(), descriptors()?);
     let mut bytes = Vec::new();
     for round in 0..20 {
@@ -181,7 +180,7 @@ async fn measure_sockets_and_generators() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Connections are closed by tasks of their own, a moment later.
+/// Waits until the tasks of the connections have closed them.
 async fn settled(before: (usize, usize)) -> anyhow::Result<()> {
     let what = "all tasks and descriptors are gone";
     until_ok(10 * SECOND, what, || async {

@@ -1,5 +1,5 @@
-//! The whole system without a real runtime: `pleg-sim` over in-process connections that break on command, on paused time.
-//! Every test has a runtime of its own.
+//! The whole system on a simulated runtime: `pleg-sim` over in-process connections that break on command, on paused
+//! time. Every test has a runtime of its own.
 //!
 //! Paused time runs ahead of the host's wall clock, so the generator and the runtime share a clock whose
 //! wall clock advances with it ([`Clock::start_at`](pleg::runtime::clock::Clock)).

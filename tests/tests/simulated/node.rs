@@ -27,12 +27,12 @@ pub(crate) struct Node {
     pub(crate) calls: FaultyPipe,
     /// Carries the event stream.
     pub(crate) events: FaultyPipe,
-    /// Never breaks. It is for the observer and for the client that creates pods.
+    /// Never breaks. The observer and the kubelet use it.
     good: FaultyPipe,
     pub(crate) clock: Clock,
 }
 
-/// A client over that pipe.
+/// A client that connects over this pipe.
 fn client(pipe: &FaultyPipe) -> anyhow::Result<CriRuntime> {
     let pipe = pipe.clone();
     let config = CriConfig::new("unix:///in/this/process".parse()?);
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Sets a fault of the simulated runtime.
+    /// Sets a knob of the simulated runtime, such as a fault.
     pub(crate) fn set(&self, knob: &str) {
         let set = self.sim.set_knob(knob);
         assert!(set.is_ok(), "{knob}: {set:?}");
@@ -98,7 +98,7 @@ impl Node {
         self.spawn(self.builder(settings)?).await
     }
 
-    /// The same of a builder.
+    /// Starts a generator like [`start`](Self::start), from a builder.
     pub(crate) async fn spawn(
         &self,
         (builder, recorder): (Builder<RecordingRuntime<CriRuntime>>, Recorder),
@@ -114,12 +114,12 @@ impl Node {
         Ok(generator)
     }
 
-    /// Waits for that time.
+    /// Waits for this long.
     pub(crate) async fn pass(&self, time: Duration) {
         self.clock.sleep_until(self.clock.now().after(time)).await;
     }
 
-    /// Waits until the condition holds. Returns how long that took, to a hundredth of it.
+    /// Waits until the condition holds. Returns the time that this took, to within a hundredth.
     pub(crate) async fn until(
         &self,
         within: Duration,
@@ -138,7 +138,7 @@ impl Node {
         }
     }
 
-    /// Compares the cache and what was announced with what was done, and ends.
+    /// Compares the cache and the announcements with what the kubelet did, and shuts down.
     pub(crate) async fn check_and_end(
         self,
         mut generator: Generator,

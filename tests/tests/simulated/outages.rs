@@ -1,9 +1,9 @@
 //! One scenario with each fault of the connections, of the server and of its calls.
 //!
-//! While a fault lasts, containers exit one after the other and pod workers keep asking. Health reports the fault within 3 s;
-//! the node is ready as invariant 12 defines; an exit is announced as soon as an event or a list can show it; nothing is
-//! removed; connection attempts and calls stay within the bounds of the defaults. Afterwards every exit is announced with its
-//! code, and the stream is used again.
+//! While a fault lasts, containers exit one after the other and pod workers read their pods. Health reports the fault
+//! within 3 s; the node is ready as invariant 12 defines; the generator announces an exit as soon as an event or a list
+//! can show it, and announces no removal; connection attempts and calls stay within the bounds of the defaults.
+//! Afterwards the generator announces every exit with its code, and uses the stream again.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use crate::node::{MINUTE, MS, Node, SECOND};
 use crate::pipe::{Accepting, Break};
 
-/// Invariant 12: after two minutes without a complete list the node is not ready.
+/// Invariant 12: after three minutes without a complete list the node is not ready.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
 /// Health reports a fault this soon after its first sign. The check may come a millisecond later.
 const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
@@ -36,25 +36,25 @@ const FEW: RangeInclusive<u64> = 5..=10;
 /// a few more by jitter.
 const MANY: RangeInclusive<u64> = 100..=113;
 
-/// A fault, and what is expected.
+/// A fault, and the expected behaviour.
 struct Fault {
     name: &'static str,
     begin: fn(&Node),
     end: fn(&Node),
     lasts: Duration,
-    /// Health reports one of these reasons all the time.
+    /// Health reports one of these reasons during the whole fault.
     reported: &'static [&'static str],
-    /// Whether lists and reads of pods succeed.
+    /// True if lists and pod reads succeed.
     reads: bool,
-    /// Whether the stream delivers events.
+    /// True if the stream delivers events.
     events: bool,
     /// The number of subscribes in the first minute. No later minute has more than 10.
     subscribes: RangeInclusive<u64>,
-    /// The greatest number of connections for calls, if there may not be one per call.
+    /// The maximum number of connections for calls, unless each call may open one.
     dials: u64,
-    /// Whether each call fails at once.
+    /// True if each call fails at once.
     fails_at_once: bool,
-    /// From the end of the fault until nothing is degraded.
+    /// The time limit from the end of the fault until nothing is degraded.
     recovered_within: Duration,
 }
 
@@ -131,7 +131,7 @@ const FAULTS: &[Fault] = &[
         lasts: Duration::from_secs(200),
         reported: &["list_slow", "list_failed"],
         dials: 0,
-        // The deadline of a list has grown to 2 min.
+        // The deadline of a list has grown to two minutes.
         recovered_within: Duration::from_secs(122),
         ..CALLS
     },
@@ -179,7 +179,7 @@ const FAULTS: &[Fault] = &[
         },
         end: |node| node.set("stream.end_after=off"),
         lasts: MINUTE.saturating_mul(5),
-        // A runtime whose events are turned off does the same. It is began once a minute.
+        // A runtime with disabled events acts like this too, so the generator subscribes only once a minute.
         subscribes: 1..=2,
         ..STREAM
     },
@@ -224,14 +224,14 @@ fn internal_error(io: DuplexStream) {
     tokio::spawn(go_away(io, Reason::INTERNAL_ERROR));
 }
 
-/// A server that takes a call and answers with GOAWAY.
+/// Serves a connection: accepts a call and answers with GOAWAY.
 async fn go_away(io: DuplexStream, why: Reason) {
     let Ok(mut connection) = h2::server::handshake(io).await else {
         return;
     };
     if let Some(Ok(_call)) = connection.accept().await {
         connection.abrupt_shutdown(why);
-        // Wait until it is sent and the client has closed.
+        // Wait until the server has sent GOAWAY and the client has closed.
         while let Some(Ok(_)) = connection.accept().await {}
     }
 }
@@ -274,7 +274,7 @@ async fn survive(fault: &Fault) -> anyhow::Result<()> {
         down && fault.reported.iter().any(|how| degraded.contains(how))
     };
     let reported_after = node
-        .until(REPORTED_WITHIN, "it is reported", || {
+        .until(REPORTED_WITHIN, "health reports the fault", || {
             is_reported(&generator)
         })
         .await?;
@@ -353,7 +353,7 @@ async fn survive(fault: &Fault) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks for a new state of that pod every 10 s, first after `offset`.
+/// Reads a new state of this pod every 10 s, first after `offset`.
 async fn ask(pleg: Pleg, uid: PodUid, offset: Duration) {
     let mut at = pleg.now().after(offset);
     loop {
@@ -406,16 +406,17 @@ fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
         let in_bounds = bounds.contains(&calls.subscribes);
         anyhow::ensure!(in_bounds, "minute {minute}: {calls:?}");
         if fault.fails_at_once {
-            // A list each second. Its second call is not made if the first one fails.
+            // The generator lists each second, and skips the second call if the first one fails.
             assert!((55..=65).contains(&calls.full_lists), "{calls:?}");
-            // A probe before `Version` has failed, or an event of each pod. Each pod is listed again each second with two calls.
+            // Statuses: a probe before `Version` has failed, or one for an event of each pod. Pod lists: two calls
+            // for each pod each second.
             let pods = u64::from(PODS.unsigned_abs());
             assert!(
                 calls.statuses <= if fault.events { 1 + pods } else { 1 },
                 "{calls:?}"
             );
             assert!(calls.pod_lists <= 2 * 61 * pods, "{calls:?}");
-            // At most one after each failed read, the one before included, and the probes: one each 15 s.
+            // At most one `Version` after each failed read (plus one read before this minute), and a probe each 15 s.
             let reads = 1 + calls.full_lists + calls.pod_lists / 2 + calls.statuses;
             assert!(calls.versions <= reads + 5, "{calls:?}");
         }

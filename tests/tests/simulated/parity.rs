@@ -1,5 +1,5 @@
-//! Upstream's channel compared with a subscription: the same announcements in the same order, except for
-//! those that upstream does not have.
+//! Compares upstream's channel with a subscription: both get the same announcements in the same order, except
+//! for those that upstream does not have.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::node::{Node, SECOND};
 async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     let node = Node::up();
     let (mut builder, recorder) = node.builder(Settings::default())?;
-    let (mut fifo, mut beside) = (builder.upstream_fifo(), builder.subscribe());
+    let (mut fifo, mut subscription) = (builder.upstream_fifo(), builder.subscribe());
     let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
-    // A container that is not started at once: a read shows it as created.
+    // Nobody starts this container at once, so that a read shows it as created.
     let pod = kubelet.run_pod("created").await?;
     let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
     let what = LifecycleType::ContainerChanged;
@@ -33,7 +33,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     generator.pleg.shutdown().await;
 
     let mut events = Vec::new();
-    while let Some(delivery) = beside.next().await {
+    while let Some(delivery) = subscription.next().await {
         match delivery {
             Delivery::Event(event) => events.push(event),
             Delivery::Synced => {}
@@ -51,8 +51,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
         .map(|e| (e.uid, e.event, e.subject.map(|s| s.id)))
         .collect();
     assert_eq!(all_of(&mut fifo).await, expected);
-    // Started, Died and Removed of 20 sandboxes and 60 containers, except a Started whose
-    // exit was reported first.
+    // Started, Died and Removed of 20 sandboxes and 60 containers, without Started where the exit came first.
     let ends = |what| expected.iter().filter(|(_, w, _)| *w == what).count();
     assert_eq!(ends(LifecycleType::ContainerDied), 80);
     assert_eq!(ends(LifecycleType::ContainerRemoved), 80);
@@ -62,7 +61,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
 
 type Announced = (pleg::core::PodUid, LifecycleType, Option<pleg::core::Id>);
 
-/// All events until the queue is closed by the shutdown of the generator.
+/// All events until the generator's shutdown closes the queue.
 async fn all_of(fifo: &mut Fifo) -> Vec<Announced> {
     let mut all = Vec::new();
     while let Some(event) = fifo.next().await {

@@ -12,18 +12,18 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 /// The capacity of a connection, about that of a unix socket.
 const PIPE: usize = 208 << 10;
 
-/// How a connection breaks.
+/// The way in which a connection breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Break {
     /// Reset: reads and writes fail.
     Reset,
     /// It ends, as if the server had closed it.
     End,
-    /// Nothing arrives until [`FaultyPipe::resume`]. Writes succeed.
+    /// The client receives nothing until [`FaultyPipe::resume`]. Its writes succeed.
     Stall,
 }
 
-/// What happens to new connections.
+/// The treatment of new connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Accepting {
     /// They are served.
@@ -33,11 +33,11 @@ pub(crate) enum Accepting {
     Refused,
     /// They are accepted and dropped at once.
     Dropped,
-    /// They are accepted, and nothing is sent.
+    /// They are accepted, and the server sends nothing.
     Silent,
-    /// They are served, and reset after so many bytes.
+    /// They are served, and reset after this many bytes.
     Cut(u64),
-    /// They are served by this function.
+    /// This function serves them.
     By(fn(DuplexStream)),
 }
 
@@ -62,16 +62,16 @@ struct Shared {
 struct State {
     /// `None` once it is broken: then the server's end is dropped.
     io: Option<DuplexStream>,
-    /// The server's end of a connection that is not served.
+    /// The server's end, if nobody serves the connection.
     unserved: Option<DuplexStream>,
     carried: u64,
-    /// After how many bytes it breaks, and how.
+    /// The number of bytes after which it breaks, and how.
     fault: Option<(u64, Break)>,
     wakers: Vec<Waker>,
 }
 
 impl FaultyPipe {
-    /// Connections to a server that takes them with `accept`.
+    /// Connections to a server whose `accept` serves them.
     pub(crate) fn to(accept: impl Fn(DuplexStream) + Send + Sync + 'static) -> Self {
         Self {
             accept: Arc::new(accept),
@@ -107,7 +107,7 @@ impl FaultyPipe {
         Ok(PipeEnd(state))
     }
 
-    /// Sets what happens to new connections.
+    /// Sets the treatment of new connections.
     pub(crate) fn set_accepting(&self, accepting: Accepting) {
         lock(&self.shared).accepting = accepting;
     }
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// The kind of break, if it is broken. Unless it is stalled, the server's end is dropped.
+    /// The kind of break, if the connection is broken. Unless it is stalled, drops the server's end.
     fn broken(&mut self) -> Option<Break> {
         let (at, how) = self.fault?;
         if self.carried < at {
@@ -182,7 +182,7 @@ impl State {
         Some(how)
     }
 
-    /// The connection for a write. Writes to a stalled one succeed.
+    /// The connection for a write. Writes to a stalled connection succeed.
     fn writable(&mut self, cx: &Context<'_>) -> io::Result<Pin<&mut DuplexStream>> {
         self.remember(cx);
         self.broken();
@@ -246,7 +246,7 @@ impl AsyncWrite for PipeEnd {
 }
 
 impl Drop for PipeEnd {
-    /// The state of the latest connection is kept, and must not keep it open.
+    /// Closes the connection: the pipe still stores its state, which must not keep it open.
     fn drop(&mut self) {
         let mut state = lock(&self.0);
         state.io = None;

@@ -1,5 +1,4 @@
-//! Another client takes half of the events of a simulated containerd 1.7: the script that also runs on
-//! a real one.
+//! Another client takes half of the events of a simulated containerd 1.7. Real daemons run the same script.
 
 use pleg::core::Settings;
 use pleg_sim::Mode;

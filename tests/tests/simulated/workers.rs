@@ -17,8 +17,8 @@ const PLAN: Plan = Plan {
     keep: Duration::ZERO,
 };
 
-/// Calls take 2 ms, and events arrive 10 ms late. The stream misses nothing, no container is started twice, every worker is
-/// answered, and the idle node is relisted once a minute.
+/// Calls take 2 ms, and events arrive 10 ms late. The stream misses nothing, no container starts twice, every worker
+/// gets its answers, and the generator relists the idle node once a minute.
 #[tokio::test(start_paused = true)]
 async fn stream_of_each_runtime_misses_nothing() -> anyhow::Result<()> {
     for runtime in [Mode::Containerd17, Mode::Containerd2, Mode::Crio] {

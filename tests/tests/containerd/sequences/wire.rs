@@ -1,4 +1,4 @@
-//! The script on a runtime that serves CRI: a real one, or the simulator.
+//! Plays the script on a runtime that serves CRI: a real one, or the simulator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use tonic::transport::Channel;
 use super::{Act, Order, Received, SCRIPT, Step};
 use crate::SOON;
 
-/// What is killed outside of CRI.
+/// An object that the test kills outside of CRI.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Victim<'a> {
-    /// A sandbox's pause process is killed.
+    /// Kill the pause process of this sandbox.
     Sandbox(&'a Id),
-    /// A container's program crashes with [`CRASH`](super::CRASH).
+    /// Crash the program of this container with [`CRASH`](super::CRASH).
     Container(&'a Id),
 }
 
@@ -75,7 +75,7 @@ impl Player {
         let client = CriRuntime::new(CriConfig::new(endpoint.clone()))?.runtime_client();
         let (sender, events) = mpsc::unbounded_channel();
         let mut subscriber = client.clone();
-        // containerd responds with the first event, and keeps events until there is a subscriber.
+        // containerd sends response headers with the first event, and queues events until there is a subscriber.
         tokio::spawn(async move {
             let answer = subscriber
                 .get_container_events(v1::GetEventsRequest {})
@@ -202,7 +202,7 @@ impl Player {
         all.in_order(order, is_subject)
     }
 
-    /// The pid of a sandbox's pause process, from the runtime's verbose answer.
+    /// The pid of a sandbox's pause process, from its verbose status.
     async fn pause_of(&self, sandbox: &Id) -> anyhow::Result<String> {
         let request = v1::PodSandboxStatusRequest {
             pod_sandbox_id: sandbox.to_string(),
