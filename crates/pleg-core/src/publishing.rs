@@ -280,7 +280,7 @@ impl Reconciler {
             self.announce_sync(now, &status, source);
         }
         // Hints may wait for a relist although this read has published their ids.
-        if self.hints.wait_for_relist() {
+        if self.hints.relist_due().is_some() {
             let pod = self.pods.get(&uid).into_iter();
             let ids: Vec<Id> = pod.flat_map(|pod| pod.records.keys()).cloned().collect();
             self.satisfy(&ids);

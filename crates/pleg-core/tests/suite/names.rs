@@ -55,6 +55,5 @@ fn states_have_the_names_of_the_cri() {
         let unknown = ContainerState::Unknown { last: Some(last) };
         assert_eq!(unknown.as_str(), format!("Unknown (was {name})"));
     }
-    let unknown = ContainerState::Unknown { last: None };
-    assert_eq!(unknown.as_str(), "Unknown");
+    assert_eq!(ContainerState::Unknown { last: None }.as_str(), "Unknown");
 }

@@ -30,7 +30,7 @@ pub(crate) fn wait(millis: u64) -> Step {
 
 /// An event without statuses.
 pub(crate) fn sends(id: &str, what: EventType) -> Step {
-    Step::Event(RuntimeEvent::new(id, what))
+    Step::Event(RuntimeEvent::new(id, what).into())
 }
 
 /// Created, stopped and deleted of `count` containers.

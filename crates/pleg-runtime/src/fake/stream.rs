@@ -30,7 +30,7 @@ pub enum Step {
     /// Nothing happens for that time.
     Wait(Duration),
     /// An event.
-    Event(RuntimeEvent),
+    Event(Box<RuntimeEvent>),
     /// The stream breaks.
     Fail(CallErrorKind),
     /// Reading the stream panics.
@@ -54,7 +54,7 @@ impl FakeEvents {
                 }
                 match steps.pop_front()? {
                     Step::Wait(time) => clock.sleep_until(clock.now().after(time)).await,
-                    Step::Event(event) => break Ok(event),
+                    Step::Event(event) => break Ok(*event),
                     Step::Fail(kind) => break Err(error("GetContainerEvents", kind)),
                     Step::Panic | Step::Live => panic_in_stream(),
                 }
