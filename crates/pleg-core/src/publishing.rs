@@ -85,7 +85,7 @@ impl Reconciler {
     fn compare_overlapped(&mut self, now: Instant, uid: &PodUid, rows: &PodRows) {
         if self.pods.is_same(uid, rows) {
             self.progress.settle_pod(uid);
-        } else if self.pods.is_unlabelled(rows) {
+        } else if self.pods.is_unlabelled(uid, rows) {
             self.relist.by_hint(now);
         } else {
             self.look_again.plan(Some(uid), now);

@@ -152,16 +152,16 @@ impl Reconciler {
         self.pump(now);
     }
 
-    fn take_hint(&mut self, now: Instant, id: Id, hint: Hint) {
+    fn take_hint(&mut self, now: Instant, id: Id, mut hint: Hint) {
         self.stream.delivered();
         let last = hint.last_arrival;
         let mut has_room = self.stream_check.arrived(&id, hint.types, last, now);
         self.announce_late(now, &id, &hint);
         let published = self.pods.pod_of(&id).cloned();
-        let pod = match &published {
-            Some(uid) => Some(uid.clone()).filter(|uid| !self.pods.needs_relist(uid)),
-            None => hint.pod.clone(),
-        };
+        if let Some(uid) = &published {
+            hint.pod = Some(uid.clone()).filter(|uid| !self.pods.needs_relist(uid));
+        }
+        let pod = hint.pod.clone();
         self.look_again.restart(pod.as_ref());
         if let (Some(uid), Some(end)) = (&published, hint.end()) {
             self.end(now, uid, &id, end);
@@ -169,7 +169,7 @@ impl Reconciler {
         }
         let waits = self.hints.get(&id).is_some();
         if waits || !Hints::is_shown(&hint, self.pods.shown(&id)) || published.is_none() {
-            has_room &= self.hints.add(id.clone(), hint, pod.clone());
+            has_room &= self.hints.add(id.clone(), hint);
         }
         match pod.or(published) {
             Some(uid) => self.schedule.touch(&uid),
@@ -261,7 +261,7 @@ impl Reconciler {
             let overlaps = self.schedule.overlaps_relist(uid);
             let by = SettledBy {
                 since: if overlaps { now } else { began },
-                relist: overlaps && self.pods.is_unlabelled(rows),
+                relist: overlaps && self.pods.is_unlabelled(uid, rows),
             };
             (uid.clone(), by)
         });

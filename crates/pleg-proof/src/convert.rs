@@ -31,11 +31,12 @@ fn state(shown: Shown) -> ReportedState {
 
 fn identity(row: &Row) -> Identity {
     let mut identity = Identity::new(kind(row.kind));
-    identity.unlabelled = row.label != Label::Right;
-    identity.pod = match (row.kind, &row.label) {
-        (Kind::Sandbox, _) | (_, Label::Right) => Some((&*row.pod.uid).into()),
-        (Kind::Container, Label::Missing) => None,
-        (Kind::Container, Label::Wrong(uid)) => Some((&**uid).into()),
+    let own = Some((&*row.pod.uid).into());
+    (identity.pod, identity.unlabelled) = match (row.kind, &row.label) {
+        (_, Label::Right) => (own, false),
+        (Kind::Sandbox, _) => (own, true),
+        (Kind::Container, Label::Missing) => (None, true),
+        (Kind::Container, Label::Wrong(uid)) => (Some((&**uid).into()), false),
     };
     identity.namespace = Some((&*row.pod.namespace).into());
     identity.pod_name = Some((&*row.pod.name).into());

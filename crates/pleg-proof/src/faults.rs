@@ -97,7 +97,7 @@ faults! {
     FailedStart: 150 200,
     /// A third party runs a container for milliseconds.
     ShortLife: 300 300,
-    /// A container with a short life has no label.
+    /// A container with a short life has no label with the pod's uid, or a wrong one.
     Unlabelled: 150 300,
     /// A pause process is killed.
     SandboxKilled: 200 60,

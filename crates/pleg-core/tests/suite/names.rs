@@ -38,14 +38,10 @@ fn labels_have_short_lower_case_names() {
 
 #[test]
 fn states_have_the_names_of_the_cri() {
+    use SandboxState::{NotReady, Ready, Unknown};
     let last_ready = Some(true);
-    for (state, name) in [
-        (SandboxState::Ready, "Ready"),
-        (SandboxState::NotReady, "NotReady"),
-        (SandboxState::Unknown { last_ready }, "Unknown"),
-    ] {
-        assert_eq!(state.as_str(), name);
-    }
+    let sandboxes = [Ready, NotReady, Unknown { last_ready }].map(SandboxState::as_str);
+    assert_eq!(sandboxes, ["Ready", "NotReady", "Unknown"]);
     for (state, last, name) in [
         (ContainerState::Created, KnownState::Created, "Created"),
         (ContainerState::Running, KnownState::Running, "Running"),

@@ -90,10 +90,7 @@ impl World {
         let Some(sandbox) = self.any(dice, is_ready) else {
             return;
         };
-        let label = match self.fault(dice, Fault::Unlabelled) {
-            true => Label::Missing,
-            false => Label::Right,
-        };
+        let label = self.label(dice, Fault::Unlabelled, pod);
         let attempt = u32::try_from(self.ids).unwrap_or(0);
         let Some(id) = self.create(dice, "short", attempt, &sandbox, label) else {
             return;
@@ -113,13 +110,19 @@ impl World {
     /// Runs another sandbox of the pod for a third party, with a container of its own.
     fn second_sandbox(&mut self, dice: &mut Dice<'_>, pod: usize) {
         let attempt = 100 + u32::try_from(self.ids).unwrap_or(0);
-        let label = match self.fault(dice, Fault::WrongLabel) {
-            true => [Label::Missing, Label::Wrong("other".into())][dice.below(2)].clone(),
-            false => Label::Right,
-        };
+        let label = self.label(dice, Fault::WrongLabel, pod);
         if let Some(id) = self.run_sandbox(dice, pod, attempt, label, true) {
             // The worker may act on a view from before this sandbox.
             self.checker.excuse_start(&id);
+        }
+    }
+
+    /// The pod-uid label of an object of the pod. The fault omits it or names the next pod, which may not exist.
+    fn label(&mut self, dice: &mut Dice<'_>, fault: Fault, pod: usize) -> Label {
+        let other = Label::Wrong(super::pod_uid(pod + 1).into());
+        match self.fault(dice, fault) {
+            true => [Label::Missing, other][dice.below(2)].clone(),
+            false => Label::Right,
         }
     }
 
