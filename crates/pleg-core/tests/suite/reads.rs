@@ -269,9 +269,10 @@ fn started_of_an_unlabelled_id_is_followed_by_a_relist() {
 /// A list of the pod never shows the id, and the overlapping relist does not count.
 #[test]
 fn unlabelled_id_in_an_overlapping_relist_is_relisted() {
-    for has_event in [true, false] {
+    for (has_event, label) in [(true, None), (false, None), (false, Some("q".into()))] {
         let mut t = Script::with(&["web"]);
-        let free = unlabelled(running("free"));
+        let mut free = running("free");
+        (free.identity.unlabelled, free.identity.pod) = (label.is_none(), label);
         t.node.set(free.clone());
         if has_event {
             t.send(Event::of(Started, free));
