@@ -236,7 +236,7 @@ fn id_neither_listed_nor_gone_is_read_with_pauses() {
 }
 
 #[test]
-fn event_that_names_no_pod_reads_the_cached_pod_or_relists() {
+fn event_without_pod_reads_the_cached_pod_or_relists() {
     for (id, call) in [("web", "list p"), ("q/web", "relist")] {
         let mut t = Script::with(&["web"]);
         t.node.add_pod("q");
