@@ -142,7 +142,7 @@ explore:
 seeded *ARGS:
     scripts/seeded.py {{ ARGS }}
 
-# (An optimised core would take longer to build than its tests save.)
+# (Not optimised: an optimised build of the core takes longer than it saves in these tests.)
 # Explore interleavings of the writer with its consumers, under shuttle.
 [group('prove')]
 shuttle SCHEDULES="10000":

@@ -110,7 +110,7 @@ impl Machine {
         };
         let memory = field(read("/proc/meminfo"), "MemTotal");
         let kib = memory.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-        // Leave out results and generated pages, which a measurement changes.
+        // Results and generated pages do not count as changes of the code: a measurement writes them.
         let code = ["--", ":!benches/results", ":!docs"];
         let changed = output(
             "git",

@@ -34,7 +34,7 @@ pub(crate) enum Workload {
     /// Pod workers restart their pods, and read them after every call.
     OwnWrites {
         workers: u32,
-        /// The number of restarts of each pod, with four calls each.
+        /// How often each pod is restarted. A restart makes four calls.
         times: u32,
         /// The duration of each call.
         call_ms: u64,

@@ -47,7 +47,7 @@ struct Shared {
     clock: Clock,
 }
 
-/// The usage and the calls of the runtime.
+/// The CPU time of the runtime, and the calls that it received.
 pub(crate) struct Counted {
     /// The CPU time in ns.
     pub(crate) cpu: f64,

@@ -71,7 +71,7 @@ struct State {
 }
 
 impl FaultyPipe {
-    /// Connections to a server whose `accept` serves them.
+    /// Makes connections in memory. `accept` takes the server's end of each and serves it.
     pub(crate) fn to(accept: impl Fn(DuplexStream) + Send + Sync + 'static) -> Self {
         Self {
             accept: Arc::new(accept),
