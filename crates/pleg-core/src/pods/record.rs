@@ -103,9 +103,7 @@ impl Record {
         }
         if matches!(seen, Seen::Changed | Seen::Undone) {
             self.unknown = shown == ReportedState::Unknown;
-            if let Some(state) = shown.known() {
-                self.state = Some(state);
-            }
+            self.state = shown.known().or(self.state);
             if self.has_ended() {
                 self.ended_at.get_or_insert(now);
             }
@@ -116,18 +114,15 @@ impl Record {
 
     /// Records the end that a status in an event shows.
     pub(crate) fn end(&mut self, status: &Report, now: Instant) {
-        let is_new = !self.has_ended();
-        if is_new {
-            self.state = Some(KnownState::Exited);
-            self.unknown = false;
-            self.ended_at = Some(now);
-            self.status.state_changed();
+        if self.has_ended() {
+            // A read recorded the end, so the event only fills in missing fields.
+            self.details = details::merged(&status.details, &self.details, true);
+            return;
         }
-        // If a status read recorded the end, the event only fills in missing fields.
-        self.details = match is_new {
-            true => details::merged(&self.details, &status.details, true),
-            false => details::merged(&status.details, &self.details, true),
-        };
+        (self.state, self.ended_at) = (Some(KnownState::Exited), Some(now));
+        self.unknown = false;
+        self.status.ended(now);
+        self.details = details::merged(&self.details, &status.details, true);
     }
 
     /// Merges the details of a status requested at `as_of`. Ignores a status that contradicts the recorded end. A probe

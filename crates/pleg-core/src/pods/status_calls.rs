@@ -40,6 +40,16 @@ impl StatusCalls {
         self.read_since_end = false;
     }
 
+    /// An event has shown the end. A failed call is repeated now, and stays failed until then: the id may be gone.
+    pub(crate) fn ended(&mut self, now: Instant) {
+        let failed = self.retry.filter(|_| self.failure.is_some());
+        self.retry = failed.map(|retry| Backoff {
+            retry_at: now,
+            ..retry
+        });
+        self.read_since_end = false;
+    }
+
     /// A call has returned a status. `unknown`: the state is UNKNOWN, so the status is read again.
     pub(crate) fn succeeded(&mut self, unknown: bool, now: Instant) {
         self.failure = None;

@@ -1,7 +1,7 @@
 //! Ids are removed only when their absence is proven.
 
 use pleg_core::CallErrorKind::{Failed, NotFound};
-use pleg_core::EventType::{Deleted, Started};
+use pleg_core::EventType::{Deleted, Started, Stopped};
 
 use crate::node::{exited, running};
 use crate::script::{Event, Script};
@@ -97,6 +97,18 @@ fn unlisted_id_whose_status_fails_stays_until_its_retry() {
     assert_eq!(t.cached("web"), "Running error");
     t.pass(200);
     t.expect(&["Died web", "Removed web"]);
+}
+
+#[test]
+fn end_of_an_unlisted_id_does_not_prove_that_it_exists() {
+    let mut t = Script::with(&["web"]);
+    t.node.remove("web");
+    t.node.fail_status("web", Failed);
+    t.read();
+    t.forget();
+    t.send(Event::of(Stopped, exited("web", 3)));
+    assert_eq!(t.cached("web"), "Exited 3 error");
+    t.expect_calls(&["list p", "status web", "version"]);
 }
 
 #[test]

@@ -3,17 +3,14 @@
 use std::sync::Arc;
 
 use pleg_core::CallErrorKind::Failed;
-use pleg_core::Resources;
 
 use crate::node::{running, with};
 use crate::script::{PodLists, Script};
 
 /// Lists show no resources.
 fn set_memory_limit(t: &mut Script, limit: i64) {
-    let mut resources = Resources::default();
-    resources.memory_limit = limit;
     t.node.set(with(running("web"), |details| {
-        details.resources = Some(Arc::new(resources));
+        Arc::make_mut(details.resources.get_or_insert_default()).memory_limit = limit;
     }));
 }
 
