@@ -147,16 +147,16 @@ pub const QUIRKS: &[Quirk] = &[
         "all",
         "all",
         "a late OOM reason, a resize, a failed start and the runtime's own cleanup cause no event",
-        "inspections and lists compare state, details and presence; after a non-zero exit code the \
-         status is read once more",
+        "relists compare states and presence, and a status is read every 15 s; after a non-zero \
+         exit code the status is read once more",
     ),
     quirk(
         "replayed events",
         "containerd",
         "1.7: up to 1000 events of any age; >= 2: 5 min",
         "the first subscriber gets the events from the time without subscribers",
-        "an event of an unknown id is accepted only if its created_at is plausible; for a known id \
-         the states are joined",
+        "an event of an unknown id causes a read, which shows whether the id exists; a life that no \
+         read has shown is announced only if its events are younger than the stream",
     ),
     quirk(
         "competing subscribers",
@@ -202,7 +202,7 @@ pub const QUIRKS: &[Quirk] = &[
         "containerd",
         "1.7",
         "DELETED of a sandbox has no sandbox status",
-        "a missing status means nothing; the pod is found by the sandbox id",
+        "the pod that has the id is read; an unknown id causes a relist",
     ),
     quirk(
         "invalid created_at",
@@ -223,14 +223,15 @@ pub const QUIRKS: &[Quirk] = &[
         "CRI-O",
         "1.31.0 to 1.34.11 (cri-o#9663)",
         "containers_statuses has elements without any field",
-        "an element without an id is dropped and counted",
+        "an element without an id is skipped",
     ),
     quirk(
         "DELETED on stop",
         "CRI-O",
         "<= 1.27.0",
         "DELETED is sent for a container that stops",
-        "a DELETED whose own statuses still show the id only causes an inspection",
+        "a DELETED with a status of its id, other than a sandbox that is not ready, only causes a \
+         read",
     ),
     quirk(
         "no sandbox events",
@@ -238,7 +239,8 @@ pub const QUIRKS: &[Quirk] = &[
         "all",
         "no CREATED and DELETED for sandboxes, and no DELETED for containers that are removed with \
          their sandbox",
-        "a pod whose sandboxes are all NotReady is inspected until it is gone",
+        "reads establish everything: relists find new sandboxes and prove removals, and a worker \
+         that waits causes a read",
     ),
     quirk(
         "removal suppresses STOPPED",
@@ -252,7 +254,7 @@ pub const QUIRKS: &[Quirk] = &[
         "containerd",
         ">= 2",
         "lists show a sandbox for a while after its DELETED",
-        "the state Removed is overruled only by two reads >= 10 s apart",
+        "an id that a read shows exists; after a DELETED its pod is read again, with growing pauses",
     ),
     // Calls.
     quirk(

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, DashMap};
 /// The data that the writer has published.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
-    pods: DashMap<PodUid, ReportedState>,
+    pods: DashMap<PodUid, Entry>,
     ends: DashMap<PodUid, Arc<[Exit]>>,
     /// The start of the last complete list in nanoseconds; zero if there was none.
     swept: AtomicU64,
@@ -22,13 +22,13 @@ pub(crate) struct Published {
 
 /// The cache entry of a pod.
 #[derive(Clone, Debug)]
-struct ReportedState {
+struct Entry {
     view: PodView,
     /// The value of `confirmed` when this entry was written: only later lists confirm the entry.
     written_after: u64,
 }
 
-impl ReportedState {
+impl Entry {
     /// The view with its present `as_of`. `confirmed` must have been read before this entry.
     fn view(&self, confirmed: u64) -> PodView {
         let mut view = self.view.clone();
@@ -48,7 +48,7 @@ impl Published {
         };
         self.pods.insert(
             uid,
-            ReportedState {
+            Entry {
                 view,
                 written_after,
             },
@@ -60,7 +60,7 @@ impl Published {
         // Stored before the removals: a reader that no longer finds a pod must see the list that removed it.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
         for uid in gone {
-            let is_gone = |_: &PodUid, shown: &ReportedState| !shown.view.status.exists();
+            let is_gone = |_: &PodUid, shown: &Entry| !shown.view.status.exists();
             self.pods.remove_if(uid, is_gone);
         }
     }
