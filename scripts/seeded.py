@@ -48,7 +48,7 @@ def problem(bug):
 
 
 def plant(bug):
-    """Returns true if the tests catch the bug."""
+    """Returns true if the tests catch the bug, and None if it does not compile."""
     for crate in CRATES:
         shutil.copytree(ROOT / "crates" / crate, COPY / "crates" / crate, dirs_exist_ok=True)
     for file, find, put in edits(bug):
@@ -57,7 +57,8 @@ def plant(bug):
     command = COMMANDS[bug.get("by", "core")]
     done = subprocess.run(command.split(), cwd=COPY, capture_output=True, text=True, timeout=LIMIT_SECONDS)
     if "error[E" in done.stderr or "could not compile" in done.stderr:
-        sys.exit(f"seeded: {bug['name']} does not compile:\n{done.stderr}")
+        print(done.stderr, file=sys.stderr)
+        return None
     return done.returncode != 0
 
 
@@ -96,10 +97,11 @@ def main():
     caught = json.loads(results.read_text()) if results.exists() else {}
     for bug in bugs:
         name = bug["name"]
-        if name not in caught or args.names:
+        if caught.get(name) is None or args.names:
             caught[name] = plant(bug)
             results.write_text(json.dumps(caught))
-        print(f"{'caught' if caught[name] else 'NOT CAUGHT':10} {name}", flush=True)
+        result = {True: "caught", False: "NOT CAUGHT", None: "NOT COMPILED"}[caught[name]]
+        print(f"{result:12} {name}", flush=True)
     sys.exit(not all(caught[bug["name"]] for bug in bugs))
 
 
