@@ -100,7 +100,7 @@ fn unlisted_id_whose_status_fails_stays_until_its_retry() {
 }
 
 #[test]
-fn end_of_an_unlisted_id_does_not_prove_that_it_exists() {
+fn end_of_an_unlisted_id_does_not_prove_its_existence() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     t.node.fail_status("web", Failed);
