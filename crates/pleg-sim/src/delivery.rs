@@ -130,9 +130,7 @@ impl Delivery {
             match self.kind {
                 Kind::AllAndKept => self.serve_all_and_waiting(out, engine).await,
                 Kind::AllOrLost => self.drain(out, engine).await,
-                Kind::OneSubscriber | Kind::Disabled | Kind::Unimplemented => {
-                    self.serve_next(out, engine).await;
-                }
+                _ => self.serve_next(out, engine).await,
             }
         };
         self.stop.run_until_cancelled(serving).await;
@@ -434,7 +432,7 @@ mod tests {
                  mode containerd-1.7, or mode crio with version 1.27 or older"
             );
             assert_eq!(rejected.unwrap_err().to_string(), expected);
-            assert!(engine.faults().shown().is_empty(), "nothing is set");
+            assert!(engine.faults().shown().next().is_none(), "nothing is set");
             engine.set_knobs(&["second_subscriber=off"]).unwrap();
         }
     }

@@ -6,7 +6,7 @@
 use pleg_node_model::{Delivery, Profile, Version};
 use tonic::Code;
 
-use crate::mode::Mode;
+use crate::{error::SimError, mode::Mode};
 
 #[derive(Clone, Debug)]
 pub(crate) struct RuntimeProfile {
@@ -38,17 +38,14 @@ impl RuntimeProfile {
     pub(crate) fn of(mode: Mode, version: &str) -> Self {
         let (known, is_crio) = (mode.version(version), mode.is_crio());
         let node = match mode {
-            Mode::Unimplemented => Profile {
-                delivery: Delivery::Unimplemented,
-                ..Profile::containerd(&known.to_string())
-            },
+            Mode::Unimplemented => Profile::unimplemented(),
             Mode::CrioDisabled => Profile::crio_disabled(&known.to_string()),
             _ if is_crio => Profile::crio(&known.to_string()),
             _ => Profile::containerd(&known.to_string()),
         };
         let has_seconds = known < Version(1, 29, 9)
-            || known.within((1, 30, 0), (1, 30, 6))
-            || known.within((1, 31, 0), (1, 31, 1));
+            || (Version(1, 30, 0)..Version(1, 30, 6)).contains(&known)
+            || known == Version(1, 31, 0);
         let pages = match is_crio {
             true => (Version(1, 36, 0), 3000),
             false => (Version(2, 4, 0), 5000),
@@ -65,7 +62,7 @@ impl RuntimeProfile {
             timestamp_unit: match mode {
                 Mode::CrioDisabled => None,
                 _ if is_crio && has_seconds => Some(1_000_000_000),
-                _ if is_crio || known.within((2, 0, 0), (2, 0, 3)) => Some(1),
+                _ if is_crio || (Version(2, 0, 0)..Version(2, 0, 3)).contains(&known) => Some(1),
                 _ => None,
             },
             status_has_containers: is_crio && mode != Mode::CrioDisabled,
@@ -74,16 +71,18 @@ impl RuntimeProfile {
         }
     }
 
-    /// The runtime, and why a second subscriber takes no events from others there. `None` if it
-    /// does.
-    pub(crate) fn no_second_subscriber(&self) -> Option<String> {
+    /// Fails unless a second subscriber takes events from others.
+    pub(crate) fn check_second_subscriber(&self) -> Result<(), SimError> {
         let why = match self.node.delivery {
-            Delivery::OneSubscriber => return None,
+            Delivery::OneSubscriber => return Ok(()),
             Delivery::AllAndKept | Delivery::AllOrLost => "every subscriber gets every event",
             Delivery::Disabled | Delivery::Unimplemented => "there is no event stream",
         };
         let (mode, name, version) = (self.mode, self.node.name, &self.version);
-        Some(format!("mode {mode} ({name} {version}), where {why}"))
+        Err(SimError(format!(
+            "second_subscriber has no effect in mode {mode} ({name} {version}), where {why}; use mode \
+             containerd-1.7, or mode crio with version 1.27 or older"
+        )))
     }
 }
 
