@@ -106,13 +106,13 @@ mod tests {
             (Mode::Crio, "1.31.0", seconds, None),
             (Mode::Crio, "1.31.1", nanos, None),
             (Mode::Crio, "1.36.0", nanos, Some(3000)),
+            (Mode::CrioDisabled, "1.36.0", None, Some(3000)),
         ] {
             let profile = RuntimeProfile::of(mode, version);
             let found = (profile.timestamp_unit, profile.list_page_size);
             assert_eq!(found, (unit, pages), "{version}");
-            let is_crio = mode == Mode::Crio;
-            assert_eq!(profile.status_has_containers, is_crio);
-            let limit = if is_crio { 80 << 20 } else { 16 << 20 };
+            assert_eq!(profile.status_has_containers, mode == Mode::Crio);
+            let limit = if mode.is_crio() { 80 << 20 } else { 16 << 20 };
             assert_eq!(profile.message_limit, limit);
         }
     }
@@ -121,18 +121,21 @@ mod tests {
     /// `Version` returns the given one.
     #[test]
     fn unknown_version_gets_nearest_profile_of_mode() {
-        for (mode, version, delivery) in [
-            (Mode::Containerd2, "1.6.0", Delivery::AllAndKept),
-            (Mode::Containerd17, "v9.9.9", Delivery::OneSubscriber),
-            (Mode::Crio, "soon", Delivery::AllOrLost),
-            (Mode::Unimplemented, "v2.0.0", Delivery::Unimplemented),
-            (Mode::CrioDisabled, "1.36.3", Delivery::Disabled),
+        let (to_all, none) = ("every subscriber gets every event", "no event stream");
+        for (mode, version, delivery, no_second_subscriber) in [
+            (Mode::Containerd2, "1.6.0", Delivery::AllAndKept, to_all),
+            (Mode::Containerd17, "v9.9.9", Delivery::OneSubscriber, ""),
+            (Mode::Crio, "soon", Delivery::AllOrLost, to_all),
+            (Mode::Unimplemented, "v2.0.0", Delivery::Unimplemented, none),
+            (Mode::CrioDisabled, "1.36.3", Delivery::Disabled, none),
         ] {
             let profile = RuntimeProfile::of(mode, version);
-            assert_eq!(
-                (profile.node.delivery, &*profile.version),
-                (delivery, version)
-            );
+            let found = (profile.node.delivery, &*profile.version);
+            assert_eq!(found, (delivery, version));
+            let error = profile.check_second_subscriber().err();
+            let error = error.map(|e| e.to_string()).unwrap_or_default();
+            assert!(error.contains(no_second_subscriber), "{error}");
+            assert_eq!(error.is_empty(), no_second_subscriber.is_empty());
         }
         assert!(Mode::Containerd2.check_version("1.6.0").is_err());
         for mode in Mode::ALL {

@@ -59,32 +59,29 @@ pub async fn idle() {
     is_pending_when_idle(&mut std::future::pending::<()>()).await;
 }
 
-pub async fn connect(sim: &Sim) -> Channel {
-    let (client, server) = tokio::io::duplex(64 << 10);
-    sim.serve_stream(server);
-    let mut io = Some(TokioIo::new(client));
-    let connect = tower::service_fn(move |_| {
-        let not_connected = || std::io::Error::from(std::io::ErrorKind::NotConnected);
-        std::future::ready(io.take().ok_or_else(not_connected))
-    });
-    let endpoint = Endpoint::from_static("http://sim");
-    endpoint.connect_with_connector(connect).await.unwrap()
-}
-
-/// A client over a unix socket.
-pub async fn connect_unix(path: &std::path::Path) -> Client {
-    let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
-    let channel = with_timeout(endpoint.connect()).await.unwrap();
-    Client(RuntimeServiceClient::new(channel))
-}
-
 /// A CRI client with short forms of requests.
 #[derive(Clone)]
 pub struct Client(pub RuntimeServiceClient<Channel>);
 
 impl Client {
     pub async fn connect(sim: &Sim) -> Self {
-        Self(RuntimeServiceClient::new(connect(sim).await))
+        let (client, server) = tokio::io::duplex(64 << 10);
+        sim.serve_stream(server);
+        let mut io = Some(TokioIo::new(client));
+        let connect = tower::service_fn(move |_| {
+            let not_connected = || std::io::Error::from(std::io::ErrorKind::NotConnected);
+            std::future::ready(io.take().ok_or_else(not_connected))
+        });
+        let endpoint = Endpoint::from_static("http://sim");
+        let channel = endpoint.connect_with_connector(connect).await.unwrap();
+        Self(RuntimeServiceClient::new(channel))
+    }
+
+    /// A client over a unix socket.
+    pub async fn connect_unix(path: &std::path::Path) -> Self {
+        let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
+        let channel = with_timeout(endpoint.connect()).await.unwrap();
+        Self(RuntimeServiceClient::new(channel))
     }
 
     pub async fn version(&mut self) -> Result<v1::VersionResponse, Status> {
@@ -207,11 +204,14 @@ impl Client {
     }
 }
 
-/// The answer of a call.
+/// The answer of a call. Its date is fixed: a real one would make its length depend on real time.
 async fn call<T>(
     call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, Status> {
-    Ok(with_timeout(call).await?.into_inner())
+    let response = with_timeout(call).await?;
+    let date = response.metadata().get("date").unwrap();
+    assert_eq!(date, "Thu, 01 Jan 1970 00:00:00 GMT");
+    Ok(response.into_inner())
 }
 
 pub fn pod_config(pod: &str) -> v1::PodSandboxConfig {
