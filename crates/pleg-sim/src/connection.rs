@@ -226,17 +226,14 @@ mod tests {
             frame(PING, ACK, &[0; 8]),
         ]
         .concat();
+        let expected = [(4, 0), (PING, 0), (HEADERS, 4), (PING, ACK)];
         for size in 1..bytes.len() {
             let (mut frames, mut seen) = (Frames::default(), Vec::new());
             frames.skip = PREFACE;
             for piece in bytes.chunks(size) {
                 frames.scan(piece, |kind, flags| seen.push((kind, flags)));
             }
-            assert_eq!(
-                seen,
-                [(4, 0), (PING, 0), (HEADERS, 4), (PING, ACK)],
-                "{size}"
-            );
+            assert_eq!(seen, expected, "{size}");
             assert!(frames.is_at_boundary());
         }
         let mut seen = Vec::new();

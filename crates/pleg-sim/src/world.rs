@@ -310,16 +310,12 @@ mod tests {
     fn times_follow_a_wall_clock_that_steps_back() {
         let mut world = World::new(1, Profile::containerd("2.1.0"));
         world.now = 1_000;
-        let pod = v1::PodSandboxConfig {
-            metadata: Some(v1::PodSandboxMetadata::default()),
-            ..Default::default()
-        };
+        let mut pod = v1::PodSandboxConfig::default();
+        pod.metadata.get_or_insert_default();
         let (s, _) = world.run_sandbox(pod, String::new()).unwrap();
         world.now = 500;
-        let container = v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata::default()),
-            ..Default::default()
-        };
+        let mut container = v1::ContainerConfig::default();
+        container.metadata.get_or_insert_default();
         let (c, _) = world.create_container(&s, container).unwrap();
         world.start_container(&c).unwrap();
         world.now = 2_000;

@@ -99,12 +99,12 @@ fn lists_and_statuses_can_lag_behind_changes() {
 fn overrides_replace_what_is_shown() {
     let row_shows_exited = Skew::RowShows(State::Exited);
     let (unknown, exited) = (Some(Shown::Unknown), Some(Shown::Exited));
-    let running_ = Some(Shown::Running);
+    let as_is = Some(Shown::Running);
     for (unknown_until, hidden_until, skew, in_list, in_status) in [
         (10_000, 0, None, unknown, unknown),
         (0, 10_000, None, None, None),
-        (0, 0, Some(row_shows_exited), exited, running_),
-        (0, 0, Some(Skew::StatusMissing), running_, None),
+        (0, 0, Some(row_shows_exited), exited, as_is),
+        (0, 0, Some(Skew::StatusMissing), as_is, None),
     ] {
         let mut r = running(containerd());
         let overrides = Overrides {
@@ -116,7 +116,7 @@ fn overrides_replace_what_is_shown() {
         let status = |at| r.node.status("A", Kind::Container, at).map(|s| s.row.shown);
         let shown = |at| (list_shows(&r.node, at), status(at));
         assert_eq!(shown(9_999), (in_list, in_status), "{overrides:?}");
-        assert_eq!(shown(10_000), (running_, running_), "{overrides:?}");
+        assert_eq!(shown(10_000), (as_is, as_is), "{overrides:?}");
     }
 }
 

@@ -41,12 +41,10 @@ async fn every_command_has_its_effect() {
     sim.control(&format!("kill-sandbox {s}")).await.unwrap();
     let mut events = Events::subscribe(&sim).await;
     sim.control("cut").await.unwrap();
-    let end = loop {
-        match events.try_next().await {
-            Ok(Some(_)) => {}
-            end => break end,
-        }
-    };
+    let mut end = events.try_next().await;
+    while let Ok(Some(_)) = end {
+        end = events.try_next().await;
+    }
     assert!(end.is_err(), "the stream does not end with OK");
     // A new connection sees the same node.
     let mut cri = Client::connect(&sim).await;
@@ -88,8 +86,8 @@ async fn invalid_command_returns_error_and_changes_nothing() {
     for row in "\
         explode => no command \"explode\"; the commands are show, reset
         drop=5% swap=often => swap=often: not a rate
-        drop=5% second_subscriber => second_subscriber has no effect in mode containerd-2 (containerd v2.4.0), where every
-        second_subscriber=5% => event; use mode containerd-1.7, or mode crio with version 1.27 or older
+        drop=5% second_subscriber => second_subscriber has no effect in mode containerd-2 (containerd v2.4.0)
+        second_subscriber=5% => every event; use mode containerd-1.7, or mode crio with version 1.27 or older
         list.pages=3 => no knob \"list.pages\"; similar: list.empty
         reset down => reset: unexpected argument \"down\"; usage: reset
         restart now => restart: unexpected argument \"now\"; usage: restart [kill]

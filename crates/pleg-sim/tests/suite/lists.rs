@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{Client, sim, with_timeout};
+use crate::common::{Client, sim};
 use pleg_cri::v1;
-use tonic::Code;
 
 /// A list and its filter => the rows. Sandbox q is stopped, and container c with it. Containers: 0 is created, 1
 /// runs, 2 has exited; sandboxes: 0 is ready.
@@ -83,28 +82,4 @@ async fn filtered_list_visits_all_and_returns_matching_items() {
     cri.status(&a).await.unwrap();
     assert_eq!(sim.visited_items(), before, "status calls visit no list");
     sim.shutdown().await;
-}
-
-/// A runtime that does not know the method reads no list.
-#[tokio::test]
-async fn unimplemented_streaming_list_visits_nothing_and_fires_no_fault() {
-    let old = sim().runtime_version("v2.3.4").build();
-    let turned_off = sim().build();
-    turned_off.set_knob("list.unimplemented").unwrap();
-    for sim in [old, turned_off] {
-        sim.set_knob("list.empty").unwrap();
-        let mut cri = Client::connect(&sim).await;
-        let s = cri.run("p").await;
-        cri.create(&s, "a", 0, "").await;
-        let before = sim.visited_items();
-        let request = v1::StreamPodSandboxesRequest::default();
-        let refused = with_timeout(cri.0.stream_pod_sandboxes(request)).await;
-        assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
-        let request = v1::StreamContainersRequest::default();
-        let refused = with_timeout(cri.0.stream_containers(request)).await;
-        assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
-        assert_eq!(sim.visited_items(), before);
-        assert!(!sim.fired().contains_key("list.empty"));
-        sim.shutdown().await;
-    }
 }

@@ -65,7 +65,7 @@ impl Recorder {
             "run-shared" => {
                 let mut config = pod_config("p");
                 namespaces(&mut config).pid = v1::NamespaceMode::Pod.into();
-                self.s = cri.try_run_as(config).await.unwrap();
+                self.s = cri.try_run(config).await.unwrap();
             }
             "create" => self.a = cri.create(&self.s, "a", 0, argument).await,
             "start" => return cri.try_start(&self.a).await.is_ok(),

@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeSet, os::unix::net::UnixListener, time::Duration};
 
-use crate::common::{
-    Client, Events, is_pending_when_idle, sim, subscribe_and_do_not_read, with_timeout,
-};
-use pleg_cri::v1;
+use crate::common::{Client, Events, is_pending_when_idle, sim, with_timeout};
+use pleg_cri::v1::{self, runtime_service_server::RuntimeService as _};
 use pleg_sim::{Mode, Sim, WorkloadConfig, WorkloadHandle};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -15,7 +13,7 @@ use tokio::{
 use tonic::Status;
 
 #[tokio::test]
-async fn socket_is_served_again_after_stop() {
+async fn only_unused_sockets_are_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
     let sim = sim().build();
@@ -36,15 +34,9 @@ async fn socket_is_served_again_after_stop() {
     end.send(()).unwrap();
     with_timeout(serving.stopped()).await;
     assert!(!path.exists());
-    with_timeout(sim.shutdown()).await;
-}
 
-#[tokio::test]
-async fn file_that_is_not_a_socket_is_not_replaced() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("file");
+    // Any other file is not replaced.
     std::fs::write(&path, "mine").unwrap();
-    let sim = sim().build();
     let rejected = sim.serve_unix(&path, std::future::pending());
     let reason = rejected.unwrap_err().to_string();
     assert!(reason.contains("exists and is not a socket"), "{reason}");
@@ -53,6 +45,7 @@ async fn file_that_is_not_a_socket_is_not_replaced() {
     let rejected = sim.serve_unix(&missing, std::future::pending());
     let reason = rejected.unwrap_err().to_string();
     assert!(reason.starts_with("cannot bind"), "{reason}");
+    with_timeout(sim.shutdown()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,13 +101,10 @@ async fn too_many_pings_close_the_connection() {
 
 // === shutdown ===
 
-/// In paused time. Longer than any grace period.
-const MAX_SHUTDOWN: Duration = Duration::from_secs(5);
-
+/// In paused time. Waits longer than any grace period.
 async fn bounded<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(MAX_SHUTDOWN, future)
-        .await
-        .expect("in time")
+    let in_time = tokio::time::timeout(Duration::from_secs(5), future).await;
+    in_time.expect("in time")
 }
 
 /// A call that hangs, and has arrived.
@@ -199,8 +189,14 @@ async fn shutdown_ends_a_workload_whose_call_hangs() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_a_workload_that_a_slow_subscriber_blocks() {
     let sim = sim().mode(Mode::Containerd2).build();
-    // Far more events than the subscriber's buffer holds.
-    let subscriber = subscribe_and_do_not_read(&sim).await;
+    // It does not read, and has no buffer of a connection. There are far more events than its own buffer holds.
+    let service = sim.service();
+    let subscriber = tokio::spawn(async move {
+        let request = tonic::Request::new(v1::GetEventsRequest {});
+        let _stream = service.get_container_events(request).await;
+        std::future::pending::<()>().await;
+    });
+    with_timeout(sim.wait_for_subscribers(1)).await;
     let workload = workload(&sim);
     let is_blocked = is_pending_when_idle(&mut Box::pin(workload.filled())).await;
     assert!(is_blocked);

@@ -1,6 +1,8 @@
 //! Event streams over gRPC, and the startup and restart of each runtime.
 
-use crate::common::{Client, Events, idle, is_pending_when_idle, sim, sim_with_mode, with_timeout};
+use crate::common::{
+    Client, Events, idle, is_pending_when_idle, pod_config, sim, sim_with_mode, with_timeout,
+};
 use pleg_cri::v1;
 use pleg_sim::{Mode, Phase};
 use tonic::Code;
@@ -56,7 +58,8 @@ async fn starting_containerd_fails_every_call() {
         assert_eq!(rejected.code(), code);
         assert_eq!(rejected.message(), "server is not initialized yet");
         assert_eq!(cri.stream().await.unwrap_err().code(), code);
-        assert_eq!(cri.try_run("p").await.unwrap_err().code(), code);
+        let refused = cri.try_run(pod_config("p")).await.unwrap_err();
+        assert_eq!(refused.code(), code);
         assert_eq!(sim.phase(), Phase::Starting);
         sim.control("ready").await.unwrap();
         cri.run("p").await;
