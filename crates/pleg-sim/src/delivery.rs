@@ -355,8 +355,8 @@ mod tests {
         usize::try_from(taken.unwrap_or_default()).unwrap()
     }
 
-    /// What happens, runtimes: steps. Events have numbers. A step "a 0 2" asserts that subscriber a gets events 0
-    /// and 2; counts are those of subscribers, of waiting, dropped and discarded events.
+    /// A title, runtimes: steps. Events have numbers. `a 0 2` asserts that subscriber a gets events 0 and 2,
+    /// `counts` the numbers of subscribers and of waiting, dropped and discarded events.
     const DELIVERIES: &str = "\
 each event goes to one subscriber, containerd-1.7 1.7.24, crio 1.27.5: subscribe a, subscribe b, publish 0..4, \
 a 0 2, b 1 3

@@ -106,7 +106,7 @@ impl World {
         Ok((id, events))
     }
 
-    /// Does a step of the removal of a sandbox. No events if there is nothing to do.
+    /// Does one step of the removal of a sandbox. No events if there is nothing to do.
     pub(crate) fn step(&mut self, step: &Step) -> Vec<Due> {
         let at = self.next();
         self.node.step(step, at)

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::common::{Client, sim};
 use pleg_cri::v1;
 
-/// A list and its filter => the rows. Sandbox q is stopped, and container c with it. Containers: 0 is created, 1
-/// runs, 2 has exited; sandboxes: 0 is ready.
+/// A list and its filter => the rows. Sandbox q is stopped, and container c with it. The states of containers: 0 is
+/// created, 1 is running, 2 is exited; of sandboxes: 0 is ready.
 const FILTERS: &str = "\
 sandboxes => p q
 sandboxes id=q => q

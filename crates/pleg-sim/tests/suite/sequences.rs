@@ -81,8 +81,8 @@ impl Recorder {
     }
 }
 
-/// A runtime, steps => the last steps, and the beginnings of the events of these. Those of CRI-O are sorted: it
-/// sends STOPPED of a sandbox within the call.
+/// A runtime, steps => the last steps, and the beginnings of their events. Events of CRI-O are sorted: it sends
+/// STOPPED of a sandbox within the call.
 const BY_RUNTIME: &str = "\
 containerd-2 v2.4.0: run => remove-sandbox, remove-sandbox
 STOPPED(S) NOTREADY []

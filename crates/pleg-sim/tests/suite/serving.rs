@@ -189,7 +189,8 @@ async fn shutdown_ends_a_workload_whose_call_hangs() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_a_workload_that_a_slow_subscriber_blocks() {
     let sim = sim().mode(Mode::Containerd2).build();
-    // It does not read, and has no buffer of a connection. There are far more events than its own buffer holds.
+    // It does not read, and there are far more events than its buffer holds. Without a connection, nothing else
+    // buffers them.
     let service = sim.service();
     let subscriber = tokio::spawn(async move {
         let request = tonic::Request::new(v1::GetEventsRequest {});
