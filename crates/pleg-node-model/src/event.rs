@@ -33,12 +33,7 @@ pub struct Due {
 
 impl fmt::Display for Due {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.what {
-            EventType::Created => "CREATED",
-            EventType::Started => "STARTED",
-            EventType::Stopped => "STOPPED",
-            EventType::Deleted => "DELETED",
-        };
+        let what = format!("{:?}", self.what).to_uppercase();
         write!(f, "{what}({})", self.subject)
     }
 }

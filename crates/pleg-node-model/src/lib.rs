@@ -17,7 +17,7 @@
 //! node.start(&"c".into(), 30)?;
 //! let events = node.exit(&"c".into(), 3, "Error", 40);
 //! assert_eq!(events[0].to_string(), "STOPPED(c)");
-//! assert_eq!(node.state(&"c".into()), Some(State::Exited));
+//! assert_eq!(node.state("c"), Some(State::Exited));
 //! assert_eq!(node.rows(Kind::Container, None, 35).len(), 1);
 //! # Ok::<(), pleg_node_model::Refused>(())
 //! ```

@@ -120,7 +120,7 @@ impl Node {
     }
 
     /// The present state of an object.
-    pub fn state(&self, id: &Id) -> Option<State> {
+    pub fn state(&self, id: &str) -> Option<State> {
         self.object(id).map(Object::state)
     }
 
@@ -140,7 +140,7 @@ impl Node {
     }
 
     /// Drops an object that was removed, with its history.
-    pub fn forget(&mut self, id: &Id) {
+    pub fn forget(&mut self, id: &str) {
         if self.state(id) == Some(State::Removed) {
             self.objects.remove(id);
         }
@@ -313,18 +313,12 @@ impl Node {
                     false => Vec::new(),
                 }
             }
+            Step::Announce(id) | Step::RemoveSandbox(id) if !self.exists(id) => Vec::new(),
             Step::Announce(id) => {
-                let exists = self.object(id).is_some_and(Object::exists);
                 self.latest = now.max(self.latest + 1);
-                match exists {
-                    true => self.due(EventType::Deleted, id),
-                    false => Vec::new(),
-                }
+                self.due(EventType::Deleted, id)
             }
             Step::RemoveSandbox(id) => {
-                if !self.object(id).is_some_and(Object::exists) {
-                    return Vec::new();
-                }
                 self.change(id, State::Removed, now);
                 match self.profile.sandbox_deleted {
                     SandboxDeleted::AfterRemoval => self.due(EventType::Deleted, id),
@@ -342,11 +336,10 @@ impl Node {
     }
 
     /// The existing containers of a sandbox.
-    pub fn containers_of(&self, sandbox: &Id) -> Vec<Id> {
-        let of_it = self
-            .objects()
-            .filter(|o| o.sandbox.as_ref() == Some(sandbox));
-        of_it.filter(|o| o.exists()).map(|o| o.id.clone()).collect()
+    pub fn containers_of(&self, sandbox: &str) -> Vec<Id> {
+        let existing = self.objects().filter(|o| o.exists());
+        let of_it = existing.filter(|o| o.sandbox.as_deref() == Some(sandbox));
+        of_it.map(|o| o.id.clone()).collect()
     }
 
     /// Adds an object, unless another one has its name.
@@ -362,6 +355,10 @@ impl Node {
         self.objects.insert(id.clone(), object);
         self.change(&id, state, now);
         Ok(())
+    }
+
+    fn exists(&self, id: &Id) -> bool {
+        self.object(id).is_some_and(Object::exists)
     }
 
     fn is(&self, id: &Id, kind: Kind, state: State) -> bool {
@@ -410,7 +407,8 @@ impl Node {
         });
     }
 
-    fn due(&self, what: EventType, subject: &Id) -> Vec<Due> {
+    /// An event about the last change. None if the runtime sends no events.
+    pub fn due(&self, what: EventType, subject: &Id) -> Vec<Due> {
         let due = Due {
             what,
             subject: subject.clone(),

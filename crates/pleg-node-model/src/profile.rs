@@ -115,7 +115,7 @@ impl Profile {
             deleted_on_stop: version < Version(1, 27, 1),
             requires_existing: true,
             scope: StatusScope::Pod,
-            empty_status_after_removal: version.within((1, 31, 0), (1, 35, 0)),
+            empty_status_after_removal: (Version(1, 31, 0)..Version(1, 35, 0)).contains(&version),
             removes_failed_starts: true,
             oom_reason_in_event: true,
             drops_infra_container: true,

@@ -24,11 +24,6 @@ impl Version {
         let patch = numbers.next().unwrap_or(Ok(0)).ok()?;
         Some(Self(major, minor, patch))
     }
-
-    /// Returns true from the first version (inclusive) to the second (exclusive).
-    pub fn within(self, from: (u32, u32, u32), to: (u32, u32, u32)) -> bool {
-        Self(from.0, from.1, from.2) <= self && self < Self(to.0, to.1, to.2)
-    }
 }
 
 #[cfg(test)]

@@ -100,11 +100,6 @@ impl Object {
         })
     }
 
-    /// Its row at an instant.
-    pub fn row(&self, at: u64) -> Option<Row> {
-        self.shown(at, Source::List).map(|shown| self.as_row(shown))
-    }
-
     fn as_row(&self, shown: Shown) -> Row {
         Row {
             id: self.id.clone(),
@@ -152,7 +147,8 @@ impl Node {
             Some(uid) => o.label_uid().is_some_and(|own| &**own == uid),
         };
         let of_kind = self.objects().filter(|o| o.kind == kind);
-        of_kind.filter(of_pod).filter_map(|o| o.row(at)).collect()
+        let row = |o: &Object| Some(o.as_row(o.shown(at, Source::List)?));
+        of_kind.filter(of_pod).filter_map(row).collect()
     }
 
     /// The status of an id; `None` stands for NotFound.

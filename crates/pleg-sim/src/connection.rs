@@ -26,7 +26,7 @@ use tonic::transport::server::Connected;
 /// A connection that can be cut.
 pub(crate) struct Connection<IO> {
     io: IO,
-    cut: BoxFuture<'static, ()>,
+    cut: BoxFuture<'static, Option<()>>,
     is_cut: bool,
     received: Frames,
     sent: Frames,
@@ -46,15 +46,15 @@ impl<IO> Connection<IO> {
         closed: Option<DropGuard>,
         clock: Clock,
     ) -> Self {
-        let [a, b] = cut.map(CancellationToken::cancelled_owned);
-        let cut = futures::future::select(Box::pin(a), Box::pin(b))
-            .map(|_| ())
-            .boxed();
+        let [a, b] = cut;
         Self {
             io,
-            cut,
+            cut: async move { a.run_until_cancelled(b.cancelled()).await }.boxed(),
             is_cut: false,
-            received: Frames::after_preface(),
+            received: Frames {
+                skip: PREFACE,
+                ..Frames::default()
+            },
             sent: Frames::default(),
             strikes: Strikes::default(),
             clock,
@@ -62,21 +62,16 @@ impl<IO> Connection<IO> {
             _closed: closed,
         }
     }
-
-    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        self.is_cut = self.is_cut || self.cut.poll_unpin(cx).is_ready();
-        if self.is_cut {
-            Err(io::ErrorKind::ConnectionReset.into())
-        } else {
-            Ok(())
-        }
-    }
 }
 
 impl<IO: AsyncWrite + Unpin> Connection<IO> {
-    /// Sends GOAWAY to a client that sent too many pings, at the next frame boundary, and closes
-    /// the connection.
-    fn close_if_too_many_pings(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    /// Fails if the connection is cut. Sends GOAWAY to a client that sent too many pings, at the next frame
+    /// boundary, and closes the connection.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.is_cut = self.is_cut || self.cut.poll_unpin(cx).is_ready();
+        if self.is_cut {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
         if self.too_many_pings && self.sent.is_at_boundary() {
             self.is_cut = true;
             // The connection closes even if the frame cannot be written.
@@ -102,7 +97,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connection<IO> {
         this.received.scan(new, |kind, flags| {
             this.too_many_pings = this.strikes.received(kind, flags, now) || this.too_many_pings;
         });
-        this.close_if_too_many_pings(cx)?;
+        this.check(cx)?;
         read
     }
 }
@@ -114,7 +109,6 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Connection<IO> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        self.close_if_too_many_pings(cx)?;
         let this = &mut *self;
         let written = std::task::ready!(Pin::new(&mut this.io).poll_write(cx, buf))?;
         let new = buf.get(..written).unwrap_or_default();
@@ -161,14 +155,6 @@ struct Frames {
 }
 
 impl Frames {
-    /// For the byte stream of a client, which starts with the preface.
-    fn after_preface() -> Self {
-        Self {
-            skip: PREFACE,
-            header: Vec::new(),
-        }
-    }
-
     /// Calls `frame` with the type and flags of each frame whose header ends in these bytes.
     fn scan(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8, u8)) {
         while !bytes.is_empty() {
@@ -240,16 +226,14 @@ mod tests {
             frame(PING, ACK, &[0; 8]),
         ]
         .concat();
+        let expected = [(4, 0), (PING, 0), (HEADERS, 4), (PING, ACK)];
         for size in 1..bytes.len() {
-            let (mut frames, mut seen) = (Frames::after_preface(), Vec::new());
+            let (mut frames, mut seen) = (Frames::default(), Vec::new());
+            frames.skip = PREFACE;
             for piece in bytes.chunks(size) {
                 frames.scan(piece, |kind, flags| seen.push((kind, flags)));
             }
-            assert_eq!(
-                seen,
-                [(4, 0), (PING, 0), (HEADERS, 4), (PING, ACK)],
-                "{size}"
-            );
+            assert_eq!(seen, expected, "{size}");
             assert!(frames.is_at_boundary());
         }
         let mut seen = Vec::new();

@@ -1,7 +1,7 @@
 //! Control at run time: text commands, in code or over a separate unix socket. The protocol serves
 //! `pleg sim ctl` and scripts.
 
-use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use tokio::{
@@ -177,7 +177,7 @@ fn show(engine: &Engine) -> String {
         (world.sandboxes.len(), world.containers.len())
     };
     let phase = format!("{:?}", engine.phase()).to_lowercase();
-    let mut text = format!(
+    let text = format!(
         "mode {}: {} {}, {phase}\n\
          {sandboxes} sandboxes, {containers} containers\n\
          {} subscribers; events: {} held, {} discarded, {} dropped\n",
@@ -190,31 +190,23 @@ fn show(engine: &Engine) -> String {
         counts.dropped,
     );
     let faults = engine.faults();
-    let knobs = faults.shown();
-    text.push_str(if knobs.is_empty() {
-        "no faults\n"
-    } else {
-        "faults:\n"
-    });
-    for knob in knobs {
-        let _ = writeln!(text, "  {knob}");
+    let fired = faults.fired.iter();
+    let fired = fired.map(|(knob, times)| format!("{knob} {times}"));
+    text + &section("faults", "no faults\n", faults.shown()) + &section("fired", "", fired)
+}
+
+fn section(title: &str, if_empty: &str, lines: impl Iterator<Item = String>) -> String {
+    match &Vec::from_iter(lines)[..] {
+        [] => if_empty.to_owned(),
+        lines => format!("{title}:\n  {}\n", lines.join("\n  ")),
     }
-    if !faults.fired.is_empty() {
-        text.push_str("fired:\n");
-    }
-    for (knob, times) in &faults.fired {
-        let _ = writeln!(text, "  {knob} {times}");
-    }
-    text
 }
 
 fn help() -> String {
     let knobs = knob_help().into_iter();
-    let knobs: String = knobs
-        .map(|(knob, about)| format!("  {knob}: {about}\n"))
-        .collect();
-    let commands = COMMANDS.replace('\n', "\n  ");
-    format!("commands:\n  {commands}\nknobs:\n{knobs}")
+    let knobs = knobs.map(|(knob, about)| format!("{knob}: {about}"));
+    let commands = COMMANDS.lines().map(str::to_owned);
+    section("commands", "", commands) + &section("knobs", "", knobs)
 }
 
 impl Sim {

@@ -130,9 +130,7 @@ impl Delivery {
             match self.kind {
                 Kind::AllAndKept => self.serve_all_and_waiting(out, engine).await,
                 Kind::AllOrLost => self.drain(out, engine).await,
-                Kind::OneSubscriber | Kind::Disabled | Kind::Unimplemented => {
-                    self.serve_next(out, engine).await;
-                }
+                _ => self.serve_next(out, engine).await,
             }
         };
         self.stop.run_until_cancelled(serving).await;
@@ -326,7 +324,7 @@ mod tests {
     }
 
     /// Publishes events with these numbers.
-    async fn publish(engine: &Engine, numbers: std::ops::Range<i64>) {
+    async fn publish(engine: &Engine, numbers: impl IntoIterator<Item = i64>) {
         for created_at in numbers {
             let event = Arc::new(ContainerEventResponse {
                 created_at,
@@ -345,10 +343,10 @@ mod tests {
         all
     }
 
-    /// The numbers of subscribers, of waiting events and of dropped events.
-    fn counts(engine: &Engine) -> (usize, usize, u64) {
-        let counts = *engine.counts.borrow();
-        (counts.subscribers, counts.held, counts.dropped)
+    /// The numbers of subscribers, of waiting, of dropped and of discarded events.
+    fn counts(engine: &Engine) -> [u64; 4] {
+        let c = *engine.counts.borrow();
+        [c.subscribers as u64, c.held as u64, c.dropped, c.discarded]
     }
 
     fn taken(engine: &Engine) -> usize {
@@ -357,49 +355,61 @@ mod tests {
         usize::try_from(taken.unwrap_or_default()).unwrap()
     }
 
-    const ONE_QUEUE: [(Mode, &str); 2] = [(Mode::Containerd17, "1.7.24"), (Mode::Crio, "1.27.5")];
+    /// A title, runtimes: steps. Events have numbers. `a 0 2` asserts that subscriber a gets events 0 and 2,
+    /// `counts` the numbers of subscribers and of waiting, dropped and discarded events.
+    const DELIVERIES: &str = "\
+each event goes to one subscriber, containerd-1.7 1.7.24, crio 1.27.5: subscribe a, subscribe b, publish 0..4, \
+a 0 2, b 1 3
+each dead subscriber loses one event, containerd-1.7 1.7.24: subscribe a, subscribe b, subscribe c, leave a, \
+leave b, leave c, subscribe d, counts 4 0 0 0, publish 0..4, d 3, counts 1 0 0 0
+a full queue drops new events, containerd-1.7 1.7.24, crio 1.27.5: publish 0..1002, counts 0 1000 2 0, \
+wait 259200, subscribe a, a 0..1000, counts 1 0 2 0
+all get each event, crio 1.28.0: publish 0..3, counts 0 3 0 0, subscribe a, a 0..3, subscribe b, publish 3, \
+a 3, b 3, leave a, leave b, publish 4..9, counts 0 0 5 0, subscribe c, publish 9, c 9
+events wait five minutes, containerd-2 v2.4.0: publish 0..2, wait 299, publish 2..4, counts 0 4 0 0, wait 2, \
+subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0 0 2";
 
     #[tokio::test(start_paused = true)]
-    async fn each_event_goes_to_one_subscriber_in_turn() {
-        for (mode, version) in ONE_QUEUE {
-            let engine = engine(mode, version, 0);
-            let mut one = subscribe(&engine).await;
-            let mut two = subscribe(&engine).await;
-            publish(&engine, 0..4).await;
-            assert_eq!(received(&mut one).await, [0, 2]);
-            assert_eq!(received(&mut two).await, [1, 3]);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn each_dead_subscriber_loses_one_event() {
-        let engine = engine(Mode::Containerd17, "1.7.24", 0);
-        for _ in 0..3 {
-            drop(subscribe(&engine).await);
-        }
-        let mut alive = subscribe(&engine).await;
-        assert_eq!(counts(&engine), (4, 0, 0), "the runtime has not noticed");
-        publish(&engine, 0..4).await;
-        assert_eq!(received(&mut alive).await, [3]);
-        assert_eq!(counts(&engine), (1, 0, 0));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn full_queue_drops_newest_events_and_keeps_old_ones() {
-        for (mode, version) in ONE_QUEUE {
-            let engine = engine(mode, version, 0);
-            publish(&engine, 0..1002).await;
-            assert_eq!(counts(&engine), (0, 1000, 2));
-            tokio::time::advance(Duration::from_secs(3 * 24 * 3600)).await;
-            let mut events = subscribe(&engine).await;
-            assert_eq!(received(&mut events).await, Vec::from_iter(0..1000));
-            assert_eq!(counts(&engine), (1, 0, 2));
+    async fn delivery_follows_runtime() {
+        for row in DELIVERIES.lines() {
+            let (runtimes, steps) = row.split_once(": ").unwrap();
+            for runtime in runtimes.split(", ").skip(1) {
+                let (mode, version) = runtime.split_once(' ').unwrap();
+                let engine = engine(mode.parse().unwrap(), version, 0);
+                let mut subscribers = std::collections::HashMap::new();
+                for step in steps.split(", ") {
+                    let (command, rest) = step.split_once(' ').unwrap();
+                    let numbers = rest.split(' ').flat_map(|number| {
+                        let (from, to) = number.split_once("..").unwrap_or((number, ""));
+                        let from = from.parse().unwrap_or_default();
+                        from..to.parse().unwrap_or(from + 1)
+                    });
+                    let numbers: Vec<i64> = numbers.collect();
+                    match command {
+                        "subscribe" => drop(subscribers.insert(rest, subscribe(&engine).await)),
+                        "leave" => drop(subscribers.remove(rest)),
+                        "publish" => publish(&engine, numbers).await,
+                        "wait" => {
+                            tokio::time::advance(Duration::from_secs(numbers[0] as u64)).await;
+                        }
+                        "counts" => {
+                            idle().await;
+                            let counts = counts(&engine).map(u64::cast_signed);
+                            assert_eq!(numbers, counts, "{row}");
+                        }
+                        name => {
+                            let events = subscribers.get_mut(name).unwrap();
+                            assert_eq!(received(events).await, numbers, "{row}");
+                        }
+                    }
+                }
+            }
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn second_subscriber_takes_its_share() {
-        for (mode, version) in ONE_QUEUE {
+        for (mode, version) in [(Mode::Containerd17, "1.7.24"), (Mode::Crio, "1.27.5")] {
             let engine = engine(mode, version, 0);
             engine.set_knobs(&["second_subscriber=50%"]).unwrap();
             let mut events = subscribe(&engine).await;
@@ -407,60 +417,14 @@ mod tests {
             let left = received(&mut events).await.len();
             assert_eq!(left + taken(&engine), 400, "each event goes to one");
             assert!((140..260).contains(&left), "{left}");
-            assert_eq!(counts(&engine), (1, 0, 0), "it is not counted");
+            assert_eq!(counts(&engine), [1, 0, 0, 0], "it is not counted");
             drop(events);
             // It takes everything, so nothing is queued for the dead subscriber.
             engine.set_knobs(&["second_subscriber"]).unwrap();
             publish(&engine, 0..6).await;
             assert_eq!(taken(&engine), 400 - left + 6);
-            assert_eq!(counts(&engine), (1, 0, 0));
+            assert_eq!(counts(&engine), [1, 0, 0, 0]);
         }
-    }
-
-    #[test]
-    fn second_subscriber_is_rejected_where_it_takes_nothing() {
-        let to_all = "every subscriber gets every event";
-        let none = "there is no event stream";
-        for (mode, version, name, why) in [
-            (Mode::Containerd2, "v2.4.0", "containerd", to_all),
-            (Mode::Crio, "1.28.0", "cri-o", to_all),
-            (Mode::CrioDisabled, "1.36.3", "cri-o", none),
-            (Mode::Unimplemented, "1.6.20", "containerd", none),
-        ] {
-            let engine = engine(mode, version, 0);
-            let rejected = engine.set_knobs(&["drop=5%", "second_subscriber=50%"]);
-            let expected = format!(
-                "second_subscriber has no effect in mode {mode} ({name} {version}), where {why}; use \
-                 mode containerd-1.7, or mode crio with version 1.27 or older"
-            );
-            assert_eq!(rejected.unwrap_err().to_string(), expected);
-            assert!(engine.faults().shown().is_empty(), "nothing is set");
-            engine.set_knobs(&["second_subscriber=off"]).unwrap();
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn crio_sends_events_to_all_and_loses_them_without_subscribers() {
-        let engine = engine(Mode::Crio, "1.28.0", 0);
-        publish(&engine, 0..3).await;
-        assert_eq!(
-            counts(&engine),
-            (0, 3, 0),
-            "they wait for the first subscriber"
-        );
-        let mut one = subscribe(&engine).await;
-        assert_eq!(received(&mut one).await, [0, 1, 2]);
-        let mut two = subscribe(&engine).await;
-        publish(&engine, 3..4).await;
-        assert_eq!(received(&mut one).await, [3]);
-        assert_eq!(received(&mut two).await, [3]);
-        drop((one, two));
-        publish(&engine, 4..9).await;
-        idle().await;
-        assert_eq!(counts(&engine), (0, 0, 5));
-        let mut events = subscribe(&engine).await;
-        publish(&engine, 9..10).await;
-        assert_eq!(received(&mut events).await, [9]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -474,30 +438,12 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let first = received(&mut live).await.len();
-        let (_, held, dropped) = counts(&engine);
+        let [_, held, dropped, _] = counts(&engine);
         assert!(first < 10 && held == 1000, "{first} {held}");
         assert!((90..100).contains(&dropped), "{dropped}");
         // After it leaves, the others get the remaining events.
         drop(slow);
-        assert!(received(&mut live).await.len() >= held);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn containerd_2_events_wait_five_minutes_for_a_subscriber() {
-        let engine = engine(Mode::Containerd2, "v2.4.0", 0);
-        publish(&engine, 0..2).await;
-        tokio::time::advance(Duration::from_secs(299)).await;
-        publish(&engine, 2..4).await;
-        assert_eq!(counts(&engine), (0, 4, 0));
-        tokio::time::advance(Duration::from_secs(2)).await;
-        let mut events = subscribe(&engine).await;
-        assert_eq!(received(&mut events).await, [2, 3]);
-        assert_eq!(engine.counts.borrow().discarded, 2);
-        let mut late = subscribe(&engine).await;
-        publish(&engine, 4..5).await;
-        assert_eq!(received(&mut events).await, [4], "every subscriber");
-        assert_eq!(received(&mut late).await, [4], "gets every event");
-        assert_eq!(counts(&engine), (2, 0, 0));
+        assert!(received(&mut live).await.len() as u64 >= held);
     }
 
     /// After the event that reveals the disconnect, the channel still has capacity, and the runtime
@@ -509,14 +455,14 @@ mod tests {
             let engine = engine(Mode::Containerd2, "v2.4.0", seed);
             drop(subscribe(&engine).await);
             let mut sent = 0;
-            while counts(&engine).1 == 0 {
-                assert_eq!(counts(&engine).0, 1, "the runtime has not noticed");
+            while counts(&engine)[1] == 0 {
+                assert_eq!(counts(&engine)[0], 1, "the runtime has not noticed");
                 publish(&engine, sent..sent + 1).await;
                 idle().await;
                 sent += 1;
                 assert!(sent < 50, "never noticed");
             }
-            assert_eq!(counts(&engine), (0, 1, 0));
+            assert_eq!(counts(&engine), [0, 1, 0, 0]);
             lost.insert(sent - 1);
             // A live subscriber beside a dead one loses nothing.
             drop(subscribe(&engine).await);

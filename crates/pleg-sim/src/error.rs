@@ -11,13 +11,8 @@ use tonic::Status;
 #[error("{0}")]
 pub struct SimError(pub(crate) String);
 
-pub(crate) fn no_sandbox(id: &str) -> Status {
-    let text = format!("an error occurred when try to find sandbox {id:?}: not found");
-    Status::not_found(text)
-}
-
-pub(crate) fn no_container(id: &str) -> Status {
-    let text = format!("an error occurred when try to find container {id:?}: not found");
+pub(crate) fn not_found(kind: &str, id: &str) -> Status {
+    let text = format!("an error occurred when try to find {kind} {id:?}: not found");
     Status::not_found(text)
 }
 

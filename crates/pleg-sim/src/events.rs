@@ -7,8 +7,8 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream};
-use pleg_cri::v1::{ContainerEventResponse, ContainerEventType as Kind};
-use pleg_node_model::{Due, EventType};
+use pleg_cri::v1::ContainerEventResponse;
+use pleg_node_model::Due;
 use tokio::sync::mpsc;
 use tonic::{Response, Status, codegen::BoxStream};
 
@@ -39,25 +39,13 @@ impl Engine {
     async fn emit_one(self: &Arc<Self>, due: &Due) {
         // The event belongs to this process: if the process ends meanwhile, the event is lost.
         let process = self.process();
-        let snapshot = self.world().snapshot(due);
-        let (Some((sandbox, statuses)), true) = (snapshot, self.phase() != Phase::Down) else {
+        let event = self.world().event(due);
+        let (Some((sandbox, mut event)), true) = (event, self.phase() != Phase::Down) else {
             return;
-        };
-        let kind = match due.what {
-            EventType::Created => Kind::ContainerCreatedEvent,
-            EventType::Started => Kind::ContainerStartedEvent,
-            EventType::Stopped => Kind::ContainerStoppedEvent,
-            EventType::Deleted => Kind::ContainerDeletedEvent,
         };
         let pause = self.faults().value("stamp.pause", Value::span);
         self.pause(pause.unwrap_or_default()).await;
-        let mut event = ContainerEventResponse {
-            container_id: due.subject.to_string(),
-            container_event_type: kind.into(),
-            created_at: self.now(),
-            pod_sandbox_status: statuses.0,
-            containers_statuses: statuses.1,
-        };
+        event.created_at = self.now();
         self.faults().alter_event(&sandbox, &mut event);
         let event = Arc::new(event);
         if self.faults().fires("drop") {
@@ -142,11 +130,6 @@ pub(crate) async fn subscribe(
     }
 }
 
-/// A stream that ends immediately with OK.
-pub(crate) fn empty_stream<T: Send + 'static>() -> Response<BoxStream<T>> {
-    Response::new(stream::empty().boxed())
-}
-
 impl Subscription {
     /// The next event. `None` if the stream ends with OK: with CRI-O's process, or due to a fault.
     async fn next(&mut self) -> Result<Option<ContainerEventResponse>, Status> {
@@ -158,11 +141,7 @@ impl Subscription {
             }
             let profile = &self.engine.profile;
             let Some(event) = self.events.recv().await else {
-                return if profile.is_crio {
-                    Ok(None)
-                } else {
-                    Err(shutting_down())
-                };
+                return profile.is_crio.then_some(None).ok_or_else(shutting_down);
             };
             self.mute = self.mute || self.engine.faults().is_on("stream.mute");
             if !self.mute {

@@ -15,7 +15,6 @@ use crate::{
     error::SimError,
     id::Rng,
     knobs::{Rate, Value, parse, snake},
-    views::Snapshot,
 };
 
 /// The additional size of an event if `oversize.bytes` is not set.
@@ -44,8 +43,8 @@ pub(crate) struct Faults {
     rng: Rng,
     /// The number of times that each knob has fired.
     pub(crate) fired: BTreeMap<String, u64>,
-    /// The statuses of the last event of each sandbox.
-    last_statuses: HashMap<String, Snapshot>,
+    /// The last event of each sandbox.
+    last_events: HashMap<String, ContainerEventResponse>,
 }
 
 struct Knob {
@@ -63,13 +62,8 @@ impl Engine {
         let parsed = knobs.iter().map(|knob| parse(knob));
         let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
         let mut on = parsed.iter().filter(|(_, value)| value.is_some());
-        if let Some(runtime) = self.profile.no_second_subscriber()
-            && on.any(|(name, _)| name == SECOND_SUBSCRIBER)
-        {
-            return Err(SimError(format!(
-                "{SECOND_SUBSCRIBER} has no effect in {runtime}; use mode containerd-1.7, or mode crio \
-                 with version 1.27 or older"
-            )));
+        if on.any(|(name, _)| name == SECOND_SUBSCRIBER) {
+            self.profile.check_second_subscriber()?;
         }
         let (since, cases) = (self.instant(), 0);
         let with_time = |value| Knob {
@@ -89,10 +83,8 @@ impl Engine {
 
     /// Turns all knobs off. Hanging calls proceed.
     pub(crate) fn reset_knobs(&self) {
-        let mut faults = self.faults();
-        faults.last_statuses.clear();
-        faults.knobs.clear();
-        drop(faults);
+        self.faults().last_events.clear();
+        self.faults().knobs.clear();
         self.knob_changes.send_replace(());
     }
 
@@ -118,16 +110,11 @@ impl Engine {
             if !std::mem::replace(&mut hung, true) {
                 self.faults().count(&name);
             }
-            let hang_end = async {
-                match until {
-                    Some(until) => tokio::time::sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = hang_end => {}
-                // An error means that the simulator is gone, and the call with it.
-                _ = changes.changed() => {}
+            // An error means that the simulator is gone, and the call with it.
+            let changed = changes.changed();
+            match until {
+                Some(until) => drop(tokio::time::timeout_at(until, changed).await),
+                None => drop(changed.await),
             }
         }
         let mut failure = Ok(());
@@ -156,29 +143,25 @@ impl Faults {
             knobs: BTreeMap::new(),
             rng: Rng::new(seed.rotate_left(32)),
             fired: BTreeMap::new(),
-            last_statuses: HashMap::new(),
+            last_events: HashMap::new(),
         }
     }
 
     /// The knobs that are on, as their users type them.
-    pub(crate) fn shown(&self) -> Vec<String> {
+    pub(crate) fn shown(&self) -> impl Iterator<Item = String> {
         let shown = |(name, knob): (&String, &Knob)| format!("{name}={}", knob.value);
-        self.knobs.iter().map(shown).collect()
+        self.knobs.iter().map(shown)
     }
 
     /// Changes an event of a sandbox before it is published.
     pub(crate) fn alter_event(&mut self, sandbox: &str, event: &mut ContainerEventResponse) {
         if self.knobs.contains_key("freeze") {
-            let now = (
-                event.pod_sandbox_status.clone(),
-                event.containers_statuses.clone(),
-            );
-            let before = self.last_statuses.insert(sandbox.to_owned(), now);
-            if let Some((status, containers)) = before
+            let before = self.last_events.insert(sandbox.to_owned(), event.clone());
+            if let Some(before) = before
                 && self.fires("freeze")
             {
-                event.pod_sandbox_status = status;
-                event.containers_statuses = containers;
+                event.pod_sandbox_status = before.pod_sandbox_status;
+                event.containers_statuses = before.containers_statuses;
             }
         }
         for (knob, alter) in ALTERATIONS {
@@ -195,12 +178,8 @@ impl Faults {
         }
     }
 
-    fn get(&self, name: &str) -> Option<Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<Value> {
         self.knobs.get(name).map(|knob| knob.value)
-    }
-
-    pub(crate) fn is_set(&self, name: &str) -> bool {
-        self.knobs.contains_key(name)
     }
 
     /// Returns true if the knob is on, and counts it as fired.

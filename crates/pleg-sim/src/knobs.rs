@@ -313,6 +313,7 @@ mod tests {
             let (name, _) = knob.split_once('=').unwrap();
             assert_eq!(shown(&format!("{name}=off")), "");
         }
+        let deadline = "version.fail=deadline_exceeded@100%";
         for (text, displayed) in [
             ("drop", "drop=100%"),
             ("drop=0%", ""),
@@ -320,10 +321,7 @@ mod tests {
             ("stamp.pause=1.5s", "stamp.pause=1.5s"),
             ("ListContainers.hang=3m", "list_containers.hang=180s"),
             ("all.hang=0s", ""),
-            (
-                "version.fail=DEADLINE_EXCEEDED",
-                "version.fail=deadline_exceeded@100%",
-            ),
+            ("version.fail=DEADLINE_EXCEEDED", deadline),
             // A uid may contain dots.
             ("pod.a.b.hang", "pod.a.b.hang=on"),
         ] {

@@ -61,15 +61,12 @@ impl Engine {
     }
 
     /// A list in pages of that size. An empty list has no page.
-    pub(crate) fn pages<R: Clone, P>(
+    pub(crate) fn pages<R: Clone, P: Message + 'static>(
         &self,
         size: usize,
         rows: Vec<R>,
         page: impl Fn(Vec<R>) -> P,
-    ) -> Result<Response<BoxStream<P>>, Status>
-    where
-        P: Message + 'static,
-    {
+    ) -> Result<Response<BoxStream<P>>, Status> {
         let pages = rows.chunks(size.max(1)).map(|rows| {
             let page = page(rows.to_vec());
             self.check_limit(&page).map(|()| page)
@@ -84,20 +81,17 @@ impl Engine {
             pages.truncate(count);
             pages.push(Err(Status::internal("injected fault: this list fails")));
         }
-        // A stream ends at its first error.
-        let last = pages.iter().position(Result::is_err);
-        pages.truncate(last.map_or(pages.len(), |at| at + 1));
         Ok(Response::new(stream::iter(pages).boxed()))
     }
 
     fn check_limit(&self, message: &impl Message) -> Result<(), Status> {
-        let size = message.encoded_len();
-        let is_over = |value: Value| value.number().filter(|limit| size > *limit);
         let mut faults = self.faults();
-        match faults.value("list.limit", is_over) {
-            None if faults.is_set("list.limit") => Ok(()),
-            limit => check_size(message, limit.unwrap_or(self.profile.message_limit)),
+        let limit = faults.get("list.limit").and_then(Value::number);
+        let checked = check_size(message, limit.unwrap_or(self.profile.message_limit));
+        if limit.is_some() && checked.is_err() {
+            faults.count("list.limit");
         }
+        checked
     }
 }
 

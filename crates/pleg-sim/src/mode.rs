@@ -98,16 +98,12 @@ impl Mode {
     ///
     /// If the text is not a version, or the version belongs to another mode.
     pub fn check_version(self, text: &str) -> Result<(), SimError> {
-        let (from, to, default) = self.versions();
+        let (is_crio, (from, to, default)) = (self.is_crio(), self.versions());
         let version = Version::parse(text);
         if version.is_some_and(|version| from <= version && version < to) {
             return Ok(());
         }
-        let name = if self.is_crio() {
-            "CRI-O"
-        } else {
-            "containerd"
-        };
+        let name = if is_crio { "CRI-O" } else { "containerd" };
         let until = match to {
             NEWEST => "or later".to_owned(),
             to => format!("to before {to}"),

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pleg_node_model::Due;
+use pleg_node_model::{Due, Step};
 
 use crate::{engine::Engine, programs::ExitStatus, script::KILLED, world::World};
 
@@ -11,12 +11,12 @@ impl Engine {
     /// Kills the containers, stops the sandbox and releases its network. No error if there is
     /// nothing to do.
     pub(crate) async fn stop_sandbox(self: &Arc<Self>, id: &str) {
-        let containers = self.world().containers_of(id);
+        let containers = self.world().node.containers_of(id);
         for container in containers {
             self.stop_program(&container, Duration::ZERO).await;
         }
         if self.profile.is_crio && !self.world().has_pause_process(id) {
-            let events = self.world().sandbox_exited(id);
+            let events = self.world().step(&Step::StopSandbox(id.into()));
             self.emit(events).await;
         } else {
             self.end_sandbox(id);
@@ -28,7 +28,7 @@ impl Engine {
 
     /// Ends the pause process. A separate task sends the event.
     fn end_sandbox(self: &Arc<Self>, id: &str) {
-        let events = self.world().sandbox_exited(id);
+        let events = self.world().step(&Step::StopSandbox(id.into()));
         if !events.is_empty() {
             let (engine, pending) = (Arc::clone(self), self.exit_event(id));
             self.tasks.spawn(async move {
@@ -44,7 +44,11 @@ impl Engine {
         let (exists, shared, containers) = {
             let world = self.world();
             let exists = world.is_ready(id) && world.has_pause_process(id);
-            (exists, world.shares_processes(id), world.containers_of(id))
+            (
+                exists,
+                world.shares_processes(id),
+                world.node.containers_of(id),
+            )
         };
         if exists {
             self.end_sandbox(id);
@@ -61,7 +65,7 @@ impl Engine {
     pub(crate) async fn remove_sandbox(self: &Arc<Self>, id: &str) {
         self.stop_sandbox(id).await;
         self.wait_for_exit_event(id).await;
-        let containers = self.world().containers_of(id);
+        let containers = self.world().node.containers_of(id);
         for container in containers {
             self.delete_container(&container, true).await;
         }
@@ -76,7 +80,7 @@ impl Engine {
     async fn delete(self: &Arc<Self>, id: &str, remove: impl FnOnce(&mut World) -> Vec<Due>) {
         let events = remove(&mut self.world());
         self.emit(events).await;
-        self.world().node.forget(&id.into());
+        self.world().node.forget(id);
     }
 
     /// Kills the container if it runs. It is gone before DELETED is sent. No error if there is nothing to

@@ -108,10 +108,7 @@ impl Engine {
         process.servers.close();
         if self.profile.is_crio && !kill {
             process.ended.cancel();
-            tokio::select! {
-                () = process.servers.wait() => {}
-                () = self.pause(GRACEFUL_STOP) => {}
-            }
+            let _ = tokio::time::timeout(GRACEFUL_STOP, process.servers.wait()).await;
         }
         self.sever_connections();
         process.ended.cancel();
@@ -137,9 +134,7 @@ impl Engine {
     pub(crate) fn ready(&self) {
         self.phase.send_if_modified(|phase| {
             let is_starting = *phase == Phase::Starting;
-            if is_starting {
-                *phase = Phase::Serving;
-            }
+            *phase = if is_starting { Phase::Serving } else { *phase };
             is_starting
         });
     }

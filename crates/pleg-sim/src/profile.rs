@@ -6,7 +6,7 @@
 use pleg_node_model::{Delivery, Profile, Version};
 use tonic::Code;
 
-use crate::mode::Mode;
+use crate::{error::SimError, mode::Mode};
 
 #[derive(Clone, Debug)]
 pub(crate) struct RuntimeProfile {
@@ -38,17 +38,14 @@ impl RuntimeProfile {
     pub(crate) fn of(mode: Mode, version: &str) -> Self {
         let (known, is_crio) = (mode.version(version), mode.is_crio());
         let node = match mode {
-            Mode::Unimplemented => Profile {
-                delivery: Delivery::Unimplemented,
-                ..Profile::containerd(&known.to_string())
-            },
+            Mode::Unimplemented => Profile::unimplemented(),
             Mode::CrioDisabled => Profile::crio_disabled(&known.to_string()),
             _ if is_crio => Profile::crio(&known.to_string()),
             _ => Profile::containerd(&known.to_string()),
         };
         let has_seconds = known < Version(1, 29, 9)
-            || known.within((1, 30, 0), (1, 30, 6))
-            || known.within((1, 31, 0), (1, 31, 1));
+            || (Version(1, 30, 0)..Version(1, 30, 6)).contains(&known)
+            || known == Version(1, 31, 0);
         let pages = match is_crio {
             true => (Version(1, 36, 0), 3000),
             false => (Version(2, 4, 0), 5000),
@@ -65,7 +62,7 @@ impl RuntimeProfile {
             timestamp_unit: match mode {
                 Mode::CrioDisabled => None,
                 _ if is_crio && has_seconds => Some(1_000_000_000),
-                _ if is_crio || known.within((2, 0, 0), (2, 0, 3)) => Some(1),
+                _ if is_crio || (Version(2, 0, 0)..Version(2, 0, 3)).contains(&known) => Some(1),
                 _ => None,
             },
             status_has_containers: is_crio && mode != Mode::CrioDisabled,
@@ -74,16 +71,18 @@ impl RuntimeProfile {
         }
     }
 
-    /// The runtime, and why a second subscriber takes no events from others there. `None` if it
-    /// does.
-    pub(crate) fn no_second_subscriber(&self) -> Option<String> {
+    /// Fails unless a second subscriber takes events from others.
+    pub(crate) fn check_second_subscriber(&self) -> Result<(), SimError> {
         let why = match self.node.delivery {
-            Delivery::OneSubscriber => return None,
+            Delivery::OneSubscriber => return Ok(()),
             Delivery::AllAndKept | Delivery::AllOrLost => "every subscriber gets every event",
             Delivery::Disabled | Delivery::Unimplemented => "there is no event stream",
         };
         let (mode, name, version) = (self.mode, self.node.name, &self.version);
-        Some(format!("mode {mode} ({name} {version}), where {why}"))
+        Err(SimError(format!(
+            "second_subscriber has no effect in mode {mode} ({name} {version}), where {why}; use mode \
+             containerd-1.7, or mode crio with version 1.27 or older"
+        )))
     }
 }
 
@@ -107,13 +106,13 @@ mod tests {
             (Mode::Crio, "1.31.0", seconds, None),
             (Mode::Crio, "1.31.1", nanos, None),
             (Mode::Crio, "1.36.0", nanos, Some(3000)),
+            (Mode::CrioDisabled, "1.36.0", None, Some(3000)),
         ] {
             let profile = RuntimeProfile::of(mode, version);
             let found = (profile.timestamp_unit, profile.list_page_size);
             assert_eq!(found, (unit, pages), "{version}");
-            let is_crio = mode == Mode::Crio;
-            assert_eq!(profile.status_has_containers, is_crio);
-            let limit = if is_crio { 80 << 20 } else { 16 << 20 };
+            assert_eq!(profile.status_has_containers, mode == Mode::Crio);
+            let limit = if mode.is_crio() { 80 << 20 } else { 16 << 20 };
             assert_eq!(profile.message_limit, limit);
         }
     }
@@ -122,18 +121,21 @@ mod tests {
     /// `Version` returns the given one.
     #[test]
     fn unknown_version_gets_nearest_profile_of_mode() {
-        for (mode, version, delivery) in [
-            (Mode::Containerd2, "1.6.0", Delivery::AllAndKept),
-            (Mode::Containerd17, "v9.9.9", Delivery::OneSubscriber),
-            (Mode::Crio, "soon", Delivery::AllOrLost),
-            (Mode::Unimplemented, "v2.0.0", Delivery::Unimplemented),
-            (Mode::CrioDisabled, "1.36.3", Delivery::Disabled),
+        let (to_all, none) = ("every subscriber gets every event", "no event stream");
+        for (mode, version, delivery, no_second_subscriber) in [
+            (Mode::Containerd2, "1.6.0", Delivery::AllAndKept, to_all),
+            (Mode::Containerd17, "v9.9.9", Delivery::OneSubscriber, ""),
+            (Mode::Crio, "soon", Delivery::AllOrLost, to_all),
+            (Mode::Unimplemented, "v2.0.0", Delivery::Unimplemented, none),
+            (Mode::CrioDisabled, "1.36.3", Delivery::Disabled, none),
         ] {
             let profile = RuntimeProfile::of(mode, version);
-            assert_eq!(
-                (profile.node.delivery, &*profile.version),
-                (delivery, version)
-            );
+            let found = (profile.node.delivery, &*profile.version);
+            assert_eq!(found, (delivery, version));
+            let error = profile.check_second_subscriber().err();
+            let error = error.map(|e| e.to_string()).unwrap_or_default();
+            assert!(error.contains(no_second_subscriber), "{error}");
+            assert_eq!(error.is_empty(), no_second_subscriber.is_empty());
         }
         assert!(Mode::Containerd2.check_version("1.6.0").is_err());
         for mode in Mode::ALL {

@@ -106,10 +106,8 @@ impl Engine {
 
     /// Makes a running container exit with that status. Returns false if it does not run.
     pub(crate) fn kill_container(&self, id: &str, exit: ExitStatus) -> bool {
-        self.program(id).is_some_and(|program| {
-            program.send(Signal::Kill(exit));
-            true
-        })
+        let program = self.program(id);
+        program.is_some_and(|program| program.send(Signal::Kill(exit)))
     }
 
     /// Makes every running container exit, and returns when all have exited.
@@ -160,8 +158,8 @@ async fn exit_on_signal(
 }
 
 impl Program {
-    fn send(&self, signal: Signal) {
-        // An error means that the program has exited.
-        let _ = self.signals.send(signal);
+    /// Returns false if the program has exited.
+    fn send(&self, signal: Signal) -> bool {
+        self.signals.send(signal).is_ok()
     }
 }

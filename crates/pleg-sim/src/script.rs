@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use pleg_cri::v1;
-
 /// The exit code after `SIGKILL`.
 pub(crate) const KILLED: i32 = 137;
 /// The exit code after `SIGTERM`.
@@ -25,13 +23,14 @@ pub(crate) enum Script {
 }
 
 impl Script {
-    pub(crate) fn parse(config: &v1::ContainerConfig) -> Self {
-        let all = config.command.iter().chain(&config.args);
+    pub(crate) fn parse(command: &[String], args: &[String]) -> Self {
+        let all = command.iter().chain(args);
         let words: Vec<&str> = all.flat_map(|w| w.split_whitespace()).collect();
         let exit = |code: &str, ms: &str| {
-            let code = code.parse().ok().filter(|c| (0..=255).contains(c))?;
-            let after = Duration::from_millis(ms.parse().ok()?);
-            Some(Self::Exit { code, after })
+            let code = code.parse().ok().filter(|c| (0..=255).contains(c));
+            let after = ms.parse().ok().map(Duration::from_millis);
+            let exit = code.zip(after);
+            exit.map_or(Self::Run, |(code, after)| Self::Exit { code, after })
         };
         let oom = |ms: &str| {
             let after = ms.parse().ok().map(Duration::from_millis);
@@ -42,18 +41,11 @@ impl Script {
             [.., "fail-start"] => Self::FailStart,
             [.., "oom"] => oom("0"),
             [.., "oom", ms] => oom(ms),
-            ["true" | "/bin/true"] | [.., "-c", "true"] => Self::exit_at_once(0),
-            ["false" | "/bin/false"] | [.., "-c", "false"] => Self::exit_at_once(1),
-            [.., "exit", code, ms] => exit(code, ms).unwrap_or(Self::Run),
-            [.., "exit", code] => exit(code, "0").unwrap_or(Self::Run),
+            ["true" | "/bin/true"] | [.., "-c", "true"] => exit("0", "0"),
+            ["false" | "/bin/false"] | [.., "-c", "false"] => exit("1", "0"),
+            [.., "exit", code, ms] => exit(code, ms),
+            [.., "exit", code] => exit(code, "0"),
             _ => Self::Run,
-        }
-    }
-
-    const fn exit_at_once(code: i32) -> Self {
-        Self::Exit {
-            code,
-            after: Duration::ZERO,
         }
     }
 
@@ -97,13 +89,9 @@ mod tests {
             ("app|oom|soon", Script::Run),
         ] {
             // The first word is the command, the others are arguments.
-            let mut words = command.split('|').map(str::to_owned);
-            let config = v1::ContainerConfig {
-                command: words.next().into_iter().collect(),
-                args: words.collect(),
-                ..Default::default()
-            };
-            assert_eq!(Script::parse(&config), script, "{command}");
+            let words: Vec<_> = command.split('|').map(str::to_owned).collect();
+            let (command, args) = words.split_at(1);
+            assert_eq!(Script::parse(command, args), script, "{words:?}");
         }
     }
 }

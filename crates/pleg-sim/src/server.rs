@@ -178,10 +178,7 @@ async fn serve_connections<IO>(
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let ended = || async {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = process.ended.cancelled() => {}
-        }
+        stop.run_until_cancelled(process.ended.cancelled()).await;
     };
     // While CRI-O does not respond, connections wait in the listener's backlog.
     let is_ready = async { !engine.profile.is_crio || engine.wait_until_ready().await.is_ok() };

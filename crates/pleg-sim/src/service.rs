@@ -1,7 +1,8 @@
 //! The CRI as gRPC services. `lists` creates list responses and `events` creates event streams.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use futures::{StreamExt as _, stream};
 use pleg_cri::v1::{
     self, ContainerState, image_service_server::ImageService,
     runtime_service_server::RuntimeService,
@@ -11,7 +12,7 @@ use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::{
     engine::Engine,
-    error::{missing, no_container, no_sandbox, wrong_state},
+    error::{missing, not_found, wrong_state},
     events, refusals,
     script::Script,
     views::is_image,
@@ -168,7 +169,7 @@ impl RuntimeService for CriService {
         let world = self.engine.world();
         let status = world.sandbox_status(&id)?;
         if self.engine.faults().fires("status.not_found") {
-            return Err(no_sandbox(&id));
+            return Err(not_found("sandbox", &id));
         }
         let containers_statuses = match profile.status_has_containers {
             true => world.statuses_of(&id),
@@ -259,7 +260,7 @@ impl RuntimeService for CriService {
         let stop = async move |engine: Arc<Engine>, id: String| {
             engine.stop_program(&id, grace).await;
             let deleted = engine.world().deleted_on_stop(&id);
-            engine.emit(Vec::from_iter(deleted)).await;
+            engine.emit(deleted).await;
             Ok(v1::StopContainerResponse {})
         };
         self.change("StopContainer", request.container_id, stop)
@@ -286,7 +287,7 @@ impl RuntimeService for CriService {
         self.engine.admit("ContainerStatus", &id).await?;
         let status = self.engine.world().container_status(&id)?;
         if self.engine.faults().fires("status.not_found") {
-            return Err(no_container(&id));
+            return Err(not_found("container", &id));
         }
         Ok(Response::new(v1::ContainerStatusResponse {
             status: Some(status),
@@ -300,8 +301,8 @@ impl RuntimeService for CriService {
     ) -> CallResult<v1::ListContainersResponse> {
         self.engine.admit("ListContainers", "").await?;
         let containers = self.engine.container_rows(request.into_inner().filter);
-        let list = v1::ListContainersResponse { containers };
-        self.engine.single(list)
+        self.engine
+            .single(v1::ListContainersResponse { containers })
     }
 
     async fn stream_containers(
@@ -352,23 +353,17 @@ impl RuntimeService for CriService {
         let id = &request.container_id;
         self.engine.admit("ExecSync", id).await?;
         self.check_running(id)?;
-        let config = v1::ContainerConfig {
-            command: request.cmd,
-            ..Default::default()
-        };
         let limit = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
-        let exit_code = match Script::parse(&config) {
-            Script::Exit { after, .. } if !limit.is_zero() && limit < after => {
-                self.engine.pause(limit).await;
-                let text = format!("timeout {limit:?} exceeded: context deadline exceeded");
-                return Err(Status::deadline_exceeded(text));
-            }
-            Script::Exit { code, after } => {
-                self.engine.pause(after).await;
-                code
-            }
-            _ => 0,
+        let (exit_code, after) = match Script::parse(&request.cmd, &[]) {
+            Script::Exit { code, after } => (code, after),
+            _ => (0, Duration::ZERO),
         };
+        if !limit.is_zero() && limit < after {
+            self.engine.pause(limit).await;
+            let text = format!("timeout {limit:?} exceeded: context deadline exceeded");
+            return Err(Status::deadline_exceeded(text));
+        }
+        self.engine.pause(after).await;
         Ok(Response::new(v1::ExecSyncResponse {
             exit_code,
             ..Default::default()
@@ -384,7 +379,7 @@ impl RuntimeService for CriService {
     ) -> CallResult<BoxStream<v1::ContainerEventResponse>> {
         self.engine.admit("GetContainerEvents", "").await?;
         match self.engine.profile.node.delivery {
-            Delivery::Disabled => Ok(events::empty_stream()),
+            Delivery::Disabled => Ok(Response::new(stream::empty().boxed())),
             Delivery::Unimplemented => {
                 let text = "method GetContainerEvents not implemented";
                 Err(Status::unimplemented(text))
@@ -401,7 +396,10 @@ impl ImageService for CriService {
         request: Request<v1::ListImagesRequest>,
     ) -> CallResult<v1::ListImagesResponse> {
         self.engine.admit("ListImages", "").await?;
-        let images = self.engine.world().image_rows(request.into_inner().filter);
+        let filter = request.into_inner().filter.and_then(|f| f.image);
+        let name = filter.unwrap_or_default().image;
+        let mut images: Vec<_> = self.engine.world().images.values().cloned().collect();
+        images.retain(|image| name.is_empty() || is_image(image, &name));
         Ok(Response::new(v1::ListImagesResponse { images }))
     }
 

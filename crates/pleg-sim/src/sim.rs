@@ -160,8 +160,9 @@ impl SimBuilder {
             Mode::Starting | Mode::Silent => Phase::Starting,
             _ => Phase::Serving,
         };
-        let hosts = || -> WallClock { Arc::new(|| clock::wall().as_nanos()) };
-        let wall = self.wall.unwrap_or_else(hosts);
+        let wall = self
+            .wall
+            .unwrap_or_else(|| Arc::new(|| clock::wall().as_nanos()));
         let engine = Arc::new(Engine::new(profile, phase, self.seed, wall));
         Sim { engine }
     }

@@ -3,38 +3,45 @@
 use std::collections::BTreeMap;
 
 use pleg_cri::v1;
-use pleg_node_model::{Due, GO_ZERO_TIME, Object, Source, Status as Shown};
+use pleg_node_model::{Due, EventType, GO_ZERO_TIME, Kind, Object, Status as Shown};
 use tonic::Status;
 
 use crate::{
-    error::no_container,
+    error::not_found,
     id::image_id,
-    world::{Container, World, namespaces},
+    world::{World, namespaces},
 };
 
-/// The statuses that an event carries: that of the sandbox, if it exists, and those of containers.
-pub(crate) type Snapshot = (Option<v1::PodSandboxStatus>, Vec<v1::ContainerStatus>);
-
 impl World {
-    /// The sandbox of an event, and the present statuses that the event carries. `None` if the runtime sends
-    /// no event.
-    pub(crate) fn snapshot(&self, due: &Due) -> Option<(String, Snapshot)> {
+    /// The sandbox of an event, and the event with the present statuses and no timestamp. `None` if the
+    /// runtime sends no event.
+    pub(crate) fn event(&self, due: &Due) -> Option<(String, v1::ContainerEventResponse)> {
         let event = self.node.event(due, self.node.latest())?;
         let sandbox = self.sandbox_of(&due.subject);
         let containers = event.containers.iter().map(|status| match status {
             Some(status) => self.message(status),
             None => v1::ContainerStatus::default(),
         });
-        let status = self.sandbox_status(&sandbox).ok();
-        Some((sandbox, (status, containers.collect())))
+        let kind = match due.what {
+            EventType::Created => v1::ContainerEventType::ContainerCreatedEvent,
+            EventType::Started => v1::ContainerEventType::ContainerStartedEvent,
+            EventType::Stopped => v1::ContainerEventType::ContainerStoppedEvent,
+            EventType::Deleted => v1::ContainerEventType::ContainerDeletedEvent,
+        };
+        let event = v1::ContainerEventResponse {
+            container_id: due.subject.to_string(),
+            container_event_type: kind.into(),
+            created_at: 0,
+            pod_sandbox_status: self.sandbox_status(&sandbox).ok(),
+            containers_statuses: containers.collect(),
+        };
+        Some((sandbox, event))
     }
 
     /// The statuses of the sandbox's containers, newest first as in CRI-O.
     pub(crate) fn statuses_of(&self, sandbox: &str) -> Vec<v1::ContainerStatus> {
-        let containers = self.containers_of(sandbox).into_iter();
-        let mut statuses: Vec<_> = containers
-            .flat_map(|id| self.container_status(&id))
-            .collect();
+        let ids = self.node.containers_of(sandbox).into_iter();
+        let mut statuses: Vec<_> = ids.flat_map(|id| self.container_status(&id)).collect();
         statuses.sort_by_key(|c| std::cmp::Reverse(c.created_at));
         statuses
     }
@@ -42,10 +49,14 @@ impl World {
     pub(crate) fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, Status> {
         let sandbox = self.sandbox(id)?;
         let options = namespaces(&sandbox.config).cloned();
+        let state = match self.is_ready(id) {
+            true => v1::PodSandboxState::SandboxReady,
+            false => v1::PodSandboxState::SandboxNotready,
+        };
         Ok(v1::PodSandboxStatus {
             id: id.to_owned(),
             metadata: sandbox.config.metadata.clone(),
-            state: self.sandbox_state(id).into(),
+            state: state.into(),
             created_at: match sandbox.removing {
                 true => GO_ZERO_TIME,
                 false => self.created_at(id),
@@ -64,11 +75,9 @@ impl World {
     }
 
     pub(crate) fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, Status> {
-        let container = self.node.object(id);
-        let status = container.and_then(|c| c.status(self.node.latest(), Source::Status));
-        self.container(id)?;
-        let status = status.ok_or_else(|| no_container(id))?;
-        Ok(self.message(&status))
+        let status = self.node.status(id, Kind::Container, self.node.latest());
+        let status = status.map(|status| self.message(&status));
+        status.ok_or_else(|| not_found("container", id))
     }
 
     /// The status of a container that exists, as a message.
@@ -77,8 +86,9 @@ impl World {
         let (Ok(container), Ok(state)) = (self.container(&id), self.container_state(&id)) else {
             return v1::ContainerStatus::default();
         };
-        let (image, image_id) = container.image();
         let (config, resources) = (&container.config, container.resources.clone());
+        let image_id = config.image.as_ref().map(|i| image_id(&i.image));
+        let image_id = image_id.unwrap_or_default();
         v1::ContainerStatus {
             id,
             metadata: config.metadata.clone(),
@@ -87,7 +97,7 @@ impl World {
             started_at: status.started_at,
             finished_at: status.finished_at,
             exit_code: status.exit_code.unwrap_or_default(),
-            image,
+            image: config.image.clone(),
             image_ref: image_id.clone(),
             reason: status.reason.to_owned(),
             message: container.message.clone(),
@@ -99,13 +109,6 @@ impl World {
             image_id,
             user: None,
             stop_signal: config.stop_signal,
-        }
-    }
-
-    fn sandbox_state(&self, id: &str) -> v1::PodSandboxState {
-        match self.is_ready(id) {
-            true => v1::PodSandboxState::SandboxReady,
-            false => v1::PodSandboxState::SandboxNotready,
         }
     }
 
@@ -124,14 +127,15 @@ impl World {
     ) -> Vec<v1::PodSandbox> {
         self.visited += self.sandboxes.len() as u64;
         let f = filter.unwrap_or_default();
-        let rows = self.sandboxes.iter().map(|(id, sandbox)| v1::PodSandbox {
-            id: id.clone(),
-            metadata: sandbox.config.metadata.clone(),
-            state: self.sandbox_state(id).into(),
-            created_at: self.created_at(id),
-            labels: sandbox.config.labels.clone(),
-            annotations: sandbox.config.annotations.clone(),
-            runtime_handler: sandbox.handler.clone(),
+        let statuses = { self.sandboxes.keys() }.flat_map(|id| self.sandbox_status(id));
+        let rows = statuses.map(|status| v1::PodSandbox {
+            created_at: self.created_at(&status.id),
+            id: status.id,
+            metadata: status.metadata,
+            state: status.state,
+            labels: status.labels,
+            annotations: status.annotations,
+            runtime_handler: status.runtime_handler,
         });
         let matching = rows.filter(|row| {
             (f.id.is_empty() || f.id == row.id)
@@ -149,21 +153,18 @@ impl World {
     ) -> Vec<v1::Container> {
         self.visited += self.containers.len() as u64;
         let f = filter.unwrap_or_default();
-        let rows = self.containers.iter().map(|(id, container)| {
-            let (image, image_id) = container.image();
-            let state = self.container_state(id).unwrap_or_default();
-            v1::Container {
-                id: id.clone(),
-                pod_sandbox_id: self.sandbox_of(id),
-                metadata: container.config.metadata.clone(),
-                image,
-                image_ref: image_id.clone(),
-                state: state.into(),
-                created_at: self.created_at(id),
-                labels: container.config.labels.clone(),
-                annotations: container.config.annotations.clone(),
-                image_id,
-            }
+        let statuses = { self.containers.keys() }.flat_map(|id| self.container_status(id));
+        let rows = statuses.map(|status| v1::Container {
+            pod_sandbox_id: self.sandbox_of(&status.id),
+            id: status.id,
+            metadata: status.metadata,
+            image: status.image,
+            image_ref: status.image_ref,
+            state: status.state,
+            created_at: status.created_at,
+            labels: status.labels,
+            annotations: status.annotations,
+            image_id: status.image_id,
         });
         let matching = rows.filter(|row| {
             (f.id.is_empty() || f.id == row.id)
@@ -173,14 +174,6 @@ impl World {
         });
         matching.collect()
     }
-
-    /// All images, or those with that name or id.
-    pub(crate) fn image_rows(&self, filter: Option<v1::ImageFilter>) -> Vec<v1::Image> {
-        let name = filter.and_then(|f| f.image).unwrap_or_default().image;
-        let images = self.images.values();
-        let named = images.filter(|image| name.is_empty() || is_image(image, &name));
-        named.cloned().collect()
-    }
 }
 
 /// Returns true if the image has that name or id.
@@ -188,15 +181,7 @@ pub(crate) fn is_image(image: &v1::Image, name: &str) -> bool {
     image.id == name || image.repo_tags.iter().any(|tag| tag == name)
 }
 
-impl Container {
-    fn image(&self) -> (Option<v1::ImageSpec>, String) {
-        let id = self.config.image.as_ref().map(|i| image_id(&i.image));
-        (self.config.image.clone(), id.unwrap_or_default())
-    }
-}
-
 fn labels_match(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
-    selector
-        .iter()
-        .all(|(key, value)| labels.get(key) == Some(value))
+    let mut wanted = selector.iter();
+    wanted.all(|(key, value)| labels.get(key) == Some(value))
 }

@@ -97,7 +97,7 @@ struct Pod {
 }
 
 struct Container {
-    /// The configuration of the next attempt.
+    /// The configuration of the next attempt. Only jobs have arguments.
     config: v1::ContainerConfig,
     /// The ids of the last two attempts.
     attempts: Vec<String>,
@@ -141,7 +141,9 @@ impl Workload {
                     };
                     match world.container_state(id) {
                         Ok(ContainerState::ContainerRunning) => running.push(id.clone()),
-                        Ok(ContainerState::ContainerExited) if container.is_job() => {
+                        Ok(ContainerState::ContainerExited)
+                            if !container.config.args.is_empty() =>
+                        {
                             completed = Some(at);
                         }
                         Ok(ContainerState::ContainerExited) if world.is_ready(&pod.sandbox) => {
@@ -283,9 +285,5 @@ impl Container {
         self.attempts.push(container_id.clone());
         let start = v1::StartContainerRequest { container_id };
         cri.start_container(Request::new(start)).await.map(drop)
-    }
-
-    fn is_job(&self) -> bool {
-        !self.config.args.is_empty()
     }
 }

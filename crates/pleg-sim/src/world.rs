@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use pleg_cri::v1::{self, ContainerState, NamespaceMode};
 use pleg_node_model::{
-    Due, EventType, Id, Label, NewContainer, Node, Object, Pod, Profile, Refused, SandboxDeleted,
-    State, Step,
+    Due, EventType, Id, Label, NewContainer, Node, Pod, Profile, Refused, SandboxDeleted, State,
+    Step,
 };
 use tonic::Status;
 
 use crate::{
-    error::{missing, name_taken, no_container, no_sandbox, sandbox_not_ready, wrong_state},
+    error::{missing, name_taken, not_found, sandbox_not_ready, wrong_state},
     id::{Rng, image_id},
     programs::ExitStatus,
     script::Script,
@@ -106,10 +106,10 @@ impl World {
         Ok((id, events))
     }
 
-    /// The pause process has exited. No events if that is known or the sandbox does not exist.
-    pub(crate) fn sandbox_exited(&mut self, id: &str) -> Vec<Due> {
+    /// Does one step of the removal of a sandbox. No events if there is nothing to do.
+    pub(crate) fn step(&mut self, step: &Step) -> Vec<Due> {
         let at = self.next();
-        self.node.step(&Step::StopSandbox(id.into()), at)
+        self.node.step(step, at)
     }
 
     /// Begins the removal. containerd 2 sends its event now. `None` if it has begun already or the sandbox
@@ -119,39 +119,35 @@ impl World {
         if std::mem::replace(&mut sandbox.removing, true) {
             return None;
         }
-        match self.node.profile().sandbox_deleted {
-            SandboxDeleted::BeforeRemoval => {
-                let at = self.next();
-                Some(self.node.step(&Step::Announce(id.into()), at))
-            }
-            SandboxDeleted::AfterRemoval | SandboxDeleted::Never => Some(Vec::new()),
-        }
+        Some(match self.node.profile().sandbox_deleted {
+            SandboxDeleted::BeforeRemoval => self.step(&Step::Announce(id.into())),
+            SandboxDeleted::AfterRemoval | SandboxDeleted::Never => Vec::new(),
+        })
     }
 
     /// Removes the sandbox and releases its name.
     pub(crate) fn delete_sandbox(&mut self, id: &str) -> Vec<Due> {
         self.sandboxes.remove(id);
-        let at = self.next();
-        self.node.step(&Step::RemoveSandbox(id.into()), at)
+        self.step(&Step::RemoveSandbox(id.into()))
     }
 
     pub(crate) fn sandbox(&self, id: &str) -> Result<&Sandbox, Status> {
         let sandbox = self.sandboxes.get(id);
-        sandbox.ok_or_else(|| no_sandbox(id))
+        sandbox.ok_or_else(|| not_found("sandbox", id))
     }
 
     pub(crate) fn is_ready(&self, sandbox: &str) -> bool {
-        self.node.object(sandbox).map(Object::state) == Some(State::Running)
-    }
-
-    /// Returns true if its containers share the process namespace of its pause process.
-    pub(crate) fn shares_processes(&self, id: &str) -> bool {
-        self.node.object(id).is_some_and(|o| o.shares_processes)
+        self.node.state(sandbox) == Some(State::Running)
     }
 
     /// CRI-O has none, unless the containers share its process namespace.
-    pub(crate) fn has_pause_process(&self, id: &str) -> bool {
-        !self.node.profile().drops_infra_container || self.shares_processes(id)
+    pub(crate) fn has_pause_process(&self, sandbox: &str) -> bool {
+        !self.node.profile().drops_infra_container || self.shares_processes(sandbox)
+    }
+
+    pub(crate) fn shares_processes(&self, sandbox: &str) -> bool {
+        let sandbox = self.node.object(sandbox);
+        sandbox.is_some_and(|o| o.shares_processes)
     }
 
     // === containers ===
@@ -196,12 +192,13 @@ impl World {
     /// Starts a container and returns what its program does. A container that failed to start is left
     /// exited, or removed.
     pub(crate) fn start_container(&mut self, id: &str) -> Result<(Script, Vec<Due>), Status> {
-        let script = Script::parse(&self.container(id)?.config);
+        let config = &self.container(id)?.config;
+        let script = Script::parse(&config.command, &config.args);
         let state = self.container_state(id)?;
-        let (of, at) = (Id::from(id), self.next());
+        let at = self.next();
         let started = match script {
-            Script::FailStart => self.node.fail_start(&of, at).map(|()| Vec::new()),
-            _ => self.node.start(&of, at),
+            Script::FailStart => self.node.fail_start(&id.into(), at).map(|()| Vec::new()),
+            _ => self.node.start(&id.into(), at),
         };
         let events = started.map_err(|_| match state {
             ContainerState::ContainerCreated => sandbox_not_ready(&self.sandbox_of(id)),
@@ -213,9 +210,9 @@ impl World {
         let error = format!(
             "failed to start container {id:?}: failed to create containerd task: no such program"
         );
-        if self.node.state(&of) == Some(State::Removed) {
+        if self.node.state(id) == Some(State::Removed) {
             self.containers.remove(id);
-            self.node.forget(&of);
+            self.node.forget(id);
         } else if let Some(container) = self.containers.get_mut(id) {
             container.message.clone_from(&error);
         }
@@ -242,24 +239,21 @@ impl World {
     }
 
     /// The event of a container that CRI-O up to 1.27.0 sends at its stop.
-    pub(crate) fn deleted_on_stop(&self, id: &str) -> Option<Due> {
-        let profile = self.node.profile();
-        let is_sent = profile.deleted_on_stop && profile.has_events();
-        (is_sent && self.containers.contains_key(id)).then(|| Due {
-            what: EventType::Deleted,
-            subject: id.into(),
-            at: self.node.latest(),
-        })
+    pub(crate) fn deleted_on_stop(&self, id: &str) -> Vec<Due> {
+        match self.node.profile().deleted_on_stop && self.containers.contains_key(id) {
+            true => self.node.due(EventType::Deleted, &id.into()),
+            false => Vec::new(),
+        }
     }
 
     pub(crate) fn container(&self, id: &str) -> Result<&Container, Status> {
         let container = self.containers.get(id);
-        container.ok_or_else(|| no_container(id))
+        container.ok_or_else(|| not_found("container", id))
     }
 
     pub(crate) fn container_state(&self, id: &str) -> Result<ContainerState, Status> {
         self.container(id)?;
-        Ok(match self.node.object(id).map(Object::state) {
+        Ok(match self.node.state(id) {
             Some(State::Created) => ContainerState::ContainerCreated,
             Some(State::Running) => ContainerState::ContainerRunning,
             _ => ContainerState::ContainerExited,
@@ -270,10 +264,6 @@ impl World {
     pub(crate) fn sandbox_of(&self, id: &str) -> String {
         let container = self.node.object(id);
         container.map_or_else(String::new, |c| c.sandbox_id().to_string())
-    }
-
-    pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<Id> {
-        self.node.containers_of(&sandbox.into())
     }
 
     // === images ===
@@ -304,13 +294,7 @@ impl World {
 
 /// The name that containerd reserves for a sandbox.
 fn reserved(pod: &v1::PodSandboxMetadata) -> String {
-    let v1::PodSandboxMetadata {
-        name,
-        namespace,
-        uid,
-        attempt,
-    } = pod;
-    format!("{name}_{namespace}_{uid}_{attempt}")
+    format!("{}_{}_{}_{}", pod.name, pod.namespace, pod.uid, pod.attempt)
 }
 
 pub(crate) fn namespaces(config: &v1::PodSandboxConfig) -> Option<&v1::NamespaceOption> {
@@ -326,16 +310,12 @@ mod tests {
     fn times_follow_a_wall_clock_that_steps_back() {
         let mut world = World::new(1, Profile::containerd("2.1.0"));
         world.now = 1_000;
-        let pod = v1::PodSandboxConfig {
-            metadata: Some(v1::PodSandboxMetadata::default()),
-            ..Default::default()
-        };
+        let mut pod = v1::PodSandboxConfig::default();
+        pod.metadata.get_or_insert_default();
         let (s, _) = world.run_sandbox(pod, String::new()).unwrap();
         world.now = 500;
-        let container = v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata::default()),
-            ..Default::default()
-        };
+        let mut container = v1::ContainerConfig::default();
+        container.metadata.get_or_insert_default();
         let (c, _) = world.create_container(&s, container).unwrap();
         world.start_container(&c).unwrap();
         world.now = 2_000;

@@ -1,6 +1,6 @@
 //! A node that does steps from text, and shows its events as text.
 
-use pleg_node_model::{Due, Id, NewContainer, Node, Pod, Profile, Shown, Status};
+use pleg_node_model::{Due, GO_ZERO_TIME, Id, NewContainer, Node, Pod, Profile, Shown, Status};
 
 /// The time between two steps of a test.
 const STEP: u64 = 1_000;
@@ -74,9 +74,10 @@ impl Recorder {
 
     fn text(&self, due: &Due) -> Option<String> {
         let event = self.node.event(due, due.at)?;
-        let sandbox = match event.sandbox.as_ref().map(|s| s.row.shown) {
+        let sandbox = match event.sandbox.map(|s| (s.row.shown, s.row.created_at)) {
             None => "nil",
-            Some(Shown::Running) => "READY",
+            Some((Shown::Running, _)) => "READY",
+            Some((_, GO_ZERO_TIME)) => "NOTREADY since Go's zero time",
             Some(_) => "NOTREADY",
         };
         let containers = event.containers.iter().map(|c| container(c.as_ref()));

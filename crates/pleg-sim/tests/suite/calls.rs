@@ -72,7 +72,7 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     let taken = format!("name \"a_p_default_uid-p_0\" is reserved for {a:?}");
     let running = "container is in CONTAINER_RUNNING state";
     for (call, message) in [
-        (cri.try_run("p").await.map(drop), &*pod_taken),
+        (cri.try_run(pod_config("p")).await.map(drop), &*pod_taken),
         (cri.status(&unknown).await.map(drop), &not_found),
         (cri.sandbox_status(&unknown).await.map(drop), &not_found),
         (cri.try_start(&unknown).await, &not_found),
@@ -109,12 +109,10 @@ async fn crio_refuses_a_container_whose_log_directory_is_missing() {
     for (mode, is_refused) in [(Mode::Crio, true), (Mode::Containerd2, false)] {
         let sim = sim_with_mode(mode);
         let mut cri = Client::connect(&sim).await;
-        let mut pod = pod_config("web");
+        let mut pod = pod_config("p");
         pod.log_directory = "relative".to_owned();
-        assert_eq!(cri.try_run_as(pod.clone()).await.is_err(), is_refused);
-        pod.log_directory = "/no/such/directory".to_owned();
-        pod.metadata.get_or_insert_default().attempt = 1;
-        let sandbox = cri.try_run_as(pod.clone()).await.unwrap();
+        assert_eq!(cri.try_run(pod.clone()).await.is_err(), is_refused);
+        let sandbox = cri.run("q").await;
         let mut config = container_config("c", 0, "");
         config.log_path = "c/0.log".to_owned();
         let created = cri.try_create(&sandbox, config, pod).await;

@@ -11,9 +11,7 @@ use std::{
 };
 
 use hyper_util::rt::TokioIo;
-use pleg_cri::v1::{
-    self, runtime_service_client::RuntimeServiceClient, runtime_service_server::RuntimeService as _,
-};
+use pleg_cri::v1::{self, runtime_service_client::RuntimeServiceClient};
 use pleg_sim::{Mode, Sim, SimBuilder};
 use tonic::{
     Status, Streaming,
@@ -41,41 +39,20 @@ pub fn sim_with_mode(mode: Mode) -> Sim {
 
 /// Fails the test instead of hanging.
 pub async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TIMEOUT, future)
-        .await
-        .expect("in time")
+    let in_time = tokio::time::timeout(TIMEOUT, future).await;
+    in_time.expect("in time")
 }
 
 /// Returns true if the future is still pending when every task is idle. Only for a current-thread
 /// runtime in paused time, where the time-out elapses when every task is idle.
 pub async fn is_pending_when_idle<F: Future + Unpin>(future: &mut F) -> bool {
-    tokio::time::timeout(Duration::from_millis(10), future)
-        .await
-        .is_err()
+    let done = tokio::time::timeout(Duration::from_millis(10), future);
+    done.await.is_err()
 }
 
 /// Returns when every task is idle, in paused time.
 pub async fn idle() {
     is_pending_when_idle(&mut std::future::pending::<()>()).await;
-}
-
-pub async fn connect(sim: &Sim) -> Channel {
-    let (client, server) = tokio::io::duplex(64 << 10);
-    sim.serve_stream(server);
-    let mut io = Some(TokioIo::new(client));
-    let connect = tower::service_fn(move |_| {
-        let not_connected = || std::io::Error::from(std::io::ErrorKind::NotConnected);
-        std::future::ready(io.take().ok_or_else(not_connected))
-    });
-    let endpoint = Endpoint::from_static("http://sim");
-    endpoint.connect_with_connector(connect).await.unwrap()
-}
-
-/// A client over a unix socket.
-pub async fn connect_unix(path: &std::path::Path) -> Client {
-    let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
-    let channel = with_timeout(endpoint.connect()).await.unwrap();
-    Client(RuntimeServiceClient::new(channel))
 }
 
 /// A CRI client with short forms of requests.
@@ -84,7 +61,23 @@ pub struct Client(pub RuntimeServiceClient<Channel>);
 
 impl Client {
     pub async fn connect(sim: &Sim) -> Self {
-        Self(RuntimeServiceClient::new(connect(sim).await))
+        let (client, server) = tokio::io::duplex(64 << 10);
+        sim.serve_stream(server);
+        let mut io = Some(TokioIo::new(client));
+        let connect = tower::service_fn(move |_| {
+            let not_connected = || std::io::Error::from(std::io::ErrorKind::NotConnected);
+            std::future::ready(io.take().ok_or_else(not_connected))
+        });
+        let endpoint = Endpoint::from_static("http://sim");
+        let channel = endpoint.connect_with_connector(connect).await.unwrap();
+        Self(RuntimeServiceClient::new(channel))
+    }
+
+    /// A client over a unix socket.
+    pub async fn connect_unix(path: &std::path::Path) -> Self {
+        let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
+        let channel = with_timeout(endpoint.connect()).await.unwrap();
+        Self(RuntimeServiceClient::new(channel))
     }
 
     pub async fn version(&mut self) -> Result<v1::VersionResponse, Status> {
@@ -97,11 +90,7 @@ impl Client {
     }
 
     /// Without a timeout: a fault or a subscriber may make it hang.
-    pub async fn try_run(&mut self, pod: &str) -> Result<String, Status> {
-        self.try_run_as(pod_config(pod)).await
-    }
-
-    pub async fn try_run_as(&mut self, config: v1::PodSandboxConfig) -> Result<String, Status> {
+    pub async fn try_run(&mut self, config: v1::PodSandboxConfig) -> Result<String, Status> {
         let request = v1::RunPodSandboxRequest {
             config: Some(config),
             ..Default::default()
@@ -111,7 +100,7 @@ impl Client {
     }
 
     pub async fn run(&mut self, pod: &str) -> String {
-        with_timeout(self.try_run(pod)).await.unwrap()
+        with_timeout(self.try_run(pod_config(pod))).await.unwrap()
     }
 
     pub async fn try_create(
@@ -207,11 +196,14 @@ impl Client {
     }
 }
 
-/// The answer of a call.
+/// The answer of a call. Its date is fixed: a real one would make its length depend on real time.
 async fn call<T>(
     call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, Status> {
-    Ok(with_timeout(call).await?.into_inner())
+    let response = with_timeout(call).await?;
+    let date = response.metadata().get("date").unwrap();
+    assert_eq!(date, "Thu, 01 Jan 1970 00:00:00 GMT");
+    Ok(response.into_inner())
 }
 
 pub fn pod_config(pod: &str) -> v1::PodSandboxConfig {
@@ -311,41 +303,22 @@ impl Events {
     }
 }
 
-/// A subscriber that does not read, without the buffers of a connection.
-pub async fn subscribe_and_do_not_read(sim: &Sim) -> tokio::task::JoinHandle<()> {
-    let (service, before) = (sim.service(), sim.counts().subscribers);
-    let task = tokio::spawn(async move {
-        let request = tonic::Request::new(v1::GetEventsRequest {});
-        let _stream = service.get_container_events(request).await;
-        std::future::pending::<()>().await;
-    });
-    with_timeout(sim.wait_for_subscribers(before + 1)).await;
-    task
-}
-
 /// An event as text: TYPE(subject) sandbox state [container:state…], with names instead of ids.
 pub fn event_text(event: &v1::ContainerEventResponse, names: &[(&str, &str)]) -> String {
     let name = |id: &str| names.iter().find(|(i, _)| *i == id).map_or("?", |(_, n)| n);
-    let kind = event.container_event_type().as_str_name();
-    let kind = { kind }
-        .trim_start_matches("CONTAINER_")
-        .trim_end_matches("_EVENT");
-    let sandbox = event.pod_sandbox_status.as_ref().map_or("nil", |s| {
-        s.state().as_str_name().trim_start_matches("SANDBOX_")
-    });
+    let word = |constant: &'static str| constant.split('_').nth(1).unwrap();
+    let kind = word(event.container_event_type().as_str_name());
+    let sandbox = event.pod_sandbox_status.as_ref();
+    let sandbox = sandbox.map_or("nil", |s| word(s.state().as_str_name()));
     let containers = event.containers_statuses.iter().map(|c| {
-        let state = c.state().as_str_name().trim_start_matches("CONTAINER_");
-        let exit = match state {
-            "EXITED" => format!("={} {}", c.exit_code, c.reason),
-            _ => String::new(),
-        };
-        format!("{}:{state}{exit}", name(&c.id))
+        let (name, state) = (name(&c.id), word(c.state().as_str_name()));
+        match state {
+            "EXITED" => format!("{name}:EXITED={} {}", c.exit_code, c.reason),
+            _ => format!("{name}:{state}"),
+        }
     });
     let mut containers: Vec<_> = containers.collect();
     containers.sort();
-    format!(
-        "{kind}({}) {sandbox} [{}]",
-        name(&event.container_id),
-        containers.join(", ")
-    )
+    let (subject, containers) = (name(&event.container_id), containers.join(", "));
+    format!("{kind}({subject}) {sandbox} [{containers}]")
 }

@@ -41,20 +41,30 @@ async fn every_command_has_its_effect() {
     sim.control(&format!("kill-sandbox {s}")).await.unwrap();
     let mut events = Events::subscribe(&sim).await;
     sim.control("cut").await.unwrap();
-    let end = loop {
-        match events.try_next().await {
-            Ok(Some(_)) => {}
-            end => break end,
-        }
-    };
+    let mut end = events.try_next().await;
+    while let Ok(Some(_)) = end {
+        end = events.try_next().await;
+    }
     assert!(end.is_err(), "the stream does not end with OK");
     // A new connection sees the same node.
     let mut cri = Client::connect(&sim).await;
     assert_eq!(cri.sandboxes().await[0].id, s);
 
-    let restart = sim.control("restart kill down=2s starting=1s containers=end:3");
-    restart.await.unwrap();
-    assert_eq!((sim.phase(), sim.counts().held), (Phase::Serving, 0));
+    let s = cri.run("q").await;
+    for (containers, end) in [
+        ("run", (0, "")),
+        ("end:9", (9, "Error")),
+        ("lost", (255, "Unknown")),
+    ] {
+        let a = Client::connect(&sim).await;
+        let a = { a }.create_and_start(&s, containers, "").await;
+        let restart = format!("restart kill down=2s starting=1s containers={containers}");
+        sim.control(&restart).await.unwrap();
+        let status = Client::connect(&sim).await.status(&a).await.unwrap();
+        assert_eq!((status.exit_code, &*status.reason), end);
+        assert_eq!(sim.phase(), Phase::Serving);
+        assert_eq!(sim.counts().held, 0, "no event is queued");
+    }
     sim.control("down").await.unwrap();
     assert_eq!(sim.phase(), Phase::Down);
     sim.control("up").await.unwrap();
@@ -76,6 +86,8 @@ async fn invalid_command_returns_error_and_changes_nothing() {
     for row in "\
         explode => no command \"explode\"; the commands are show, reset
         drop=5% swap=often => swap=often: not a rate
+        drop=5% second_subscriber => second_subscriber has no effect in mode containerd-2 (containerd v2.4.0)
+        second_subscriber=5% => every event; use mode containerd-1.7, or mode crio with version 1.27 or older
         list.pages=3 => no knob \"list.pages\"; similar: list.empty
         reset down => reset: unexpected argument \"down\"; usage: reset
         restart now => restart: unexpected argument \"now\"; usage: restart [kill]
@@ -109,6 +121,7 @@ async fn invalid_command_returns_error_and_changes_nothing() {
     let shown = sim.control("show").await.unwrap();
     assert!(shown.contains("no faults\n"), "nothing is changed");
     assert_eq!(sim.control("").await.unwrap(), "");
+    sim.control("second_subscriber=off").await.unwrap();
     sim.shutdown().await;
 }
 
