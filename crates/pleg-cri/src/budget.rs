@@ -1,9 +1,9 @@
 //! A budget for the bytes of responses that are being received, over all calls of a client.
 //!
-//! A response is buffered until its last byte has arrived, and a runtime may send up to the message
-//! limit for each of hundreds of calls. With a budget, a response waits while too many bytes of
-//! others are buffered. One response at a time may exceed the budget, so that one can always
-//! continue. HTTP/2 flow control stops the runtime from sending the responses that wait.
+//! A response is buffered until its last byte has arrived, and a runtime may send up to the message limit for each of
+//! hundreds of calls. With a budget, a response waits while too many bytes of others are buffered. One response at a
+//! time may exceed the budget, so that at least one response can always continue. HTTP/2 flow control stops the runtime
+//! from sending the responses that wait.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tower::{BoxError, ServiceExt as _};
 
 use crate::transport::Transport;
 
-/// The number of bytes of one permit. A smaller rest of a frame counts as one permit.
+/// The number of bytes per permit. The bytes of a frame are rounded up to whole permits.
 const UNIT: usize = 1024;
 
 /// A channel on which calls are made.
@@ -70,7 +70,7 @@ impl ReceiveBudget {
         })
     }
 
-    /// Waits for these units, or for the right to exceed the budget.
+    /// Waits for `units` permits of the budget, or for the single permit to exceed the budget.
     async fn reserve(self, units: u32) -> Reserved {
         let within = self.units.acquire_many_owned(units).boxed();
         let beyond = self.excess.acquire_owned().boxed();
@@ -89,14 +89,14 @@ enum Reserved {
 
 /// The body of a response that counts against a budget until it is dropped.
 ///
-/// The budget counts a frame after its arrival, and the next frame is read only when there is room
-/// for this one. So every response may exceed the budget by one frame.
+/// The budget counts a frame after the frame has arrived. The next frame is read only when the budget has room for the
+/// arrived one. So every response may exceed the budget by one frame.
 pub(crate) struct Budgeted<B> {
     body: B,
     budget: ReceiveBudget,
     acquired: Option<OwnedSemaphorePermit>,
     excess: Option<OwnedSemaphorePermit>,
-    /// The reservation of the last frame, if there was no room for it.
+    /// The reservation for the frame that arrived most recently, while the budget has no room for that frame.
     waiting: Option<BoxFuture<'static, Reserved>>,
 }
 

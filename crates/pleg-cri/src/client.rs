@@ -1,5 +1,5 @@
-//! [`CriClient`]: the calls of a kubelet that a generator does not make, each with a deadline, metrics,
-//! a span and errors that name the operation.
+//! [`CriClient`]: the calls that a kubelet makes and a generator does not. Each call has a deadline, metrics, a span
+//! and errors that name the operation.
 
 mod containers;
 mod images;
@@ -22,17 +22,17 @@ use crate::connection::Connection;
 use crate::error::malformed;
 use crate::metrics::Operation;
 
-/// The write side of the CRI, and the reads of a kubelet that its generator does not make.
+/// The write side of the CRI, and those reads that a kubelet makes outside its generator.
 ///
-/// [`CriRuntime::client`](crate::CriRuntime::client) makes one. It has its own connection, connects with the first
-/// call, and reconnects after the connection is lost. Clones share the connection.
+/// [`CriRuntime::client`](crate::CriRuntime::client) creates a client. A client has its own connection, connects with
+/// the first call, and reconnects after the connection is lost. Clones share the connection.
 ///
 /// # Writes
 ///
-/// A call that changes what a list or a status shows returns [`Written`]: its result, and the instant after it. Pass
-/// that instant to `Pleg::newer_than`, so that the next decision uses a status that contains the change. This also
-/// applies after a failure: a write that failed or timed out may have taken effect, or may do so later. So read before
-/// you repeat a write, and never repeat a create with the same attempt.
+/// A call that changes what a list or a status shows returns [`Written`]: its result, and the instant after the call.
+/// Pass this instant to `Pleg::newer_than`, so that the next decision uses a status that contains the change. Do so
+/// even after a failure: a write that failed or timed out may have taken effect, or may take effect later. So read
+/// before you repeat a write, and never repeat a create with the same attempt number.
 ///
 /// # Deadlines
 ///
@@ -50,8 +50,8 @@ use crate::metrics::Operation;
 ///
 /// # Cancel safety
 ///
-/// Every future may be dropped, which cancels the call. The runtime may stop the work, or complete
-/// it: after a dropped write, its instant is [`Clock::now`] of [`clock`](Self::clock) after the drop.
+/// Every future may be dropped, which cancels the call. The runtime may stop the work, or complete it. A dropped write
+/// returns no instant: read [`clock`](Self::clock) after the drop, and pass that instant to `Pleg::newer_than`.
 ///
 /// # Errors, metrics and spans
 ///
@@ -91,7 +91,7 @@ impl CriClient {
         &self.connection.config
     }
 
-    /// The clock of [`Written::ended`], shared with the [`CriRuntime`](crate::CriRuntime) that made this client.
+    /// The clock that sets [`Written::ended`], shared with the [`CriRuntime`](crate::CriRuntime) that made this client.
     pub const fn clock(&self) -> Clock {
         self.connection.clock
     }
@@ -100,7 +100,7 @@ impl CriClient {
         self.config().call_deadline
     }
 
-    /// Makes a call that does not change a list or a status. It is boxed, because the future of a call with a large
+    /// Makes a call that does not change a list or a status. `call` is boxed, because its future is large if the
     /// request is large.
     async fn read<T>(
         &self,
@@ -115,7 +115,7 @@ impl CriClient {
             .await
     }
 
-    /// Makes a call that changes the object `id`, or creates one for it.
+    /// Makes a call that changes object `id`, or creates an object in it: a sandbox of a pod, a container of a sandbox.
     async fn write<T>(
         &self,
         operation: Operation,

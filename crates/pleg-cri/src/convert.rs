@@ -23,17 +23,17 @@ use pleg_runtime::{RuntimeVersion, Scope};
 
 pub use event::{EncodedEvent, EventError, event};
 
-/// The labels with which the kubelet identifies the pod of a container. The metadata of a container
-/// does not contain the pod.
+/// The labels by which the kubelet identifies the pod of a container, because the container's metadata does not name
+/// its pod.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 const POD_NAME: &str = "io.kubernetes.pod.name";
 const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
 /// The maximum size of all labels, or all annotations, of an object. The API server accepts annotations of at most 256
-/// KiB, to which kubelet and runtime add some. Only a broken runtime sends more, and the generator would store it for
-/// each object.
+/// KiB, and the kubelet and the runtime add a few. Only a broken runtime sends more than this maximum, and the
+/// generator would store all of it for each object.
 const MAX_LABELS: usize = 320 << 10;
-/// The maximum size of a label if the labels of its object are too large. Longer ones are dropped.
+/// If the labels of an object are too large together, labels longer than this are dropped.
 const MAX_SHORT_LABEL: usize = 512;
 
 /// Converts a row of `ListPodSandbox`. `None` if it has no id.
@@ -155,7 +155,7 @@ fn pod_selector(uid: &PodUid) -> BTreeMap<String, String> {
     BTreeMap::from([(POD_UID.to_owned(), uid.to_string())])
 }
 
-/// `None` unless the container has exited: a running container has the exit code 0.
+/// `None` unless the container has exited: for a running container, the runtime reports the exit code 0.
 fn exit_code(shown: ReportedState, code: i32) -> Option<i32> {
     (shown == ReportedState::Exited).then_some(code)
 }
@@ -283,13 +283,13 @@ fn labels(map: &BTreeMap<String, String>) -> Labels {
     bounded(map.iter().map(|(key, value)| (&**key, &**value)))
 }
 
-/// The labels, without long ones if all together are too large.
+/// Returns the labels. If they are too large together, drops the long ones, or even all of them.
 fn bounded<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Labels {
     if size(pairs.clone()) <= MAX_LABELS {
         return pairs.collect();
     }
     Irregular::LabelsTooLarge.count();
-    // The labels that identify an object are short.
+    // The labels that identify an object are short, so they are not dropped here.
     let short = pairs.filter(|pair| size([*pair]) <= MAX_SHORT_LABEL);
     match size(short.clone()) <= MAX_LABELS {
         true => short.collect(),

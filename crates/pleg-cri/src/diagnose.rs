@@ -28,8 +28,8 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(4);
 /// The deadline of each check after a failed `Version` call.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The deadline of the whole diagnosis. It leaves time to connect, which on a unix socket succeeds
-/// or fails at once.
+/// The deadline of the whole diagnosis. It includes time to connect, although on a unix socket a connect succeeds or
+/// fails at once.
 const TOTAL_TIMEOUT: Duration = Duration::from_millis(7500);
 
 /// The reason why an endpoint cannot be used.
@@ -180,7 +180,7 @@ fn connect_error(endpoint: &Endpoint, error: &io::Error) -> ConnectError {
             ConnectError::Missing { endpoint }
         }
         io::ErrorKind::PermissionDenied => ConnectError::PermissionDenied { endpoint },
-        // The kernel also refuses connections to a path that is not a socket.
+        // The kernel also refuses a connection to a path that is not a socket, so check the type of the file.
         io::ErrorKind::ConnectionRefused => match other_file_type(endpoint.path()) {
             Some(what) => ConnectError::NotASocket { endpoint, what },
             None => ConnectError::NotListening { endpoint },
@@ -207,7 +207,7 @@ fn other_file_type(path: &Path) -> Option<&'static str> {
 async fn status_error(endpoint: &Endpoint, status: &Status, channel: Channel) -> ConnectError {
     let (endpoint, error) = (endpoint.clone(), call_error(Operation::VERSION, status));
     let message = error.message.to_string();
-    // The message of tonic for a response without a gRPC status. The code varies.
+    // tonic's message for a response without a gRPC status. Compared because the status code varies.
     if message.starts_with("grpc-status header missing") {
         let what = "it speaks HTTP/2, but not gRPC".to_owned();
         return ConnectError::NotCri { endpoint, what };
@@ -278,8 +278,8 @@ async fn read_first_bytes(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     const MAX_BYTES: u64 = 24;
     let mut stream = transport::connect(path).await?;
-    // A server that sends first and disconnects may not read the preface. Its bytes can still be
-    // read.
+    // A server that sends first and disconnects may not read the preface, so a failed write is ignored: the bytes that
+    // the server sent can still be read.
     let _ = stream.write_all(PREFACE).await;
     let mut response = stream.take(MAX_BYTES);
     while response.limit() > 0 {
@@ -292,7 +292,7 @@ async fn read_first_bytes(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns true if this starts with the header of a SETTINGS frame, the first frame of every HTTP/2 server.
+/// Returns true if `bytes` starts with the header of a SETTINGS frame, the first frame of every HTTP/2 server.
 fn is_http2(bytes: &[u8]) -> bool {
     matches!(bytes, [_, _, _, 4, 0, 0, 0, 0, 0, ..])
 }
@@ -301,7 +301,7 @@ fn is_http2(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Root has access to every socket, so the test creates the error.
+    /// Root may connect to every socket, so the test constructs the error instead of provoking it.
     #[test]
     fn permission_denied_error_names_endpoint() {
         let endpoint: Endpoint = "/run/x.sock".parse().unwrap();

@@ -100,9 +100,8 @@ pub struct WellKnown {
     pub path: &'static str,
 }
 
-/// The default sockets of the runtimes, in the order in which [`find`] checks them. The sockets of
-/// Kubernetes distributions are first: such a node may also run Docker's containerd, which has no
-/// pods.
+/// The default sockets of the runtimes, in the order in which [`find`] checks them. The sockets of Kubernetes
+/// distributions come first, because a node of a distribution may also run Docker's containerd, which has no pods.
 pub const fn well_known() -> &'static [WellKnown] {
     const fn at(runtime: &'static str, path: &'static str) -> WellKnown {
         WellKnown { runtime, path }
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_scheme_error_names_both_schemes() {
+    fn unsupported_scheme_error_names_given_and_supported_scheme() {
         for (input, scheme) in [
             ("tcp://127.0.0.1:1", "tcp"),
             ("http://x/y", "http"),

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn status_of_runtime_is_classified() {
+    fn status_of_runtime_is_converted_to_its_error_kind() {
         for (code, message, kind) in [
             (Code::NotFound, "no such container", NotFound),
             (

@@ -1,4 +1,4 @@
-//! The event stream of one subscription. It only decodes events and makes no other call.
+//! The event stream of one subscription. Decodes events, and makes no call except `GetContainerEvents`.
 
 use std::fmt;
 use std::pin::Pin;

@@ -34,7 +34,7 @@
 //! | --- | --- | --- |
 //! | `server` | no | the server traits of the services in [`v1`], for simulators and tests |
 //!
-//! The only I/O is on the runtime's socket, and [`find`] looks at paths.
+//! All I/O is on the runtime's socket, except that [`find`] and [`diagnose()`] also look at paths.
 
 mod budget;
 mod client;

@@ -181,7 +181,7 @@ struct Received<'a> {
 impl Received<'_> {
     /// Counts the rows of a message, and reads them unless the list has too many rows.
     async fn message(&mut self, message: Bytes) -> Result<(), Status> {
-        // The same status as for messages that tonic decodes.
+        // The same gRPC status that tonic returns for a message that it cannot decode.
         let malformed = |error: DecodeError| Status::internal(error.to_string());
         self.largest = message.len().max(self.largest);
         self.rows += rows::count(&message).map_err(malformed)?;
@@ -219,8 +219,8 @@ async fn ready(client: &mut Grpc<impl Calls>) -> Result<(), Status> {
 /// Passes on the pages of a stream as they arrive. Returns `false` if the runtime does not implement
 /// the call.
 ///
-/// `Unimplemented` may be the result of the call or, if the response headers came first, replace the
-/// first page. After a page it is an error like any other.
+/// The call may return `Unimplemented`. If the response headers came first, `Unimplemented` comes in place of the first
+/// page. After a page, `Unimplemented` is an error like any other.
 async fn pages(
     call: impl Future<Output = Result<Response<Streaming<Bytes>>, Status>>,
     received: &mut Received<'_>,

@@ -90,7 +90,7 @@ impl Operation {
     }
 }
 
-/// Sets the gauges of the size of a full list's largest message and of the limit.
+/// Sets two gauges: the size of the largest message of a full list, and the message limit.
 pub(crate) fn listed(operation: Operation, bytes: usize, limit: usize) {
     gauge!(LIST_BYTES, "operation_type" => operation.label).set(bytes as f64);
     gauge!(LIMIT).set(limit as f64);
@@ -104,7 +104,7 @@ pub(crate) struct Measurement {
     operation: Operation,
     clock: Clock,
     began: Instant,
-    /// True if the operation counts as failed when this is dropped.
+    /// True if the operation counts as failed when this measurement is dropped.
     pub(crate) failed: bool,
 }
 

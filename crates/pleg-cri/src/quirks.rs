@@ -1,7 +1,7 @@
 //! The table of quirks: runtime behavior that the CRI does not specify, and how this project
 //! handles it.
 //!
-//! Code that handles a quirk names the entry in a comment. Pure data.
+//! Code that handles a quirk names the entry in a comment. This module does no I/O.
 
 use std::fmt::Write as _;
 
@@ -40,8 +40,8 @@ const fn quirk(
     }
 }
 
-/// The event profile of a runtime version. Follows the entries "competing subscribers", "crash on disconnect" and
-/// "removal suppresses STOPPED" of the table.
+/// The properties of a runtime version's event stream. Follows the entries "competing subscribers", "crash on
+/// disconnect" and "removal suppresses STOPPED" of the table.
 pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
     let version = release(&runtime.version);
     let mut profile = EventProfile::UNKNOWN;
@@ -60,8 +60,8 @@ pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
 }
 
 /// The reason why a program must not subscribe to the events of this runtime, if any: the end of the stream may crash
-/// the runtime, or the stream takes events from another subscriber. `other`: the reason to expect one. Follows the
-/// entries "competing subscribers" and "crash on disconnect" of the table.
+/// the runtime, or the stream takes events from another subscriber. `other`: the reason to expect another subscriber,
+/// if any. Follows the entries "competing subscribers" and "crash on disconnect" of the table.
 pub fn stream_hazard(runtime: &RuntimeVersion, other: Option<&str>) -> Option<String> {
     let profile = event_profile(runtime);
     let RuntimeVersion { name, version, .. } = runtime;
@@ -74,7 +74,7 @@ pub fn stream_hazard(runtime: &RuntimeVersion, other: Option<&str>) -> Option<St
     Some(format!("{name} {version} {what}, and {other}"))
 }
 
-/// Major and minor version of `1.7.24~ds1` or `v2.1.9`.
+/// The major and minor version in a text such as `1.7.24~ds1` or `v2.1.9`.
 fn release(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version
         .trim_start_matches('v')
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn profile_follows_name_and_version() {
+    fn event_profile_is_chosen_by_runtime_name_and_version() {
         let profile =
             |name: &str, version: &str| event_profile(&RuntimeVersion::new(name, version));
         for (version, shared) in [
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn hazard_follows_profile_and_other_subscribers() {
+    fn reason_not_to_subscribe_depends_on_profile_and_other_subscribers() {
         let hazard = |(name, version), other| {
             stream_hazard(&RuntimeVersion::new(name, version), other).unwrap_or_default()
         };
@@ -411,7 +411,7 @@ mod tests {
         ];
         let mut named = 0;
         for source in sources {
-            // There may be a line break between the word and the name.
+            // A comment may have a line break between `quirk` and the name of the quirk: join its lines.
             let source = source
                 .replace("\n///", "")
                 .replace("\n//!", "")

@@ -1,7 +1,7 @@
 //! Decodes the rows of lists, as far as needed.
 //!
-//! Every row has its id and state decoded. The complete row is decoded only if the reader requests
-//! it, which it does for unknown ids: most rows of most lists have known ids.
+//! Every row has its id and state decoded. The complete row is decoded only if the reader requests it. Readers request
+//! complete rows for unknown ids only, and most rows of most lists have known ids.
 
 use std::cell::RefCell;
 
@@ -139,7 +139,7 @@ pub(crate) fn pass_on<B: BriefRow>(
     };
     match brief.shown().filter(|_| !brief.id().is_empty()) {
         Some(shown) => row(Row::encoded(brief.id(), B::KIND, shown, &decode)),
-        // The conversion counts a row without an id and a state that is not in the CRI.
+        // The conversion counts a row that has no id, and a row whose state is not in the CRI.
         None => {
             if let Some(report) = decode() {
                 row(report.into());
@@ -153,7 +153,7 @@ pub(crate) fn pass_on<B: BriefRow>(
 mod tests {
     #[test]
     fn field_of_a_newer_cri_between_rows_is_skipped() {
-        // Field 15 with 32 and 64 bits, an empty group, and a key in more bytes than needed.
+        // Fields that must be skipped: 15 with 32 and with 64 bits, an empty group, a key in more bytes than needed.
         let fixed: [&[u8]; 2] = [&[0x7d, 1, 2, 3, 4], &[0x79, 1, 2, 3, 4, 5, 6, 7, 8]];
         let other: [&[u8]; 2] = [&[0x7b, 0x7c], &[0xf8, 0x80, 0x00, 1]];
         for field in fixed.into_iter().chain(other) {

@@ -44,8 +44,8 @@ use crate::{convert, quirks, v1};
 pub struct CriRuntime {
     pub(crate) connection: Connection,
     others: Option<SubscriberCheck>,
-    /// The number of the connection on which the runtime returned `Unimplemented` for a streaming list; 0 for none.
-    /// After a reconnect the runtime may have another version.
+    /// The number of the connection on which the runtime returned `Unimplemented` for a streaming list; 0 for none. On
+    /// a new connection the client tries streaming lists again, because the runtime may have another version.
     pub(crate) unary_lists_on_connection: Arc<AtomicU64>,
 }
 
@@ -53,7 +53,7 @@ impl CriRuntime {
     /// Creates a client for the endpoint. Does not connect yet.
     ///
     /// # Errors
-    /// If a setting is out of range, or outside of a tokio runtime.
+    /// If a setting is out of range, or if this is called outside of a tokio runtime.
     pub fn new(config: CriConfig) -> Result<Self, ConfigError> {
         let connector = Connector::unix(&config);
         Self::with(connector, config)
@@ -67,7 +67,7 @@ impl CriRuntime {
     /// [`diagnose`](Self::diagnose) uses the endpoint in `config`.
     ///
     /// # Errors
-    /// If a setting is out of range, or outside of a tokio runtime.
+    /// If a setting is out of range, or if this is called outside of a tokio runtime.
     pub fn with_connector<C, F, S>(config: CriConfig, connect: C) -> Result<Self, ConfigError>
     where
         C: Fn() -> F + Send + Sync + 'static,
@@ -89,8 +89,8 @@ impl CriRuntime {
     /// applies to calls, lists and event streams, and to a [`client`](Self::client) that is made
     /// afterwards. The last layer is the outermost.
     ///
-    /// A deadline includes the time in the layers. An error of a layer fails the call: a [`CallError`] with its kind,
-    /// any other error with `Unavailable`.
+    /// A deadline includes the time in the layers. If a layer returns an error, the call fails: a [`CallError`] keeps
+    /// its kind, any other error becomes `Unavailable`.
     ///
     /// The response headers of `GetContainerEvents` arrive with the first event, which may take hours:
     /// a layer must not set a timeout on that call.
@@ -132,9 +132,9 @@ impl CriRuntime {
         self
     }
 
-    /// Calls `check` if the runtime gives each event to one subscriber only ([`quirks::stream_hazard`]). It returns the
-    /// reason to expect another subscriber, if any. For a program that runs next to a kubelet; by default none is
-    /// expected.
+    /// For a program that runs next to a kubelet. If the runtime gives each event to one subscriber only
+    /// ([`quirks::stream_hazard`]), the client calls `check`, which returns the reason to expect another subscriber, if
+    /// any. Without a check, the client expects no other subscriber.
     ///
     /// `check` may block. If it takes longer than 2 s, the client expects another subscriber.
     pub fn with_subscriber_check<F>(mut self, check: F) -> Self
@@ -179,7 +179,7 @@ impl CriRuntime {
         &self.connection.config
     }
 
-    // For the tests of this workspace: without deadlines, conversion, metrics and layers.
+    // The raw channel, for the tests of this workspace: without deadlines, conversion, metrics and layers.
     #[doc(hidden)]
     pub fn runtime_client(&self) -> RuntimeServiceClient<Channel> {
         RuntimeServiceClient::new(self.connection.raw_channel())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The time limit of a check: one that reads `/proc` can hang on a process that hangs.
+/// The time limit of a check: a check that reads `/proc` can hang on a hung process.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The embedder's check.

@@ -46,12 +46,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// whole output of programs. Larger headers fail the call.
 const MAX_HEADERS: u32 = 1 << 20;
 
-/// The number of unread bytes of a response that the runtime may send. The client does not read responses that wait for
-/// the receive budget.
+/// The number of bytes of one response that the runtime may send before the client reads them. The client does not read
+/// responses that wait for the receive budget.
 const RESPONSE_WINDOW: u32 = 128 << 10;
 
-/// The number of unread bytes of all responses that the runtime may send: practically unlimited, because unread
-/// responses would otherwise block all others.
+/// The number of bytes of all responses together that the runtime may send before the client reads them: practically
+/// unlimited, because unread responses would otherwise block all others.
 const CONNECTION_WINDOW: u32 = i32::MAX as u32;
 
 /// The number of times that the reconnecting channel has connected. It identifies the connection.
@@ -113,7 +113,7 @@ pub type CallRequest = http::Request<CallBody>;
 /// trailers, or in the headers if the call failed at once.
 pub type CallResponse = http::Response<CallBody>;
 
-/// The service that makes a call, which a tower layer wraps
+/// The service that makes a call. A tower layer wraps this service
 /// ([`CriRuntime::with_layer`](crate::CriRuntime::with_layer)).
 pub type CallService = BoxCloneSyncService<CallRequest, CallResponse, BoxError>;
 

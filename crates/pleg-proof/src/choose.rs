@@ -68,10 +68,10 @@ impl Choose for Quiet {
     }
 }
 
-/// A source of choices, with the kinds of choices that a world makes.
+/// Wraps a source of choices, with a method for each kind of choice that a world makes.
 pub(crate) struct Dice<'a> {
     choose: &'a mut dyn Choose,
-    /// A small world: durations are not chosen, and a fault happens or not.
+    /// True in a small world: durations are not chosen, and each fault is a choice between yes and no.
     is_small: bool,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// Returns true in this many of a thousand cases.
+    /// Returns true in `per_mille` of a thousand cases; in a small world, lets the source choose yes or no.
     pub(crate) fn chance(&mut self, per_mille: u32) -> bool {
         match per_mille {
             0 => false,

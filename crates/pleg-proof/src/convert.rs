@@ -79,7 +79,7 @@ pub(crate) fn event_type(what: model::EventType) -> EventType {
     }
 }
 
-/// The event with its time stamp. The driver drops empty statuses.
+/// Converts an event, and sets its time stamp. Leaves out empty statuses, as the driver does.
 pub(crate) fn event(event: &Event, created_at: i64) -> RuntimeEvent {
     let mut out = RuntimeEvent::new(&*event.subject, event_type(event.what));
     out.created_at = created_at;

@@ -1,10 +1,10 @@
-//! Counts of the faults and other points that have occurred in the worlds.
+//! Counts how often each fault, and each other situation of [`REQUIRED`], has occurred in the worlds.
 
 use std::collections::BTreeMap;
 
 use crate::faults::Fault;
 
-/// The points that must occur in a soak, in addition to every [`Fault`].
+/// The situations that must occur in a soak, in addition to every [`Fault`].
 pub const REQUIRED: &[&str] = &[
     "announced ContainerChanged",
     "announced ContainerDied",

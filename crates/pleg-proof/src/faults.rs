@@ -4,15 +4,15 @@ use crate::choose::Dice;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident: $worlds:literal $most:literal,)*) => {
-        /// A fault, or an action of another program than the worker.
+        /// A fault, or an action of a program other than the worker.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Fault {
             $($(#[$doc])* $name,)*
         }
 
         impl Fault {
-            /// All of them, each with its frequency: in how many of a thousand worlds it can happen, and its
-            /// highest chance per mille there.
+            /// All faults, each with two numbers: in how many of a thousand worlds it can happen, and its highest
+            /// chance in such a world, per mille.
             pub const ALL: &[(Self, u32, u32)] = &[$((Self::$name, $worlds, $most),)*];
         }
     };
@@ -20,7 +20,7 @@ macro_rules! faults {
 
 faults! {
     // Reads.
-    /// Lists and statuses show an end or a removal late.
+    /// Lists and statuses show an exit or a removal late.
     Lag: 200 300,
     /// A step of a call takes up to 700 ms.
     Slow: 300 200,
@@ -42,10 +42,10 @@ faults! {
     SickLists: 100 60,
     /// All statuses hang or fail for seconds.
     SickStatuses: 80 40,
-    /// The lists of the node exceed the message size, for the rest of the disturbed time.
+    /// The lists of the node exceed the message size, until the faults of the world end.
     TooLarge: 40 60,
     // The runtime's process.
-    /// The runtime is frozen for seconds: it answers and sends nothing, and then everything at once.
+    /// The runtime is frozen for seconds: it answers no call and sends no event, and then catches up at once.
     Freeze: 80 40,
     /// The runtime restarts, and containers end meanwhile without events.
     Outage: 100 100,
@@ -97,7 +97,7 @@ faults! {
     FailedStart: 150 200,
     /// A third party runs a container for milliseconds.
     ShortLife: 300 300,
-    /// A container with a short life has no label with the pod's uid, or a wrong one.
+    /// A container that runs only for milliseconds has no label with the pod's uid, or a wrong one.
     Unlabelled: 150 300,
     /// A pause process is killed.
     SandboxKilled: 200 60,
@@ -118,7 +118,7 @@ faults! {
     // Workers.
     /// A worker is cancelled and restarted.
     WorkerRestart: 200 60,
-    /// A pod is deleted, or created again with its uid.
+    /// A pod is deleted, or a deleted pod is created again with the same uid.
     PodDeleted: 300 15,
     /// A worker takes up to two seconds before it acts.
     SlowWorker: 200 200,

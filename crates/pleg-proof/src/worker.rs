@@ -8,7 +8,7 @@ use pleg_node_model::Id;
 pub enum Policy {
     /// After every exit.
     Always,
-    /// After an exit with another code than 0, or with an unknown one.
+    /// After an exit with an exit code other than 0, or an unknown exit code.
     OnFailure,
     /// Never.
     Never,
@@ -90,7 +90,7 @@ fn may_run(c: &ContainerStatus) -> bool {
     }
 }
 
-/// The next step without a ready sandbox, or of a deleted pod: everything stops before a new sandbox is made.
+/// The next step for a pod that has no ready sandbox or was deleted: all stops before a new sandbox is made.
 fn without_sandbox(spec: &Spec, pod: &PodStatus) -> Option<Op> {
     if let Some(c) = pod.containers.iter().find(|c| runs(c)) {
         return Some(Op::Stop(id(&c.id)));
@@ -166,7 +166,7 @@ fn remove_old_sandbox(pod: &PodStatus) -> Option<Op> {
     (!is_used).then(|| Op::RemoveSandbox(id(&old.id)))
 }
 
-/// Returns true if an exited container is started again. `None`: its exit code cannot be read now and decides.
+/// Returns true if an exited container is started again. `None` if the exit code decides and cannot be read now.
 fn restarts(policy: Policy, c: &ContainerStatus) -> Option<bool> {
     match (policy, c.details.exit_code) {
         _ if c.state != ContainerState::Exited => Some(true),

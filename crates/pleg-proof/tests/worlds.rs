@@ -30,7 +30,7 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn worlds_of_bytes_have_no_violation() {
+fn worlds_chosen_by_byte_strings_have_no_violation() {
     assert!(run_bytes(&[], false).is_ok(), "the quiet world");
     for seed in 0..30 {
         let failure = run_bytes(&bytes(seed, 2_000), false).err();

@@ -74,9 +74,9 @@ impl Pleg {
 }
 
 impl<R: Runtime> Builder<R> {
-    /// The sources that it uses; overrides the mode in [`settings`](Self::settings). By default `Auto`: it polls while
-    /// [`Runtime::stream_hazard`] gives a reason, which [`StreamState::declined`](pleg_core::StreamState::declined) of
-    /// its health repeats.
+    /// The sources that the generator uses; overrides the mode in [`settings`](Self::settings). By default `Auto`:
+    /// while [`Runtime::stream_hazard`] returns a reason not to subscribe, the generator polls, and its health shows
+    /// the reason ([`StreamState::declined`](pleg_core::StreamState::declined)).
     pub const fn mode(mut self, mode: Mode) -> Self {
         self.mode = Some(mode);
         self
@@ -108,8 +108,8 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// Runs all work that records metrics within `scope`, which must call its argument once: to set a local recorder,
-    /// as in `|work| metrics::with_local_recorder(&recorder, work)`. By default the metrics go to the global recorder.
+    /// Runs all work that records metrics within `scope`, which must call its argument once. To set a local recorder:
+    /// `|work| metrics::with_local_recorder(&recorder, work)`. By default the metrics go to the global recorder.
     pub fn metrics(mut self, scope: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
         self.metrics.scope = Some(Arc::new(scope));
         self
@@ -140,7 +140,7 @@ impl<R: Runtime> Builder<R> {
     /// waits for it indefinitely.
     ///
     /// # Errors
-    /// If a setting is invalid, or outside of a tokio runtime.
+    /// If a setting is invalid, or if this is called outside of a tokio runtime.
     pub fn spawn(self) -> Result<Pleg, StartError> {
         let tokio = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let metrics = self.metrics;

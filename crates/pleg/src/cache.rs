@@ -1,5 +1,5 @@
 //! The published cache. The driver is its only writer. Readers never block the writer: statuses are reference-counted,
-//! and a reader locks the map only while it clones one.
+//! and a reader locks the map only while it clones one view.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -67,8 +67,8 @@ impl Published {
 
     /// A list showed these pods unchanged.
     ///
-    /// For all pods, the writer stores one number, which readers compare. So confirming a quiet node does not write
-    /// every entry.
+    /// To confirm all pods, the writer stores one number, `confirmed`, which readers apply to every entry that is
+    /// older. So confirming a quiet node does not write every entry.
     pub(crate) fn confirm(&self, as_of: Instant, pods: &Confirmed) {
         match pods {
             Confirmed::All => {
@@ -98,13 +98,13 @@ impl Published {
     pub(crate) fn get(&self, uid: &PodUid) -> PodView {
         loop {
             let swept = self.swept();
-            // Loaded before the pod: it must not confirm an entry written later.
+            // Loaded before the entry, because a list that ends later may confirm a newer entry than the one read here.
             let confirmed = self.confirmed.load(Ordering::Acquire);
             if let Some(shown) = self.pods.get(uid) {
                 return shown.view(confirmed);
             }
-            // `swept` loaded before the map may be older than a removal from the map; loaded after it, newer than a pod
-            // that appeared. So both values must agree. Lists are a second apart, so this loop ends.
+            // Loaded before the map, `swept` may be older than the list that removed the pod; loaded after it, newer
+            // than a list that found the pod. So both values must agree. Lists are a second apart, so the loop ends.
             if self.swept() == swept {
                 return PodView::new(Arc::new(PodStatus::nothing(uid.clone())), swept, None);
             }

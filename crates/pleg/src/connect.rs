@@ -43,13 +43,13 @@ impl Pleg {
     /// ```
     ///
     /// # Errors
-    /// If the endpoint is not the address of a unix socket, or outside of a tokio runtime.
+    /// If the endpoint is not the address of a unix socket, or if this is called outside of a tokio runtime.
     pub fn connect(endpoint: &str) -> Result<(Builder<CriRuntime>, CriClient), ConnectError> {
         let config = CriConfig::new(endpoint.parse()?);
         Ok(Self::connect_with(CriRuntime::new(config)?))
     }
 
-    /// Like [`connect`](Self::connect), for a runtime with settings, layers or a connector of its own.
+    /// Like [`connect`](Self::connect), for a runtime that the caller configured: with settings, layers or a connector.
     pub fn connect_with(runtime: CriRuntime) -> (Builder<CriRuntime>, CriClient) {
         let (client, clock) = (runtime.client(), runtime.clock());
         (Self::builder(runtime).clock(clock), client)

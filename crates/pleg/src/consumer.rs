@@ -9,14 +9,13 @@ use crate::exit_records::{ConsumerId, Exit, ExitRecords};
 use crate::requests::Command;
 use crate::sync::{mpsc, oneshot};
 
-/// A consumer that acknowledges exit records; the generator stores them until then. Made by
-/// [`Builder::register_consumer`](crate::Builder::register_consumer) or
+/// A consumer that acknowledges exit records; the generator stores each record until the consumer has acknowledged it.
+/// Made by [`Builder::register_consumer`](crate::Builder::register_consumer) or
 /// [`Pleg::register_consumer`](crate::Pleg::register_consumer).
 ///
-/// The generator stores the exit record of each end until every consumer that was registered at the
-/// announcement has acknowledged it. Consumers do not extend the bounds: the records of existing
-/// ids, and of the last three removed ids per (pod, container name), at most 1,000 per pod and
-/// until the pod has been gone for ten minutes.
+/// The generator stores the exit record of each end until every consumer that was registered at the announcement has
+/// acknowledged it, within bounds: the records of existing ids, and of the last three removed ids per (pod, container
+/// name); at most 1,000 records per pod; none once the pod has been gone for ten minutes.
 ///
 /// Dropping it unregisters the consumer. Records that it did not acknowledge stay, within the bounds.
 #[derive(Debug)]
@@ -43,8 +42,7 @@ impl Consumer {
 
     /// Acknowledges an exit record.
     ///
-    /// It has no effect if the id has since ended again: acknowledge the record of the new end
-    /// instead.
+    /// Has no effect if the container has exited again since: acknowledge the record of the new exit instead.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the record in place.

@@ -44,7 +44,7 @@ pub(crate) struct Driver<R> {
     renew: Arc<Notify>,
     profile: Profile,
     reads: Reads,
-    /// The start of each pod read in flight that lists its pod.
+    /// For each pod read in flight that makes a list of its pod: when the read began.
     pod_reads: HashMap<Ticket, Instant>,
     problems: PodProblems,
     metrics: metrics::MetricsWriter,
@@ -106,7 +106,7 @@ impl<R: Runtime> Driver<R> {
                 () = &mut stopped => break,
                 () = hints.wait() => self.handle_hints(hints.take()).await,
                 Some(read) = self.reads.next() => {
-                    // Events first: an exit code that has arrived is announced with the read's end.
+                    // Events first, so that an exit found by the read is announced with the exit code of an event.
                     self.handle_hints(hints.take()).await;
                     self.handle_read(read);
                 }
@@ -131,7 +131,7 @@ impl<R: Runtime> Driver<R> {
         for change in batch.changes {
             metrics::stream_changed(&change);
             if let StreamChange::Subscribed { .. } = change {
-                // The runtime may have been replaced by another version.
+                // The runtime may have been replaced by another version, so the event profile is requested again.
                 self.profile = Profile::Unknown;
                 self.ask_profile();
             }
@@ -184,8 +184,8 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// A step of a read has ended: the rows of a pod or the statuses. Measures a pod read if no
-    /// further step follows.
+    /// A step of a read has ended: the rows of a pod or the statuses. Records the duration of a pod read if this was
+    /// its last step.
     fn handle_step(&mut self, ticket: Ticket) {
         self.perform_all();
         if !self.reads.is_reading(ticket)
@@ -225,7 +225,7 @@ impl<R: Runtime> Driver<R> {
         let mut health = self.machine.health(now);
         health.unacknowledged = self.to.records.unacknowledged();
         let mut counters = self.machine.counters();
-        // The reader joins events, so the reconciler does not see all of them.
+        // The reader joins events, so the reconciler counts too few: use the count of the reader.
         counters.events = self.gauges.events();
         let published = &self.to.published;
         self.metrics

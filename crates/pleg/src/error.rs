@@ -27,7 +27,7 @@ pub enum WaitError {
     /// The generator has shut down.
     #[error("the generator has shut down")]
     Closed,
-    /// No read begun after the instant ended in time.
+    /// No read that began after the requested instant has ended in time.
     #[error("no newer evidence within {within:?}")]
     DeadlineExceeded {
         /// The time limit of the wait.

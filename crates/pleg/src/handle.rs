@@ -25,13 +25,12 @@ use crate::sync::{mpsc, oneshot, timeout, watch};
 
 /// A running pod lifecycle event generator.
 ///
-/// Cheap to clone. It stops when [`shutdown`](Self::shutdown) is called or the last handle is
-/// dropped.
+/// Cheap to clone. The generator stops when [`shutdown`](Self::shutdown) is called or the last handle is dropped.
 #[derive(Clone, Debug)]
 #[must_use = "the generator stops when its last handle is dropped"]
 pub struct Pleg {
     pub(crate) shared: Arc<Shared>,
-    /// Stops the generator when the last one is dropped.
+    /// Stops the generator when the last handle drops its reference to this guard.
     pub(crate) _running: Option<Arc<DropGuard>>,
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    /// The tokio runtime with the timers of waits. `None` in the interleavings, which have none.
+    /// The tokio runtime with the timers of waits. `None` in the shuttle tests, which have no tokio runtime.
     pub(crate) tokio: Option<Handle>,
 }
 
@@ -218,10 +217,10 @@ impl Pleg {
         self.shared.published.ends(uid)
     }
 
-    /// Registers a consumer that acknowledges exit records. The generator stores the records of all ends announced
-    /// after this has returned for it. [`Builder::register_consumer`](crate::Builder::register_consumer) also covers
-    /// ends from before the start. Health and logs report it under that name if it does not acknowledge an end within
-    /// ten minutes.
+    /// Registers a consumer that acknowledges exit records. From the moment this method returns, the generator stores
+    /// the records of all newly announced exits for the consumer.
+    /// [`Builder::register_consumer`](crate::Builder::register_consumer) also covers exits from before the start.
+    /// Health and logs report the consumer under `name` if it does not acknowledge an exit within ten minutes.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator has shut down.
@@ -235,9 +234,9 @@ impl Pleg {
         Ok(Consumer::new(registered, self.shared.commands.clone()))
     }
 
-    /// Returns true if the end of this id was announced and acknowledged by each consumer that was registered then and
-    /// still is: garbage collection must not remove an ended container before. Without consumers the announcement
-    /// suffices.
+    /// Returns true if the exit of this id was announced, and each consumer that was registered then, and still is, has
+    /// acknowledged it. Without consumers, the announcement suffices. Garbage collection must not remove an exited
+    /// container before this returns true.
     ///
     /// Returns false if the id has not ended or is not known, or if the generator has shut down; true if the record was
     /// dropped at the bounds of [exit records](Self::exits).
@@ -285,7 +284,7 @@ impl Pleg {
     }
 
     /// Records the metrics of `work` with this generator's recorder and name: for calls of a client. (A local recorder
-    /// that the caller sets does not see a call that waits.)
+    /// that the caller sets misses these metrics, because it is not in effect while a call waits.)
     pub fn record<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         self.shared.metrics.of(work)
     }
@@ -373,7 +372,7 @@ impl HealthWatch {
         health
     }
 
-    /// Checks that the generator is ready, at the caller's present time, so a dead writer does not look ready.
+    /// Checks that the generator is ready, by the caller's clock: a generator that no longer runs must not look ready.
     ///
     /// # Errors
     /// The reason, if it is not ready.

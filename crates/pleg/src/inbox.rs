@@ -10,9 +10,9 @@ const IDS: usize = 100_000;
 
 /// Announcements that one subscriber has not taken yet.
 ///
-/// Up to `plain` announcements stay unchanged. Beyond that, the inbox drops each Started or Changed that has a later
-/// announcement of its id, and every PodSync of a pod but the last. The last Died and the last Removed of an id stay.
-/// Beyond 100,000 ids it drops all and counts them as missed, and the subscriber must take a snapshot.
+/// Up to `plain` announcements stay unchanged. Beyond `plain`, the inbox drops each Started or Changed that is followed
+/// by an announcement of the same id, and all but the last PodSync of a pod. The last Died and the last Removed of an
+/// id stay. Beyond 100,000 ids it drops all and counts them as missed, and the subscriber must take a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     waiting: VecDeque<PodLifecycleEvent>,
@@ -37,7 +37,7 @@ impl Inbox {
         self.waiting.push_back(event);
         if self.waiting.len() > self.compact_at {
             self.compact();
-            // Keeps the cost of compacting per announcement constant.
+            // Compacts again only after the length has doubled, so the average cost per announcement is constant.
             self.compact_at = self.plain.max(self.waiting.len().saturating_mul(2));
         }
     }
@@ -70,7 +70,7 @@ impl Inbox {
             );
             let is_last = match &event.subject {
                 None => synced.insert(event.uid.clone()),
-                // If a read undid an end, the id can end again.
+                // If a read undid an exit, the id can exit again, so it may have two Died: only the last one stays.
                 Some(subject) if is_end => {
                     seen.insert(subject.id.clone());
                     ends.insert((subject.id.clone(), event.event))
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_one_name_are_never_lost() {
+    fn ends_of_different_ids_with_one_name_are_never_lost() {
         let mut inbox = Inbox::new(2);
         for n in 0..10 {
             inbox.push(event(n, ContainerDied, &format!("c{n}"), "app"));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_100_000_ids_count_as_missed() {
+    fn announcements_beyond_100_000_ids_are_counted_as_missed() {
         let mut inbox = Inbox::new(2);
         for n in 0..=2 * IDS {
             inbox.push(event(0, ContainerChanged, &n.to_string(), "app"));

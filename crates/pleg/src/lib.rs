@@ -121,8 +121,8 @@
 //!
 //! # What is guaranteed
 //!
-//! * Late, duplicate, reordered and replayed events do no harm: they only cause reads, and an end is final. If later
-//!   reads contradict an end that an event reported, the generator undoes it.
+//! * Late, duplicate, reordered and replayed events do no harm: they only cause reads. And an exit is final, unless a
+//!   read that begins more than 10 s after its detection shows that the container runs.
 //! * Only reads answer [`Pleg::newer_than`], never an event or a timer.
 //! * Each transition of an id is announced at most once, unless its end is undone, and exactly once to a
 //!   [`Subscription`] that keeps up. A subscription that lags never loses a Died or Removed without getting

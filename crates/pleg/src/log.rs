@@ -86,7 +86,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn hung_pod_that_is_inspected_again_stays_degraded() {
+    fn hung_pods_are_logged_once_even_if_read_again() {
         let at = |seconds| Instant::ORIGIN.after(Duration::from_secs(seconds));
         let hung = |since| Degraded::PodsHung {
             overdue: 1,

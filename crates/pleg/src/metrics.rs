@@ -153,7 +153,7 @@ pub(crate) struct MetricsWriter {
 /// The minimum time between two writes. Metrics are scraped every few seconds, while thousands of
 /// events may arrive per second.
 const APART: Duration = Duration::from_millis(100);
-/// The period in which the gauge of a list in flight is written.
+/// The period at which the gauge of a list in flight is written.
 const MOVES: Duration = Duration::from_secs(1);
 
 impl MetricsWriter {
@@ -230,8 +230,8 @@ impl MetricsWriter {
         }
     }
 
-    /// The earliest instant of the next write. The end of a list changes most values, so a write waits for it, but not
-    /// for a long list: the writer of an idle node, which only lists, wakes up once.
+    /// The earliest instant of the next write. The end of a list changes most values, so a write waits for the list to
+    /// end, but not longer than [`MOVES`]. So the writer of an idle node, which only lists, wakes up once per list.
     fn earliest(&self, health: &Health) -> Option<Instant> {
         let apart = self.at?.after(APART);
         let listed = health.list_in_flight.map(|since| since.after(MOVES));
@@ -305,7 +305,7 @@ fn show_census(published: &Published) {
         ("exited", exited),
         ("unknown", unknown),
     ] {
-        // Also written when it is zero: upstream leaves the last count of a state in place.
+        // Also written when the count is zero. Otherwise the previous count would stay, as it does upstream.
         gauge!(RUNNING_CONTAINERS, "container_state" => state).set(number);
     }
 }

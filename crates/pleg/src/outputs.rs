@@ -88,7 +88,7 @@ impl Outputs {
         }
     }
 
-    /// Publishes health and counters. Notifies watchers of the health only of a change.
+    /// Publishes health and counters. Wakes the watchers of the health only if the health has changed.
     pub(crate) fn show(&mut self, health: Health, counters: Counters, now: Instant) {
         self.counters.send_if_modified(|shown| {
             let changed = *shown != counters;

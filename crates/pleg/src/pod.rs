@@ -12,8 +12,8 @@ use crate::subscription::{Delivery, Subscription};
 
 /// One pod of a running generator: for the worker of that pod. Made by [`Pleg::pod`].
 ///
-/// The pod need not exist. The handle stays valid if the pod is removed and created again with the
-/// same uid. The generator does not run for it: that needs a [`Pleg`].
+/// The pod need not exist. The handle stays valid if the pod is removed and created again with the same uid. A pod
+/// handle does not keep the generator running; only a [`Pleg`] does.
 #[derive(Debug)]
 #[must_use]
 pub struct PodHandle {
@@ -47,10 +47,9 @@ impl PodHandle {
         self.pleg.get(&self.uid)
     }
 
-    /// Completes when a change of the pod has been announced since the handle was made or since
-    /// this last completed. One completion may stand for several announcements;
-    /// [`view`](Self::view) shows all of them. Returns false once the generator is gone and every
-    /// change was reported.
+    /// Completes when a change of the pod has been announced since the handle was made, or since the previous call
+    /// completed. One completion may stand for several announcements; [`view`](Self::view) shows all of them. Returns
+    /// false once the generator is gone and every change was reported.
     ///
     /// # Cancel safety
     /// Dropping the future loses no change.

@@ -69,7 +69,7 @@ impl Reads {
         })
     }
 
-    /// Returns true if a step of the read of that ticket is in flight.
+    /// Returns true if a step of the pod read with this ticket (its number) is in flight.
     pub(crate) fn is_reading(&self, ticket: Ticket) -> bool {
         self.calls.values().any(|(request, ..)| match request {
             Request::PodList(t, _) | Request::Statuses(t, ..) => *t == ticket,

@@ -100,7 +100,7 @@ impl Requests {
                 machine.relist_now(now, waiter);
             }
             Command::Register { name, reply } => {
-                // If the caller is gone, this drops the consumer, and a later `update` unregisters it.
+                // If the caller is gone, the failed `send` drops the consumer, and a later `update` unregisters it.
                 let _ = reply.send(self.consumers.add(name));
                 self.consumers.update(records);
             }

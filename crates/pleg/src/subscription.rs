@@ -12,7 +12,7 @@ use pleg_core::{PodLifecycleEvent, PodUid};
 use crate::inbox::Inbox;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The number of announcements that wait for a subscriber before they are coalesced. Few under shuttle, so that its
+/// The number of announcements that wait for a subscriber before they are coalesced. Small under shuttle, so that its
 /// schedules reach the coalescing.
 const PLAIN: usize = if cfg!(shuttle) { 4 } else { 1024 };
 
@@ -181,7 +181,7 @@ fn take_from(inbox: &mut Inbox) -> Option<Delivery> {
 pub(crate) struct Announcer(Arc<Subscribers>);
 
 impl Announcer {
-    /// The same subscribers, for the handles that subscribe.
+    /// The subscribers of the writer, shared with the handles that add subscriptions.
     pub(crate) fn subscribers(&self) -> Arc<Subscribers> {
         self.0.clone()
     }
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lag_is_delivered_before_what_follows() {
+    fn lagged_is_delivered_before_later_announcements() {
         let subscribers = Subscribers::default();
         let mut subscription = subscribers.subscribe();
         for n in 0..250_000 {

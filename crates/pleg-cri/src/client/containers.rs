@@ -13,8 +13,8 @@ impl CriClient {
     /// `CreateContainer`: creates a container in a sandbox, and returns its id. `sandbox_config` is the
     /// configuration with which the sandbox was created.
     ///
-    /// After a failure the runtime may keep a container with this name and attempt; the next one needs
-    /// another attempt.
+    /// After a failure the runtime may keep a container with this name and attempt number, so the next create needs
+    /// another attempt number.
     pub async fn create_container(
         &self,
         sandbox: &Id,
@@ -34,8 +34,8 @@ impl CriClient {
             .and_then(|response| created(operation, response.container_id))
     }
 
-    /// `StartContainer`: starts a created container. It fails if the container was already started, and if its program
-    /// cannot be started; the container then exits with a code such as 128.
+    /// `StartContainer`: starts a created container. Fails if the container was already started. Also fails if the
+    /// program cannot be started; in this case the container exits with a code such as 128.
     pub async fn start_container(&self, id: &Id) -> Written<()> {
         let request = v1::StartContainerRequest {
             container_id: id.to_string(),
@@ -98,11 +98,11 @@ impl CriClient {
             .empty()
     }
 
-    /// `ReopenContainerLog`: makes the runtime open the log file of a running container again, after it
-    /// was renamed. No list and no status shows this, so there is no instant.
+    /// `ReopenContainerLog`: makes the runtime open the log file of a running container again, after somebody renamed
+    /// the file. No list and no status shows this, so the call returns no instant.
     ///
     /// # Errors
-    /// If the container does not run or has no log, or any other failure of the call.
+    /// If the container does not run or has no log, or if the call fails for another reason.
     pub async fn reopen_container_log(&self, id: &Id) -> Result<(), CallError> {
         let request = v1::ReopenContainerLogRequest {
             container_id: id.to_string(),
@@ -116,8 +116,8 @@ impl CriClient {
 
     /// `ExecSync`: runs a command in a container and returns its output and exit code. A non-zero code is no error.
     ///
-    /// The runtime ends the command after `timeout` (in whole seconds, rounded up). With 0 it does not; then the call
-    /// ends after [`call_deadline`](crate::CriConfig::call_deadline).
+    /// The runtime ends the command after `timeout` (in whole seconds, rounded up). If `timeout` is 0, the runtime sets
+    /// no limit, and the call ends after [`call_deadline`](crate::CriConfig::call_deadline).
     ///
     /// # Errors
     /// `DeadlineExceeded` if the command did not end in time, according to the runtime or this client; any other

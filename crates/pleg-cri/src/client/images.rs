@@ -1,4 +1,4 @@
-//! Images. They are not part of any pod's status, so none of these calls has an instant.
+//! Image calls. Images are not part of any pod's status, so these calls return no instant.
 
 use futures::FutureExt as _;
 use pleg_runtime::core::CallError;
@@ -46,7 +46,7 @@ impl CriClient {
     /// `PullImage`: pulls an image and returns its reference, which a container's configuration may
     /// name. `sandbox` is the configuration of the sandbox for which it is pulled.
     ///
-    /// It has [`pull_deadline`](crate::CriConfig::pull_deadline). Dropping the future cancels the pull.
+    /// The deadline is [`pull_deadline`](crate::CriConfig::pull_deadline). Dropping the future cancels the pull.
     ///
     /// # Errors
     /// `Malformed` if the response has no reference, as in the kubelet; any failure of the call.

@@ -38,8 +38,8 @@ impl CriClient {
         Ok(response)
     }
 
-    /// Makes a call without a method of its own, by its path, for example `/runtime.v1.RuntimeService/ContainerStats`.
-    /// Metrics count it as the operation `other`.
+    /// Makes a call for which this client has no method, by its path, for example
+    /// `/runtime.v1.RuntimeService/ContainerStats`. Metrics count it as the operation `other`.
     ///
     /// # Errors
     /// `Malformed` if the path is invalid; any failure of the call.
@@ -85,8 +85,8 @@ impl CriClient {
             .await
     }
 
-    /// `UpdateRuntimeConfig`: sets the range of pod addresses. No list and no status of a pod shows
-    /// this, so there is no instant.
+    /// `UpdateRuntimeConfig`: sets the range of pod addresses. No list and no status of a pod shows this, so the call
+    /// returns no instant.
     ///
     /// # Errors
     /// Any failure of the call.

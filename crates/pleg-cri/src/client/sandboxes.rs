@@ -11,8 +11,8 @@ impl CriClient {
     /// `RunPodSandbox`: creates and starts a sandbox, and returns its id. An empty `runtime_handler`
     /// is the runtime's default.
     ///
-    /// After a failure the runtime may keep a sandbox with this name and attempt; the next one needs
-    /// another attempt.
+    /// After a failure the runtime may keep a sandbox with this name and attempt number, so the next `RunPodSandbox`
+    /// needs another attempt number.
     pub async fn run_pod_sandbox(
         &self,
         config: v1::PodSandboxConfig,

@@ -17,7 +17,7 @@ pub struct Written<T> {
 }
 
 impl<T> Written<T> {
-    /// The result alone, once `ended` has been recorded.
+    /// Returns the result without the instant, for a caller that has already stored `ended`.
     ///
     /// # Errors
     /// The error of the call.
@@ -32,7 +32,7 @@ impl<T> Written<T> {
         }
     }
 
-    /// Drops the response of a call, which has no content.
+    /// Drops the empty response of a call.
     pub(super) fn empty(self) -> Written<()> {
         self.and_then(|_| Ok(()))
     }

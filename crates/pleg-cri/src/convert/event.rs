@@ -21,12 +21,12 @@ pub enum EventError {
     /// The status is not a valid message.
     #[error("a status in an event is malformed: {0}")]
     Message(#[from] DecodeError),
-    /// An id or a label is not a text.
+    /// An id or a label is not valid UTF-8.
     #[error("an id or a label in an event is malformed: {0}")]
     Text(#[from] Utf8Error),
 }
 
-/// A message of the event stream. Its statuses are parts of the message and are not decoded.
+/// A message of the event stream. Its statuses are not decoded: they are slices of the message.
 #[derive(Clone, PartialEq, Message)]
 pub struct EncodedEvent {
     #[prost(string, tag = "1")]
@@ -53,8 +53,8 @@ struct BriefStatus {
 
 /// The status of a container in an event: [`v1::ContainerStatus`] without mounts and annotations.
 ///
-/// A pod read uses it instead of a status call, so it needs everything that lists lack or show otherwise: containerd
-/// lists an image by its id, and its status has the digest in the repository.
+/// A pod read uses this status instead of a status call, so it has all that lists lack or show differently: containerd
+/// lists a container's image by its id, but the container's status names the repository digest.
 #[derive(Clone, PartialEq, Message)]
 struct EventStatus {
     #[prost(string, tag = "1")]
@@ -119,8 +119,8 @@ struct Label {
 
 /// Converts a message of the event stream. `None` if it has no id.
 ///
-/// Unless `whole`, the result has only the status of that id, without annotations, which lists bring, and the identity of
-/// its pod.
+/// Unless `whole` is set, the result has only the status of the event's subject (without annotations, because lists
+/// bring those) and the identity of its pod.
 ///
 /// # Errors
 /// If a status that is decoded is malformed.

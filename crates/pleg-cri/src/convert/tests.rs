@@ -134,7 +134,7 @@ fn sandbox_without_metadata_is_identified_by_labels() {
 }
 
 #[test]
-fn states_are_mapped_as_in_kubelet_and_others_are_counted() {
+fn states_map_as_in_kubelet_and_invalid_states_are_counted() {
     use ReportedState::{Created, Exited, Running, Unknown};
     let container = |state| v1::Container {
         id: "c".into(),
@@ -161,7 +161,7 @@ fn states_are_mapped_as_in_kubelet_and_others_are_counted() {
 }
 
 #[test]
-fn container_is_identified_by_labels_and_only_row_has_sandbox() {
+fn labels_name_pod_of_container_and_only_row_names_sandbox() {
     let report = regular(|| container_status(container(v1::ContainerState::ContainerRunning)));
     let identity = report.unwrap().identity;
     let mut expected = Identity::new(Kind::Container);
@@ -204,7 +204,7 @@ fn exit_code_is_set_only_after_exit() {
 }
 
 #[test]
-fn container_details_are_complete() {
+fn container_status_is_converted_with_all_details() {
     let linux = v1::LinuxContainerResources {
         cpu_quota: 50_000,
         memory_limit_in_bytes: 1 << 20,
@@ -316,7 +316,7 @@ fn element_without_id_is_dropped_and_counted() {
 fn irregular_parts_of_an_event_are_counted_and_left_out() {
     use v1::ContainerEventType::ContainerDeletedEvent;
     type Change = fn(&mut v1::ContainerEventResponse);
-    // The fault, the counted kinds, and the expected result: has a sandbox, number of containers.
+    // Each case: the change, the counted kinds, and the expected result (has a sandbox, number of containers).
     let cases: [(Change, &[&str], (bool, usize)); 8] = [
         (|_| (), &[], (true, 1)),
         // cri-o#9663.
@@ -375,7 +375,7 @@ fn irregular_parts_of_an_event_are_counted_and_left_out() {
 }
 
 #[test]
-fn label_of_an_event_that_is_no_text_fails() {
+fn event_with_label_that_is_not_utf8_fails() {
     let mut bytes = event().encode_to_vec();
     let at = bytes.windows(4).rposition(|text| text == b"prod").unwrap();
     bytes[at] = 0xff;
@@ -385,7 +385,7 @@ fn label_of_an_event_that_is_no_text_fails() {
 
 #[test]
 fn malformed_status_of_an_event_fails() {
-    // Another status of the sandbox, or of a container, is cut off.
+    // Appends a truncated status: of the sandbox (field 0x22), or of one more container (0x2a).
     for field in [0x22, 0x2a] {
         let bytes = [event().encode_to_vec(), vec![field, 1, 0x0a]].concat();
         for whole in [false, true] {
@@ -408,7 +408,7 @@ fn long_values_of_too_large_labels_are_left_out() {
 
 /// A brief and a full decoding of an event give the same hint, if its statuses have no annotations.
 #[test]
-fn brief_decoding_gives_the_same_hint() {
+fn brief_and_full_decoding_give_the_same_hint() {
     let sandbox = v1::PodSandboxStatus {
         network: Some(v1::PodSandboxNetworkStatus {
             ip: "10.0.0.1".into(),

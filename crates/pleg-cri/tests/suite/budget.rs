@@ -121,7 +121,7 @@ fn serve(outstanding: Arc<Outstanding>) -> TestServer {
     })
 }
 
-/// Makes all calls at once; returns the largest number of outstanding bytes.
+/// Makes all calls at once. Returns the largest number of bytes that the server had sent to incomplete calls.
 async fn most_outstanding(budget: usize) -> usize {
     let outstanding = Arc::new(Outstanding::default());
     let server = serve(outstanding.clone());
@@ -146,7 +146,7 @@ async fn most_outstanding(budget: usize) -> usize {
 async fn responses_beyond_the_receive_budget_wait_for_others() {
     let unlimited = most_outstanding(1 << 30).await;
     assert!(unlimited > 4 * RESPONSE, "{unlimited} bytes");
-    // The budget, the response that may exceed it, and the windows of the others.
+    // The limit: the budget, the response that may exceed the budget, and one window for each other response.
     let limited = most_outstanding(2 << 20).await;
     assert!(
         limited < (2 << 20) + RESPONSE + CALLS * (256 << 10),

@@ -71,7 +71,7 @@ async fn connector_of_embedder_makes_every_connection() {
 }
 
 #[tokio::test]
-async fn version_is_returned() {
+async fn version_call_returns_name_and_version_of_runtime() {
     let server = Fake::default().serve();
     let version = server.client().version().await.unwrap();
     assert_eq!(
@@ -235,7 +235,7 @@ async fn message_above_limit_is_too_large_and_connection_stays_open() {
 }
 
 #[tokio::test]
-async fn scope_is_sent_as_filter() {
+async fn list_of_one_pod_sends_its_uid_as_filter() {
     let fake = Fake::new(three_rows());
     let server = fake.serve();
     let runtime = server.client();
@@ -257,7 +257,7 @@ async fn scope_is_sent_as_filter() {
 }
 
 #[tokio::test]
-async fn status_errors_have_their_kinds() {
+async fn empty_status_is_malformed_and_unknown_id_is_not_found() {
     let fake = Fake::default();
     let server = fake.serve();
     let runtime = server.client();

@@ -63,7 +63,7 @@ async fn running(client: &CriClient, command: &str) -> (Id, Id) {
     (pod, id)
 }
 
-/// Checks that the call ended between its start and now.
+/// Checks that `ended` is between `began` (the start of the call) and now.
 fn succeeded<T>(client: &CriClient, began: Instant, written: Written<T>) -> T {
     assert!(began <= written.ended && written.ended <= client.clock().now());
     written.into_result().unwrap()
@@ -149,7 +149,7 @@ async fn call_without_response_ends_at_the_kubelets_deadline() {
         assert_eq!(&*error.message, within, "{error:?}");
     };
     let write = |written: Written<()>, after: Duration| {
-        // Timers of tokio have a resolution of 1 ms, and the clock gives no instant twice.
+        // On paused time each read of the clock adds 1 ns, so `began` may be up to 1 µs later than tokio's time.
         let took = written.ended.since(began) + Duration::from_micros(1);
         assert!(took >= after && took < after + SECOND, "{took:?}");
         timed_out(written.result.unwrap_err(), after);
@@ -305,7 +305,7 @@ impl Drop for Pulling {
     }
 }
 
-/// A client of the empty runtime, and its pulls.
+/// A client of an `Empty` runtime, and a channel that receives the start and the cancellation of each pull.
 fn empty() -> (CriClient, mpsc::UnboundedReceiver<Pull>) {
     let (pulls, observed) = mpsc::unbounded_channel();
     let service = Empty { pulls };
@@ -387,7 +387,7 @@ async fn response_without_its_essential_fields_is_malformed() {
 #[tokio::test]
 async fn dropped_pull_is_cancelled_in_the_runtime() {
     let (client, mut pulls) = empty();
-    // This client keeps the connection open after the call.
+    // `client` keeps the connection open when the task drops `other`: a lost connection would also end the pull.
     let other = client.clone();
     let pull = tokio::spawn(async move { other.pull_image(image("a"), None, None).await });
     assert_eq!(pulls.recv().await, Some(Pull::Began));

@@ -1,8 +1,8 @@
 //! Checks `api.proto` against the facts about CRI v1.
 //!
-//! `proto/runtime/v1/facts.tsv` lists the rpcs, enum values and fields of CRI v1. Everything that
-//! `api.proto` declares must be in this list. A message or enum in `api.proto` must declare all of
-//! its fields or values, or reserve their numbers. Complete messages and rpcs may be missing.
+//! `proto/runtime/v1/facts.tsv` lists the rpcs, enum values and fields of CRI v1. Everything that `api.proto` declares
+//! must be in this list. A message or enum in `api.proto` must declare all of its fields or values, or reserve their
+//! numbers. `api.proto` may lack whole messages and rpcs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -80,7 +80,7 @@ fn declared(pool: &DescriptorPool) -> Contract {
     for service in pool.services() {
         add_service(&mut all, &service);
     }
-    // This includes nested messages. A map entry is part of its field.
+    // `all_messages` includes nested messages. A map entry is left out, because it is part of its field.
     for message in pool.all_messages().filter(|m| !m.is_map_entry()) {
         add_message(&mut all, &message);
     }
@@ -259,7 +259,7 @@ fn repository_file(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The declarations of a proto with that text.
+/// The declarations of a proto file with this text.
 fn compile(text: &str) -> Contract {
     let dir = tempfile::tempdir().expect("a temporary directory");
     fs::write(dir.path().join("test.proto"), text).expect("the proto can be written");
@@ -297,7 +297,7 @@ fn proto_declares_the_required_messages() {
 #[test]
 fn mistake_in_proto_is_reported() {
     let proto = repository_file("runtime/v1/api.proto");
-    // The number that is not in the facts, and the one that is not declared.
+    // Each causes two reports: the new number is not in the facts, and the old number is not declared.
     let renumbered = [
         ("created_at = 3; // ns, stamped", "created_at = 6; //"),
         ("CONTAINER_UNKNOWN = 3;", "CONTAINER_UNKNOWN = 4;"),

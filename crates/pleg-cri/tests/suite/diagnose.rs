@@ -61,7 +61,7 @@ async fn assert_not_cri(server: &TestServer, expected: &str) {
 }
 
 #[tokio::test]
-async fn runtime_returns_version() {
+async fn diagnose_of_healthy_runtime_returns_version() {
     let server = Fake::default().serve();
     let version = diagnose_in_time(&server.path()).await.unwrap();
     assert_eq!((&*version.name, &*version.version), ("fake", "1.2.3"));
@@ -96,7 +96,7 @@ async fn file_or_directory_returns_not_a_socket() {
 }
 
 #[tokio::test]
-async fn socket_without_server_is_distinguished_by_its_kind() {
+async fn datagram_stale_and_silent_sockets_give_different_errors() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name| dir.path().join(name);
     let _datagrams = tokio::net::UnixDatagram::bind(path("datagram")).unwrap();
@@ -147,7 +147,7 @@ async fn http_1_server_returns_not_cri() {
 
 #[tokio::test]
 async fn unknown_protocol_returns_not_cri() {
-    // Longer and shorter than an HTTP/2 frame header, and very long. With and without disconnect.
+    // The first bytes are longer or shorter than an HTTP/2 frame header, or very long; with and without disconnect.
     let long: &[u8] = &[0xff; 100_000];
     for garbage in [&b"SSH-2.0-OpenSSH_9.7\r\n"[..], b"\x1b[31m", long] {
         for disconnects in [false, true] {

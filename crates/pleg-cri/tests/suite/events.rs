@@ -175,7 +175,7 @@ async fn subscribe_without_connection_is_unavailable() {
 }
 
 #[tokio::test]
-async fn subscriber_check_decides_where_events_are_shared() {
+async fn subscriber_check_decides_whether_to_subscribe_if_events_are_shared() {
     for (mode, is_shared) in [(Mode::Containerd17, true), (Mode::Containerd2, false)] {
         let sim = Arc::new(Sim::builder().mode(mode).build());
         assert_eq!(simulated(&sim).stream_hazard().await, Ok(None));

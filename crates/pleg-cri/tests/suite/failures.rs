@@ -50,11 +50,11 @@ async fn time_in_another_unit_is_ignored() {
 
 /// A stored tiny row takes more than a hundred times its encoded size.
 #[tokio::test]
-async fn list_of_too_many_rows_fails_before_one_is_read() {
+async fn too_long_list_fails_before_any_row_is_read() {
     let fake = Fake::default();
     fake.lock().containers = vec![v1::Container::default(); 1_500_000];
     let server = fake.serve();
-    // The fake runtime encodes these rows in this process, without optimisation.
+    // The fake runtime encodes these rows in this process without optimisation, so the call needs a long deadline.
     let config = server.config().with_call_deadline(Duration::from_secs(120));
     let runtime = CriRuntime::new(config.with_unary_lists()).unwrap();
     let mut read = 0;

@@ -132,8 +132,8 @@ async fn call_runs_in_a_span_with_operation_and_id() {
         .with_ansi(false)
         .with_writer(text.clone())
         .finish();
-    // With only one subscriber, tracing caches the interest in a span as seen by the first thread that reaches it,
-    // which may be the thread of another test.
+    // With only one subscriber, tracing decides once per span if it is enabled: in the first thread that reaches the
+    // span. That may be the thread of another test, which has no subscriber. A second subscriber prevents this.
     let _second = Dispatch::new(NoSubscriber::new());
     let _default = tracing::subscriber::set_default(subscriber);
     let sim = Arc::new(Sim::builder().build());

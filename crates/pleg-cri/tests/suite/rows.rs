@@ -39,7 +39,7 @@ fn field(number: u8, value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn rows_are_decoded_as_by_the_conversion() {
+fn row_decoder_and_conversion_give_the_same_rows() {
     // A row without an id is left out. A state that is not in the CRI is UNKNOWN.
     let containers = [("a", 1), ("", 1), ("b", 2), ("c", 9)];
     let containers: Vec<_> = containers.map(|(id, state)| container(id, state)).into();
@@ -66,7 +66,7 @@ fn rows_are_decoded_as_by_the_conversion() {
 }
 
 #[test]
-fn undecoded_row_needs_only_valid_id_and_state() {
+fn row_with_valid_id_and_state_is_accepted_undecoded() {
     // The image is malformed.
     let row = [container("a", 1).encode_to_vec(), field(4, &[0xff])].concat();
     let mut shown = Vec::new();

@@ -1,4 +1,4 @@
-//! `soak FROM COUNT` runs that many worlds; `soak SEED` prints the trace of one.
+//! `soak FROM COUNT` runs that many worlds; `soak SEED` prints the trace of the world with that seed.
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Announcements against the truth: each change once, in order, and after the cache shows it.
+//! Compares announcements with the truth: each change is announced once, in order, and after the cache shows it.
 
 use pleg_core::{LifecycleType, PodLifecycleEvent};
 use pleg_node_model::{Id, Kind, Label, Node, Object, State};
@@ -23,7 +23,7 @@ impl Announced {
 }
 
 impl Checker {
-    /// Checks an announcement. Returns true for the death of an id that was never published.
+    /// Checks an announcement. Returns true if it announces the exit of an id that was never published.
     pub(crate) fn announced(&mut self, now: u64, event: &PodLifecycleEvent, node: &Node) -> bool {
         self.announced_since.get_or_insert(now);
         let Some(subject) = &event.subject else {
@@ -35,7 +35,7 @@ impl Checker {
         };
         let known = self.announced.entry(o.id.clone()).or_default();
         let before = known.clone();
-        // An event with a wrong type can claim that a container was started.
+        // After an event with a wrong type, the core may announce a start that never happened.
         let claimed = self.faults.chance(Fault::EventWrongType) > 0;
         let is_wrong = known.add(now, event.event, subject.exit_code, o, claimed);
         let in_cache = self.cache.shown(o);
@@ -78,9 +78,9 @@ impl Checker {
             && self.freshness.is_untroubled(&o.pod.uid)
     }
 
-    /// Returns true if the `initial` flag is wrong. It belongs to states that the first complete relist found, only.
+    /// Returns true if the `initial` flag is wrong. Only states that the first complete relist found have this flag.
     fn is_initial_wrong(&self, event: &PodLifecycleEvent, o: &Object, before: &Announced) -> bool {
-        // A state that is UNKNOWN at the first relist becomes known later.
+        // A state that is UNKNOWN at the first relist becomes known later, so either value of the flag may be right.
         if self.faults.chance(Fault::Unknown) > 0 {
             return false;
         }
@@ -89,7 +89,7 @@ impl Checker {
             LifecycleType::ContainerDied => State::Exited,
             _ => return false,
         };
-        // An exit after an announced start is a change.
+        // An exit after an announced start is a change, so it must not be initial.
         if state == State::Exited && before.started > 0 && !self.at_first.contains_key(&o.id) {
             return event.initial;
         }
@@ -118,7 +118,7 @@ impl Checker {
         (event.initial && at > ended) || (!event.initial && is_old)
     }
 
-    /// Compares the announcements of an id with the truth. The id has not changed for a while.
+    /// Compares the announcements of an id with the truth. Only for ids that have not changed for a while.
     pub(super) fn check_announcements(&self, o: &Object, probed: u64) -> Result<(), String> {
         let announced = self.announced.get(&o.id);
         let known = announced.cloned().unwrap_or_default();
@@ -187,7 +187,7 @@ impl Announced {
                 self.removed_at = Some(now);
                 self.removed > 1 || before.died == 0 || o.state() != State::Removed
             }
-            // A code may become known after the removal.
+            // An exit code may become known after the removal, but only once.
             LifecycleType::ContainerChanged => before.removed > 0 && before.code.is_some(),
             _ => false,
         }

@@ -1,4 +1,4 @@
-//! Calls against a budget, hot loops, and readiness.
+//! Checks that the core makes no more calls than a budget allows, has no hot loop, and becomes ready.
 
 use std::hash::{Hash, Hasher};
 
@@ -19,11 +19,11 @@ pub(super) struct Budget {
     relisted: Option<u64>,
     /// The counters of the core at the start of the last 40 s.
     last: Option<(u64, u64)>,
-    /// The share of the budget that was used in the end, per mille.
+    /// The share of the budget that was used by the end of the world, per mille.
     pub(super) used: u64,
 }
 
-/// Not a part of the state: small worlds make few calls.
+/// Hashes nothing: small worlds make too few calls for the budget to matter.
 impl Hash for Budget {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
@@ -47,8 +47,8 @@ impl Budget {
         self.failures += 1;
     }
 
-    /// All calls against the budget of changes, failures, waits and time. Each relist and each probe may need statuses,
-    /// and so may each id for which the runtime gives contradictory answers.
+    /// Compares the number of all calls with a budget that grows with changes, failures, waits and time. Each relist
+    /// and each probe may need statuses, and so may each id for which the runtime gives contradictory answers.
     pub(super) fn total(&mut self, now: u64, waits: u64, excused: u64) -> Result<(), String> {
         let seconds = (now - self.began.unwrap_or(now)) / SECOND;
         let for_time = (2 + 2 * excused) * seconds;

@@ -45,7 +45,7 @@ impl Checker {
         }
     }
 
-    /// Checks that pods that are not in the cache did not exist at that instant.
+    /// Checks that pods that are missing from the cache did not exist at `as_of`.
     pub(crate) fn relist_settled(&mut self, as_of: Instant, gone: &[PodUid], node: &Node) {
         for uid in gone {
             let view = self.cache.views.remove(uid);

@@ -1,5 +1,5 @@
-//! Each change must be published within 11 s of the first successful rows that were read after it, or of its first
-//! event that was delivered.
+//! Each change must be published within 11 s of the first successful read of rows after the change, or of the first
+//! delivered event about the change.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ impl Freshness {
         self.node.is_none() && !self.pods.contains_key(pod)
     }
 
-    /// Records a read of rows, with each change that lists and statuses showed by then. (The core accepts a status that
-    /// lags behind its row, and reads it again with the next relist only.)
+    /// Records a read of rows, with each change that both lists and statuses show when the rows are read. (The core
+    /// accepts a status that lags behind its row, and reads the status again only with the next relist.)
     pub(super) fn read_of_rows(&mut self, read: &ReadOfRows<'_>, node: &Node) {
         let shows = |o: &&Object| {
             let is_listed = match read.pod {

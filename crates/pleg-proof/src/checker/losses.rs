@@ -27,7 +27,7 @@ pub(super) struct Losses {
     suppressed: u64,
     /// The exits that events of the present stream have shown, with their codes.
     ends: ById<Option<i32>>,
-    /// Ids with an event that is younger than its stream.
+    /// Ids with an event that the runtime sent after the present stream had begun.
     young: BTreeSet<Id>,
     subscribed: u64,
 }
@@ -101,12 +101,12 @@ impl Losses {
         self.young.contains(id)
     }
 
-    /// The exit of an id that an event has shown, with its code.
+    /// The exit of an id, if an event has shown it. The inner `None`: the event had no exit code.
     pub(super) fn shown_end(&self, id: &Id) -> Option<Option<i32>> {
         self.ends.get(id).copied()
     }
 
-    /// Compares missed events with lost ones. Ids with contradictory answers of the runtime may be missed twice.
+    /// Compares missed events with lost ones. An id with contradictory answers of the runtime may count twice.
     pub(super) fn check(&self, missed: MissedCounts, excused: u64) -> Result<(), String> {
         match missed.total() > self.lost + 2 * excused {
             true => Err(format!("missed {missed:?}, lost {}", self.lost)),

@@ -26,7 +26,7 @@ use losses::Losses;
 
 pub(crate) use losses::Fate;
 
-/// The answer of a list, with all instants at which it was worked on.
+/// The answer of a list, with the instants of its request, of the reading in the runtime, and of the answer.
 #[derive(Debug)]
 pub(crate) struct ReadOfRows<'a> {
     /// When it was requested.
@@ -46,14 +46,14 @@ pub(crate) struct Checker {
     error: Option<String>,
     /// Ids with contradictory answers of the runtime: only some rules hold for them.
     excused: BTreeSet<Id>,
-    /// Ids that a call started after its time-out.
+    /// Ids that a timed-out call or a third party started: the worker may not know them yet.
     late_starts: BTreeSet<Id>,
     announced: BTreeMap<Id, Announced>,
     /// The first announcement.
     announced_since: Option<u64>,
     /// The start and the end of the first complete relist.
     first_relist: Option<(u64, u64)>,
-    /// The states that were published at its end.
+    /// The states that were published at the end of the first complete relist.
     at_first: BTreeMap<Id, State>,
     cache: Cache,
     waits: Waits,
@@ -121,7 +121,7 @@ impl Checker {
         self.excused.insert(id.clone());
     }
 
-    /// Excuses an id that a call starts after its time-out.
+    /// Excuses an id that a timed-out call or a third party started: the worker may not know it yet.
     pub(crate) fn excuse_start(&mut self, id: &Id) {
         self.late_starts.insert(id.clone());
     }
@@ -204,7 +204,7 @@ impl Checker {
         self.waits.cancelled(waiter);
     }
 
-    /// Checks that no other container of its name runs when a worker has started one.
+    /// Checks that no other container of the same name runs, when a worker has started container `id`.
     pub(crate) fn started(&mut self, now: u64, id: &Id, node: &Node) {
         let Some(own) = node.object(id) else { return };
         let is_other = |o: &&Object| {
@@ -227,7 +227,7 @@ impl Checker {
         }
     }
 
-    /// Checks that no other sandbox of its pod is ready when a worker runs one.
+    /// Checks that no other sandbox of the same pod is ready, when a worker runs a sandbox.
     pub(crate) fn runs_sandbox(&mut self, now: u64, uid: &str, node: &Node) {
         let is_ready = |o: &&Object| {
             o.kind == Kind::Sandbox && *o.pod.uid == *uid && o.state() == State::Running
@@ -302,7 +302,7 @@ impl Checker {
 
     /// The last checks of a world.
     pub(crate) fn end(&mut self, now: u64, node: &Node, counters: &Counters, health: &Health) {
-        // The probe asks for one id every 15 s, and finds a code that two statuses did not have.
+        // The probe reads one id every 15 s. After it has read all ids, it must have found even late exit codes.
         let probed = now.saturating_sub(15 * SECOND * node.objects().count() as u64);
         for o in node.objects() {
             if !self.is_excused(o) && o.since() + 70 * SECOND < now {

@@ -17,7 +17,7 @@ pub struct Explored {
     pub states: usize,
     /// Steps that were taken.
     pub steps: usize,
-    /// States without a choice of order left, each followed to its end.
+    /// States after which no order of actions is left to choose; each was followed to its end.
     pub ends: usize,
     /// True if no state was left out.
     pub is_complete: bool,
@@ -25,7 +25,7 @@ pub struct Explored {
     pub failure: Option<(String, Vec<String>)>,
 }
 
-/// Choices that are enumerated: the choices of one step, one combination after the other.
+/// Enumerates every combination of the choices of one step.
 #[derive(Debug, Default)]
 struct Enumerated {
     /// Each choice, and the number of its alternatives.

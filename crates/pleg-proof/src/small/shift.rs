@@ -1,10 +1,10 @@
 //! A hash of a state that does not depend on the current time.
 //!
 //! The clock of a world starts at [`EPOCH`], above every other number in a state, so a hasher recognises instants.
-//! Instead of an instant it hashes its place among all instants of the state: the instants are sorted, and a gap below
-//! a millisecond counts as one step. The wall clock runs in step with the clock. The core only compares instants with
-//! each other and with sums of instants and durations, and its durations are much longer than the steps of a small
-//! world: states with the same hash continue in the same way.
+//! Instead of the instant itself, the hasher hashes the position of the instant among all instants of the state: the
+//! instants are sorted, and a gap below a millisecond counts as one step. The wall clock runs in step with the clock.
+//! The core only compares instants with each other and with sums of instants and durations, and its durations are much
+//! longer than the steps of a small world: states with the same hash continue in the same way.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -13,7 +13,7 @@ use crate::world::{EPOCH, MS, SECOND};
 /// The highest bit, which the wall clock of the core sets.
 const WALL: u64 = 1 << 63;
 
-/// Nothing in a small world takes longer: all older instants are equal.
+/// Nothing in a small world takes longer than this, so all older instants count as equal.
 const OLD: u64 = 200 * SECOND;
 
 /// The hash of a state at an instant.
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shifted_instants_have_one_hash() {
+    fn states_with_shifted_instants_have_the_same_hash() {
         let (one, two) = (EPOCH + 5, EPOCH + 900);
         assert_eq!(hash(&(one - 3), one), hash(&(two - 3), two));
         assert_eq!(hash(&(one + 3), one), hash(&(two + 3), two));

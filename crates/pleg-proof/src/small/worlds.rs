@@ -55,7 +55,7 @@ pub const WORLDS: &[SmallWorld] = &[
     ("birth, the status hangs", || {
         containerd(&[Fault::Hang], 1, &[birth(), Act::Relist])
     }),
-    // Lives between two reads. The patience is shorter than every pause of the core.
+    // Containers that start and exit between two reads. No action waits as long as the shortest pause of the core.
     ("life between two reads", || {
         let acts = [birth(), Act::Exit(second(), 3), Act::ThirdRemoval(second())];
         containerd(&[], 0, &acts).with_patience(20 * MS)

@@ -167,7 +167,7 @@ impl World {
         self.coverage.calls += 1;
         self.checker.call(self.now);
         let deadline = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-        // A list that hangs for longer would outlast the calm.
+        // A list that hangs for longer would still hang after the phase without faults, when all must have converged.
         let deadline = self.now + deadline.min(30 * SECOND);
         let ticket = ticket.get();
         let statuses = match &what {
@@ -219,7 +219,7 @@ impl World {
             What::ListPod(uid) => Some(uid.as_str()),
             What::List(_) | What::Statuses(_) => None,
         };
-        // Reads that need this list wait for its deadline.
+        // Reads that need this list wait until the list's deadline.
         self.checker.failed(self.now, pod);
         self.log(|| format!("{ticket} hangs"));
         self.queue.push(at, Act::Answer(ticket));
@@ -374,7 +374,7 @@ impl World {
         denied.then_some(Trouble::Fails(CallErrorKind::NotFound))
     }
 
-    /// Answers a call. The driver takes all hints first.
+    /// Answers a call. Passes all hints to the core before, as the driver does.
     pub(super) fn answer(&mut self, dice: &mut Dice<'_>, ticket: u64) {
         self.drain();
         self.outputs(dice);
@@ -385,7 +385,7 @@ impl World {
         let (began, number) = (Instant::from_nanos(call.began), Ticket::from(ticket));
         let failed = call.failed.as_ref().map(|e| e.kind);
         self.log(|| format!("answer of {ticket}, failed {failed:?}"));
-        // The core has given up a list that was sent before an outage ended.
+        // The core has abandoned a list that was sent before an outage ended, and ignores its answer.
         let is_awaited = !matches!(call.what, What::List(_)) || self.core.is_current_list(number);
         if is_awaited {
             self.record(&call);

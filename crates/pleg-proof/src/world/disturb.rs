@@ -7,7 +7,7 @@ use crate::choose::Dice;
 use crate::faults::Fault;
 
 impl World {
-    /// Chooses disturbances, and does so again in a moment.
+    /// Chooses disturbances, and schedules the next choice a short time later.
     pub(super) fn disturb(&mut self, dice: &mut Dice<'_>) {
         if self.phase != Phase::Disturbed {
             return;
@@ -112,12 +112,12 @@ impl World {
         let attempt = 100 + u32::try_from(self.ids).unwrap_or(0);
         let label = self.label(dice, Fault::WrongLabel, pod);
         if let Some(id) = self.run_sandbox(dice, pod, attempt, label, true) {
-            // The worker may act on a view from before this sandbox.
+            // The worker may act on a view that does not show this sandbox yet, and run its own sandbox.
             self.checker.excuse_start(&id);
         }
     }
 
-    /// The pod-uid label of an object of the pod. The fault omits it or names the next pod, which may not exist.
+    /// The pod-uid label of an object of the pod. If `fault` occurs: none, or the next pod's, which may not exist.
     fn label(&mut self, dice: &mut Dice<'_>, fault: Fault, pod: usize) -> Label {
         let other = Label::Wrong(super::pod_uid(pod + 1).into());
         match self.fault(dice, fault) {

@@ -71,14 +71,14 @@ pub struct World {
     is_down: bool,
     ids: u64,
     phase: Phase,
-    /// When the present phase ends, and how long the last one takes.
+    /// When the present phase ends, and how long [`Phase::Still`] takes.
     ends: u64,
     still_for: u64,
-    /// Every order of actions is possible, and durations are not chosen.
+    /// True in a small world: every order of actions is possible, and durations are not chosen.
     is_small: bool,
     /// How long an action of a small world may be put off.
     patience: u64,
-    /// In a small world: things happen between the two lists of a read, and the worker acts.
+    /// In a small world: may actions happen between the two lists of a read, and does a worker act?
     has_spans: bool,
     has_worker: bool,
     compare_at: u64,
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// Plans the start: the subscribe, pods that ran before, workers, disturbances.
+    /// Plans the start: the subscription, pods that ran before, workers, disturbances.
     fn begin(&mut self, dice: &mut Dice<'_>) {
         if self.stream.is_used {
             let after = dice.ms(0, 50);
@@ -248,7 +248,7 @@ impl World {
         Some(if timer < due { None } else { self.queue.pop() })
     }
 
-    /// The next action of a small world: any that is due, or time passes to the next one.
+    /// The next action of a small world: any action that is due, or the passing of time until the next action.
     #[allow(
         clippy::option_option,
         reason = "an action, the timer, or the end of the world"
@@ -370,7 +370,7 @@ impl World {
         if self.still_for >= 600 * SECOND {
             let gone = self.node.objects().filter(|o| !o.exists()).count();
             let existing = self.node.objects().count() - gone;
-            // For each object, the core may store that it is published, was announced and had an event.
+            // The core may store three facts about each existing object: it is published, was announced, had an event.
             let most = 3 * existing + gone + 4 * self.pods.len() + 8;
             self.checker.footprint(self.core.footprint(), most);
         }

@@ -39,7 +39,7 @@ pub(crate) enum Act {
     Status(u64, usize),
     /// A call is answered.
     Answer(u64),
-    /// `Version` is answered, or fails if it is that late.
+    /// `Version` is answered, or fails if its deadline has passed.
     Version(u64, u64),
     /// The stream ends.
     Cut,
@@ -118,7 +118,7 @@ impl Queue {
 impl Hash for Queue {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let acts = self.acts.iter().map(|(&(at, _), act)| {
-            // The text begins with the kind of the action and an id.
+            // The debug text of an action begins with its kind and an id.
             let text: String = format!("{act:?}").chars().take(60).collect();
             (text, at, act)
         });

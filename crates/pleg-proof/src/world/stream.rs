@@ -16,7 +16,7 @@ use crate::faults::Fault;
 /// How long containerd 2 stores events without a subscriber.
 const STORED_FOR: u64 = 300 * SECOND;
 
-/// How long an event is expected after the change that it reports, without the time that its delivery may take.
+/// How long after a change the core expects its event, minus the time that the delivery may take.
 const EXPECTED_FOR: u64 = 10 * SECOND - 100 * MS;
 
 /// The event stream.
@@ -31,7 +31,7 @@ pub(super) struct EventStream {
     /// Events without a subscriber, and when they were sent.
     stored: Vec<(u64, RuntimeEvent)>,
     past: Vec<RuntimeEvent>,
-    /// Another subscriber takes half of the events until then.
+    /// Until this instant, another subscriber takes half of the events.
     pub(super) shared_until: u64,
     pub(super) is_mute: bool,
     /// The driver joins events in the map of hints.
@@ -62,7 +62,7 @@ impl EventStream {
     }
 }
 
-/// Without the map of hints, which small worlds do not use.
+/// Leaves out the map of hints, which small worlds do not use.
 impl Hash for EventStream {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.open, &self.stored, self.is_mute).hash(state);
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Makes an event with statuses that the runtime reads now, which is late.
+    /// Makes an event with the statuses that the runtime reads now, that is, later than the change.
     pub(super) fn generate(&mut self, dice: &mut Dice<'_>, due: &Due) {
         if self.is_down {
             return self.fate(due, Fate::Lost);

@@ -149,7 +149,7 @@ impl World {
         self.end(dice, id, |node, now| node.stop(id, now));
     }
 
-    /// Ends a container, if it runs. Its code may be late, and a third party may remove it.
+    /// Ends a container, if it runs. Its exit code may become known late, and a third party may remove the container.
     fn end(&mut self, dice: &mut Dice<'_>, id: &Id, call: impl FnOnce(&mut Node, u64) -> Vec<Due>) {
         let before = self.node.state(id);
         let events = call(&mut self.node, self.now);

@@ -98,7 +98,7 @@ impl World {
             let after = dice.ms(100, 1_000);
             return self.later(after, Act::Wake(pod));
         };
-        // The worker was restarted, or its call has ended meanwhile.
+        // The worker was restarted, or its call has ended since the wait began: wait for a newer view.
         if self.pods[pod].is_busy || after < self.pods[pod].changed {
             return self.later(0, Act::Wake(pod));
         }
@@ -166,7 +166,7 @@ impl World {
                     if is_late {
                         self.checker.excuse_start(&id);
                     }
-                    // The worker is stopped between both calls, or the second one fails.
+                    // The worker stops between the create and the start, or the start fails.
                     if !self.is_small && self.phase == Phase::Disturbed && dice.chance(20) {
                         return;
                     }

@@ -18,9 +18,9 @@ pub(super) struct Awaited {
 struct Owing {
     name: Text,
     ends: BTreeSet<(Instant, Id)>,
-    /// The detection of the earliest end whose record was dropped at the bounds since this consumer's last
-    /// acknowledgement. Without it, a consumer would never seem late for a container that crashes every few seconds,
-    /// because its records are dropped so soon.
+    /// When the earliest exit was detected whose record the bounds have dropped since this consumer's last
+    /// acknowledgement. Without this instant, a consumer would never seem late for a container that crashes every few
+    /// seconds, because the bounds drop its records within seconds.
     dropped: Option<Instant>,
 }
 
@@ -75,7 +75,7 @@ impl Awaited {
         self.ends.insert(id.clone(), End { detected, by });
     }
 
-    /// The record of that id was dropped at the bounds. Its consumers stay late.
+    /// The bounds have dropped the record of that id. Consumers that have not acknowledged it still count as late.
     pub(super) fn dropped(&mut self, id: &Id) {
         if let Some(End { detected, by }) = self.ends.get(id) {
             for consumer in by {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn consumer_owes_since_the_earliest_end_it_has_not_acknowledged() {
+    fn consumer_is_late_since_its_earliest_unacknowledged_exit() {
         let mut awaited = Awaited::default();
         awaited.add(&"0".into(), at(0));
         assert!(!awaited.contains(&"0".into()), "nobody was registered");
@@ -169,7 +169,7 @@ mod tests {
         // The same id has ended again.
         awaited.add(&"2".into(), at(3));
         assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);
-        // The earliest record is dropped at the bounds.
+        // The bounds drop the earliest record.
         awaited.add(&"4".into(), at(4));
         awaited.dropped(&"2".into());
         assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);

@@ -67,8 +67,8 @@ impl PodRecords {
         dropped
     }
 
-    /// Removes the oldest record of a removed id for which `is_meant` is true; if there is none,
-    /// the oldest record of an existing id.
+    /// Removes the oldest record of a removed id for which the predicate `is_meant` returns true; if there is none, the
+    /// oldest record of an existing id.
     fn drop_oldest(&mut self, is_meant: impl Fn(&Exit) -> bool) -> Option<Id> {
         let removed = self.removed.iter().filter(|record| is_meant(record));
         let oldest = removed.min_by_key(|record| age(record));
@@ -87,7 +87,7 @@ impl PodRecords {
     }
 }
 
-/// One read may detect several ends at once, in any order; the attempts ended in their order.
+/// One read may detect several exits at once, in any order, so the attempt orders them: attempts exit one by one.
 fn age(record: &Exit) -> (Instant, u32) {
     (record.detected, record.attempt)
 }

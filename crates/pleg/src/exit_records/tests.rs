@@ -63,7 +63,7 @@ fn last_three_removed_ids_of_each_name_have_records() {
 
 /// After a restart, the generator may detect the ends of older containers after the end of the newest one.
 #[test]
-fn record_of_an_existing_id_is_not_dropped() {
+fn record_of_an_existing_id_survives_the_limit_per_name() {
     let mut records = ExitRecords::default();
     records.register(ONE, &"one".into());
     for (id, detected) in [("9", 1), ("1", 2), ("3", 2), ("8", 2)] {
@@ -79,7 +79,7 @@ fn record_of_an_existing_id_is_not_dropped() {
 }
 
 #[test]
-fn earliest_attempt_is_dropped_among_ends_detected_at_once() {
+fn of_exits_detected_together_the_earliest_attempt_is_dropped_first() {
     let mut records = ExitRecords::default();
     for attempt in [4, 3, 1, 2] {
         let mut subject = container(&attempt.to_string(), "app");
@@ -104,7 +104,7 @@ fn pod_has_at_most_1000_records() {
 }
 
 #[test]
-fn late_code_and_removal_keep_the_detection_and_known_code() {
+fn removal_and_late_exit_code_do_not_change_detection_time() {
     let mut records = ExitRecords::default();
     let mut subject = Subject::new("1", Kind::Container, "app");
     announce(
@@ -190,7 +190,7 @@ fn only_consumers_registered_before_an_end_are_awaited() {
 }
 
 #[test]
-fn records_are_forgotten_ten_minutes_after_the_pod() {
+fn records_are_forgotten_ten_minutes_after_the_pod_is_gone() {
     let mut records = ExitRecords::default();
     records.register(ONE, &"one".into());
     let (p, gone) = (PodUid::from("p"), at(5));

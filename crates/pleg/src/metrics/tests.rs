@@ -75,7 +75,7 @@ fn each_counter_is_written_with_its_value() {
 }
 
 #[test]
-fn metric_names_a_consumer_until_it_has_acknowledged() {
+fn unacknowledged_gauge_is_positive_until_the_consumer_has_acknowledged() {
     let recorder = DebuggingRecorder::new();
     let shown = recorder.snapshotter();
     let machine = pleg_core::Reconciler::new(Settings::default(), Instant::ORIGIN);
@@ -107,9 +107,9 @@ fn metric_names_a_consumer_until_it_has_acknowledged() {
     });
 }
 
-/// Otherwise the driver would wake up at once, again and again, or twice for each relist.
+/// If a write did not wait for the list, the driver would wake up again and again, or twice for each relist.
 #[test]
-fn postponed_write_waits_for_the_end_of_a_new_list() {
+fn postponed_write_waits_until_the_list_in_flight_ends() {
     let gauges = pleg_evented::handover().1.gauges();
     let machine = pleg_core::Reconciler::new(Settings::default(), Instant::ORIGIN);
     let mut health = machine
@@ -156,7 +156,7 @@ fn pods_and_containers_are_counted_by_state() {
     let mut counts: Vec<_> = recorder.snapshotter().snapshot().into_vec();
     counts.sort_by_key(|(key, ..)| key.key().to_string());
     let counts = counts.into_iter().map(|(_, _, _, value)| value);
-    // Created, exited, running and unknown containers, then pods.
+    // The expected counts: created, exited, running and unknown containers, then pods.
     let expected = [0.0, 1.0, 1.0, 2.0, 2.0].map(|n| DebugValue::Gauge(n.into()));
     assert!(counts.eq(expected));
 }

@@ -3,8 +3,8 @@
 //! causes the change: `Set` is a read of the pod (`request_relist`), `UpdateTime` a full list
 //! (`relist_now`), `Delete` a list that no longer shows the pod.
 //!
-//! Deviation, wherever upstream blocks until something else happens: invariant 4. A waiter causes a
-//! read of the pod; these tests block with reads that hang.
+//! Deviation (invariant 4): where upstream's waiter blocks until another source updates the cache, a waiter here causes
+//! a read of the pod. To make it block, these tests let reads hang.
 use crate::support::{
     FakeRuntime, MINUTE, MS, Op, SECOND, failed_read, is_now, is_soon_after, pass, rarely, ready,
     running, soon, started, synced, waiting, with_ips,
@@ -12,8 +12,8 @@ use crate::support::{
 use pleg::core::{CallErrorKind, ContainerState, Instant, PodUid};
 use pleg::{Pleg, WaitError};
 
-/// `getIfNewerThan`: the answer of the cache without a read. The caller must let reads of the pod
-/// hang, or expect them.
+/// `getIfNewerThan`: the answer of the cache without a read. The caller must let reads of the pod hang, or take into
+/// account that the pod is read.
 async fn if_newer_than(pleg: &Pleg, uid: &PodUid, after: Instant) -> Option<pleg::core::PodView> {
     match pleg.newer_than(uid, after, MS).await {
         Ok(view) => Some(view),
@@ -26,10 +26,10 @@ fn just_before(at: Instant) -> Instant {
     Instant::from_nanos(at.as_nanos() - 1)
 }
 
-/// K1, TestCacheNotInitialized: without a global timestamp nothing is newer than any time, not even
-/// than the zero time.
+/// K1, TestCacheNotInitialized: without a global timestamp, no status is newer than any time, not even than the zero
+/// time.
 #[tokio::test(start_paused = true)]
-async fn uninitialized_cache_answers_no_waiter_at_once() {
+async fn uninitialized_cache_answers_a_waiter_only_after_a_read() {
     let node = FakeRuntime::new();
     node.hang(Op::List);
     node.hang(Op::pod("p"));
@@ -49,8 +49,8 @@ async fn uninitialized_cache_answers_no_waiter_at_once() {
     assert_eq!(pleg.health().current().last_list, None);
 }
 
-/// K2, TestGetIfNewerThanWhenPodExists: against t, with (global, modified) at (t+1, t), (t+1,
-/// t−10), (t−1, t+3): yes; at (t−1, t−1): no.
+/// K2, TestGetIfNewerThanWhenPodExists: is the pod newer than t? Yes, if (global, modified) is (t+1, t), (t+1, t−10) or
+/// (t−1, t+3). No, if it is (t−1, t−1).
 ///
 /// Deviation: where upstream's answer is no, the pod is read.
 #[tokio::test(start_paused = true)]
@@ -98,8 +98,8 @@ async fn pod_is_read_unless_list_or_read_is_newer() {
     }
 }
 
-/// K3, TestGetPodNewerThanWhenPodDoesNotExist: with t before the global timestamp the default
-/// status; with t after it, blocked.
+/// K3, TestGetPodNewerThanWhenPodDoesNotExist: if t is before the global timestamp, the default status is returned; if
+/// t is after it, the call blocks.
 ///
 /// Deviation: where upstream blocks until the next list, the unknown pod is read.
 #[tokio::test(start_paused = true)]
@@ -153,8 +153,8 @@ async fn cache_returns_status_and_error_together() {
     let state = view.status.container("c").unwrap().state;
     assert_eq!(state, ContainerState::Running);
     assert_eq!(view.details_as_of, None);
-    // A status without an error. A read without details would not repeat the status calls before
-    // their retry is due.
+    // This read gives a status without an error. It asks for details, because a read without details would not repeat
+    // the status calls before their retry is due.
     node.succeed(&Op::pod("p"));
     let good = soon(pleg.request_reinspect(&uid)).await.unwrap();
     assert_eq!(pleg.get(&uid), good);
@@ -217,11 +217,11 @@ async fn deleted_pod_has_an_empty_status() {
     assert!(pleg.snapshot().is_empty());
 }
 
-/// K7, TestRegisterNotification: a waiter for g+1 is notified by a Set stamped g+1 (not only by a
-/// later one), another by UpdateTime(g+2).
+/// K7, TestRegisterNotification: a waiter for g+1 is notified by a Set with the time g+1 (a later time is not needed);
+/// another waiter is notified by UpdateTime(g+2).
 ///
-/// Deviations: invariant 3. "At t" is enough only for a read issued after the waiter registered, such as the read that
-/// the waiter causes. And a list answers no waiter whose own read is in flight.
+/// Deviations: invariant 3. A read with the time t answers a waiter for t only if it was issued after the waiter
+/// registered, such as the read that the waiter causes. And a list answers no waiter whose own read is in flight.
 #[tokio::test(start_paused = true)]
 async fn waiter_is_answered_by_a_read_begun_at_its_instant() {
     let node = FakeRuntime::new();
@@ -248,9 +248,8 @@ async fn waiter_is_answered_by_a_read_begun_at_its_instant() {
 /// SetObservedTime or an UpdateTime at min − 1 s leaves it blocked; one at min + 1 s unblocks it
 /// with the right id, and then a second call returns at once. The pod exists or not.
 ///
-/// Deviations: invariant 4, its own read, begun at min, unblocks it. SetObservedTime is no separate
-/// case here: a read of the pod is a Set, changed or not, and also works for a pod that does not
-/// exist.
+/// Deviations: invariant 4: the waiter's own read, which begins at min, unblocks the waiter. SetObservedTime is no
+/// separate case here: a read of the pod is a Set, changed or not, and also works for a pod that does not exist.
 #[tokio::test(start_paused = true)]
 async fn waiter_for_a_future_instant_is_answered_at_that_instant() {
     for exists in [true, false] {

@@ -8,8 +8,8 @@ use crate::cache::Published;
 use crate::interleavings::explore;
 use crate::interleavings::samples::{at, something, something_like};
 
-/// A reader never sees the `as_of` of a pod go back, neither when the pod's last id is gone nor
-/// when a list removes its entry. A pod is in the cache until that list.
+/// A reader never sees the `as_of` of a pod go back, neither when the pod's last id is gone nor when a list removes its
+/// entry. Only that list removes the pod from the cache.
 #[test]
 fn as_of_never_goes_back() {
     let first = something("p", 5);

@@ -18,7 +18,7 @@ async fn acknowledge(consumer: &Consumer, pleg: &Pleg) {
 
 /// A consumer that was registered before the start acknowledges ends from before the start.
 #[tokio::test(start_paused = true)]
-async fn consumer_of_the_builder_is_awaited_for_initial_ends() {
+async fn consumer_registered_by_builder_must_acknowledge_initial_exits() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     node.put(exited("p", "c", 3));
@@ -34,7 +34,7 @@ async fn consumer_of_the_builder_is_awaited_for_initial_ends() {
 
 /// Garbage collection waits for every consumer, except dropped ones.
 #[tokio::test(start_paused = true)]
-async fn end_is_acknowledged_when_each_remaining_consumer_has() {
+async fn exit_is_acknowledged_once_all_remaining_consumers_have_acknowledged_it() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;

@@ -137,7 +137,7 @@ async fn event_during_a_pod_read_does_not_hide_a_resize() {
     assert_eq!(memory(&pleg.get(&"p1".into()), "p1-c"), 400);
 }
 
-/// The stream is open but delivers no more events. A new call would work.
+/// The stream is open but delivers no more events. Only a new subscription would deliver them.
 #[tokio::test(start_paused = true)]
 async fn silent_stream_is_subscribed_again() {
     let node = FakeRuntime::new();

@@ -93,9 +93,8 @@ async fn dropping_the_last_handle_ends_the_generator() {
     }
 }
 
-/// A watcher of the health is woken by changes and by the end.
 #[tokio::test(start_paused = true)]
-async fn health_is_watched() {
+async fn health_watcher_wakes_on_changes_and_when_generator_ends() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let mut health = pleg.health();
@@ -138,7 +137,7 @@ fn synced_in_a_task(pleg: &Pleg) -> JoinHandle<Result<(), WaitError>> {
 
 /// Synced: a complete list was read, and each pod in it was read or its read failed once.
 #[tokio::test(start_paused = true)]
-async fn synced_after_the_first_list_and_its_inspections() {
+async fn synced_completes_after_first_list_and_reads_of_its_pods() {
     let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     node.put(exited("q", "old", 4));
@@ -234,7 +233,7 @@ async fn polling_never_subscribes() {
     pass(&pleg, SECOND).await;
     assert_eq!(drain(&mut subscription), ["p Died p-c"]);
     assert_eq!(node.count(&Op::Subscribe), 0);
-    // Reads at the start, at the change, and by probes.
+    // The statuses are read at the start, at the change, and by probes.
     let statuses = node.count(&Op::status("p-c"));
     assert!((2..=10).contains(&statuses), "{statuses}");
 }

@@ -88,7 +88,7 @@ async fn name_of_a_generator_is_a_label_of_its_metrics() {
         soon(pleg.wait_until_synced()).await.unwrap();
         pleg.health().show_metrics();
     }
-    // A call of a client of its runtime.
+    // Stands for a call that a client of the same runtime makes.
     let call = async {
         pass(&a, SECOND).await;
         metrics::counter!("calls").increment(1);

@@ -18,7 +18,7 @@ macro_rules! must_be_used {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_handles_are_warnings() {
+async fn dropping_a_new_handle_causes_a_compiler_warning() {
     let pleg = synced(&FakeRuntime::new(), rarely()).await;
     let mut builder = Pleg::builder(FakeRuntime::new());
     must_be_used! {
@@ -38,7 +38,7 @@ async fn dropped_handles_are_warnings() {
 
 /// The client that made the write has its own clock.
 #[tokio::test(start_paused = true)]
-async fn instant_of_another_clock_is_of_the_same_time() {
+async fn newer_than_accepts_an_instant_of_another_clock() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
@@ -82,9 +82,9 @@ async fn pod_handle_does_not_keep_the_generator_running() {
     assert_eq!(pod.newer_than(now, MINUTE).await, Err(WaitError::Closed));
 }
 
-/// Earlier, a caller kept getting the last status without an error.
+/// In an earlier version, a caller kept getting the last status without an error.
 #[tokio::test(start_paused = true)]
-async fn status_after_the_end_has_an_error() {
+async fn status_has_an_error_after_the_generator_ended() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -106,7 +106,7 @@ fn start_outside_of_tokio_is_an_error() {
     assert_eq!(error, StartError::NoRuntime);
 }
 
-/// Earlier, this panicked: a wait needs a timer, and other executors have no tokio timers.
+/// In an earlier version this wait panicked: a wait needs a timer, and other executors have no tokio timers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn wait_works_on_every_executor() {
     let pleg = synced(&FakeRuntime::new(), Settings::default()).await;

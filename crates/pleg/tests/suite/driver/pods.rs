@@ -27,9 +27,9 @@ async fn handle_reports_changes_of_its_pod_only() {
     assert!(p.changed().now_or_never().is_none(), "of q, or twice");
 }
 
-/// A dropped `changed` loses nothing; the last changes come before the end.
+/// A dropped `changed` loses nothing. The handle reports the last changes before the end of the generator.
 #[tokio::test(start_paused = true)]
-async fn handle_reports_the_last_change_and_then_the_end() {
+async fn handle_reports_last_change_before_the_end_of_the_generator() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -44,7 +44,7 @@ async fn handle_reports_the_last_change_and_then_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handle_reads_its_pod() {
+async fn newer_than_of_a_handle_reads_its_pod() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;

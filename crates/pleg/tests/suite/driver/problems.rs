@@ -24,7 +24,7 @@ fn inspect(pleg: &Pleg, uid: &str) {
 
 /// Tests more pods than health names.
 #[tokio::test(start_paused = true)]
-async fn hung_pod_is_named_at_its_start_and_its_end() {
+async fn hung_pod_is_reported_when_the_hang_begins_and_ends() {
     let (log, _guard) = Trace::start(Level::INFO);
     let node = FakeRuntime::new();
     (0..9).for_each(|n| node.run_pod(&format!("p{n}")));
@@ -91,7 +91,7 @@ async fn failing_pods_are_named_with_the_call_that_fails() {
     pleg.shutdown().await;
 }
 
-/// A runtime that fails as a whole is not a problem of each pod, and no pod recovers while it does.
+/// A failure of the whole runtime is not a problem of each pod, and no pod recovers while the runtime fails.
 #[tokio::test(start_paused = true)]
 async fn pod_does_not_recover_while_the_whole_runtime_fails() {
     let node = FakeRuntime::new();

@@ -11,7 +11,7 @@ use crate::support::{
 /// A relist of a pod announces changes. A reinspection without changes announces PodSync. Both work
 /// for an unknown uid.
 #[tokio::test(start_paused = true)]
-async fn requested_pods_are_read() {
+async fn request_relist_and_request_reinspect_read_the_pod() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;

@@ -46,9 +46,9 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
     }
 }
 
-/// After an outage a list runs with the first call that succeeds, such as the probe.
+/// After an outage, a list starts as soon as any call succeeds, such as the probe.
 #[tokio::test(start_paused = true)]
-async fn probe_ends_an_outage() {
+async fn successful_probe_after_an_outage_starts_a_list() {
     for every in [15 * SECOND, 2 * SECOND] {
         let node = FakeRuntime::new();
         node.delay(Op::Version, 300 * MS);
@@ -84,9 +84,8 @@ fn probing() -> pleg::core::Settings {
     })
 }
 
-/// Between two lists only a probe can detect that the runtime hangs: within 20 s, whether or not
-/// pods exist. The node stays ready, and the reason ends with the first answer to
-/// any call.
+/// Between two lists only a probe can detect that the runtime hangs: within 20 s, whether or not pods exist. The node
+/// stays ready, and the degraded reason disappears with the first answer to any call.
 #[tokio::test(start_paused = true)]
 async fn frozen_runtime_is_reported_within_20_s() {
     for pods in [vec![], vec!["p", "q"]] {
@@ -126,7 +125,7 @@ async fn hanging_status_is_reported_with_its_pod() {
     let pleg = synced(&node, probing()).await;
     pass(&pleg, 31 * SECOND).await;
     node.hang(Op::pod("q"));
-    // Each probe reads one id, and each pod has two.
+    // Each probe reads one id, and three pods have six ids: the sixth probe reads the hung pod at the latest.
     let took = until(&pleg, || is_degraded(&pleg, "pods_hung")).await;
     assert!(took <= 6 * 15 * SECOND + 5 * SECOND, "{took:?}");
     let reasons = pleg.health().degraded();
@@ -199,7 +198,7 @@ fn why_down(pleg: &Pleg) -> StreamEnd {
 
 /// The runtime does not implement the call: the reader retries it every 60 s.
 #[tokio::test(start_paused = true)]
-async fn stream_that_is_not_offered_is_degraded_and_subscribed_again() {
+async fn unimplemented_stream_is_reported_as_down_and_retried() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let never = || Dial::Open(vec![Step::Fail(CallErrorKind::Unimplemented)]);
@@ -245,10 +244,10 @@ async fn mode_is_not_overwritten_by_settings() {
     }
 }
 
-/// The runtime's implementation declines to subscribe: lists run every second, which is no degraded reason,
-/// and the reader tries again every 60 s.
+/// The runtime's implementation declines to subscribe: lists run every second, the health is not degraded, and the
+/// reader tries again every 60 s.
 #[tokio::test(start_paused = true)]
-async fn declined_stream_is_polled_and_tried_again() {
+async fn generator_polls_and_retries_while_runtime_declines_the_stream() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     node.fail(Op::Subscribe, CallErrorKind::Unimplemented);

@@ -105,7 +105,7 @@ async fn full_queue_does_not_affect_readiness() {
 
 /// Upstream: the fallback stops and starts the list worker while the old one may still run.
 #[tokio::test(start_paused = true)]
-async fn fallback_to_polling_starts_no_second_worker() {
+async fn fallback_to_polling_never_runs_two_lists_at_once() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     // Each of the two calls of a list is delayed.

@@ -250,7 +250,7 @@ async fn container_count_of_a_state_falls_to_zero() {
     node.run_pod("p");
     let pleg = synced(&node, polling()).await;
     pass(&pleg, 2 * SECOND).await;
-    // The test has not taken the gauge, so a stale gauge would still be one.
+    // Nobody has read the gauge yet, so a stale gauge would still have the value 1.
     node.put(exited("p", "c", 0));
     pass(&pleg, 2 * SECOND).await;
     let gauge = || {
@@ -265,7 +265,7 @@ async fn container_count_of_a_state_falls_to_zero() {
         .iter()
         .filter(|(key, ..)| key.key().name() == "kubelet_running_containers");
     assert_eq!(states.count(), 4);
-    // The gauge is written as one before the test takes it.
+    // The snapshot above has read the value 1. A second container must change the gauge to 2.
     node.put(running("p", "e"));
     pass(&pleg, 2 * SECOND).await;
     assert!((gauge() - 2.0).abs() < 0.5);
@@ -274,7 +274,7 @@ async fn container_count_of_a_state_falls_to_zero() {
 /// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker
 /// hangs.
 #[tokio::test(start_paused = true)]
-async fn wait_ends_at_deadline_drop_and_shutdown() {
+async fn wait_ends_at_deadline_when_dropped_and_on_shutdown() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;

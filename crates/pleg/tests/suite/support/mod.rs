@@ -79,7 +79,7 @@ pub(crate) fn is_degraded(pleg: &Pleg, how: &str) -> bool {
     degraded(pleg).contains(&how)
 }
 
-/// Returns true if the event stream is confirmed.
+/// Returns true if the event stream is `confirmed`: open for a second, and a complete list was begun since.
 pub(crate) fn is_confirmed(pleg: &Pleg) -> bool {
     let stream = pleg.health().current().stream;
     matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed)
@@ -106,8 +106,8 @@ pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, what).await.expect("in time")
 }
 
-/// Returns true if it is that instant or up to 3 ms later. The clock gives no instant twice, so a
-/// timer may be due some nanoseconds after a millisecond, and tokio's timers have whole ones.
+/// Returns true if now is `at`, or up to 3 ms later. The clock gives no instant twice, so a timer may be due some
+/// nanoseconds after a whole millisecond, and tokio's timers fire only at whole milliseconds.
 pub(crate) fn is_now(pleg: &Pleg, at: Option<Instant>) -> bool {
     at.is_some_and(|at| is_soon_after(pleg.now(), at))
 }

@@ -37,8 +37,8 @@ impl Visit for Fields {
 impl Trace {
     /// Records up to that level until the returned guards are dropped.
     ///
-    /// The second subscriber records nothing. With only one, tracing caches the interest in a line
-    /// as seen by the first thread that reaches it, which may be the thread of another test.
+    /// The second subscriber records nothing. With only one subscriber, tracing decides once per line if it is enabled:
+    /// in the first thread that reaches the line. That may be the thread of another test, which has no subscriber.
     pub(crate) fn start(most: Level) -> (Self, (Dispatch, DefaultGuard)) {
         let lines = Arc::default();
         let trace = Self { most, lines };
