@@ -6,7 +6,7 @@ set shell := ["bash", "-euo", "pipefail", "-c"]
 default:
     @just --list --unsorted
 
-# Watch the pods of this node's runtime, or of the embedded one.
+# Watch the pods of this node's container runtime, or of the simulated runtime that `pleg` contains.
 [group('look')]
 watch *ARGS:
     cargo run --release --bin pleg -- watch {{ ARGS }}
@@ -17,7 +17,7 @@ capture:
     cargo build --bin pleg
     scripts/capture-top.py
 
-# Write images of the page of `pleg agent` to docs/images (needs chromium-headless-shell).
+# Write screenshots of the web page of `pleg agent` to docs/images (needs chromium-headless-shell).
 [group('look')]
 screenshots:
     mkdir -p docs/images
@@ -28,42 +28,43 @@ screenshots:
 test:
     cargo test --workspace
 
-# The tests on private containerds, 1.7 and 2 (needs root on Linux; downloads Debian's packages).
+# Run the tests that start their own containerd daemons, 1.7 and 2 (needs root on Linux; downloads Debian's packages).
 [group('test')]
 test-real *ARGS: _static-pods
     cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
 
-# The mini-kubelet on both containerds: 50 pods crash 1,000 times while the test kills daemon and kubelet.
+# Test the mini-kubelet on containerd 1.7 and 2: 50 pods crash 1,000 times while the test kills containerd and kubelet.
 [group('test')]
 test-kubelet *ARGS="static_pods::crashes": _static-pods
     PLEG_KUBELET_PODS="${PLEG_KUBELET_PODS:-50}" PLEG_KUBELET_RESTARTS="${PLEG_KUBELET_RESTARTS:-1000}" \
     PLEG_KUBELET_DAEMON_KILLS="${PLEG_KUBELET_DAEMON_KILLS:-10}" PLEG_KUBELET_OWN_KILLS="${PLEG_KUBELET_OWN_KILLS:-5}" \
         cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture {{ ARGS }}
 
-# Pods of an API server on containerd 2: 30 pods crash 500 times while the test kills daemon and kubelet.
+# Test the kubelet that gets its pods from an API server, on containerd 2: 30 pods crash 500 times amid kills.
 [group('test')]
 test-api-kubelet PODS="30" RESTARTS="500":
     PLEG_API_PODS={{ PODS }} PLEG_API_RESTARTS={{ RESTARTS }} \
         cargo test -p api-kubelet --features containerd --test containerd -- --nocapture
 
-# `pleg doctor` and an agent on a healthy containerd under load report nothing above information.
+# Check that `pleg doctor` and an agent report no warning and nothing critical on a healthy containerd under load.
 [group('test')]
 examine-healthy RUNS="50" SECONDS="20": _static-pods
     PLEG_DOCTOR_RUNS={{ RUNS }} PLEG_DOCTOR_SECONDS={{ SECONDS }} \
         cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture doctor::healthy
 
-# Plant every trouble that `pleg doctor` can name on containerd 2, one after the other (needs root).
+# Cause each problem that `pleg doctor` can name on containerd 2, and check that doctor names it (needs root).
 [group('test')]
 plant-troubles: _static-pods
-    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture doctor::each
+    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture doctor::every
 
-# Memory, descriptors and tasks of the mini-kubelet while pods crash for this many minutes on containerd 2.
+# Measure memory, descriptors and tasks of the mini-kubelet on containerd 2 while pods crash for MINUTES.
 [group('test')]
 soak-kubelet MINUTES="120": _static-pods
     PLEG_KUBELET_MINUTES={{ MINUTES }} \
-        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture static_pods::process_does_not_grow
+        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture static_pods::mini_kubelet_does_not_grow
 
-# The figures of docs/fleet.md: a release build of the agent, idle, in storms and under attack (needs root).
+# Measure the figures of docs/fleet.md: a release build of the agent when idle, when many containers exit at once,
+# and when clients flood it (needs root).
 [group('measure')]
 measure-agent MINUTES="5":
     #!/usr/bin/env bash
@@ -73,7 +74,7 @@ measure-agent MINUTES="5":
     cargo test -p pleg-cli --test suite -- --include-ignored --nocapture --test-threads=1 measure:: agent_flood:: memory::
     cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --ignored --nocapture agent::
 
-# (cargo builds the programs of a package for its tests, with the features that all tests of the workspace use.)
+# (Building the tests also builds the programs that they start, such as `static-pods`, with the same features.)
 _static-pods:
     cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test suite --no-run
 
@@ -84,18 +85,18 @@ image ARCHIVE="target/pleg-image.tar":
         cargo build --profile dist --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
     scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/dist/pleg" {{ ARCHIVE }}
 
-# The tests that CI shortens, at full length, and those that CI runs on one containerd, on both (needs root).
+# Run at full length the tests that CI shortens, on both versions of containerd (needs root).
 [group('test')]
 test-long: _static-pods
     PLEG_STRESS_COMPLETIONS=120 PLEG_FRESH_ROUNDS=50 PLEG_BOTH_VERSIONS=1 \
         cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=2 --nocapture kep3386 churn
 
-# Publish the crates without the upload, and use the packages in a project outside of the workspace.
+# Do everything that publishing the crates does except the upload, and use the packages in a project elsewhere.
 [group('check')]
 package:
     scripts/check-packages.sh --build
 
-# Build projects outside of this workspace with kube 3, 4 and 5, which pass pods to pleg-kubelet as JSON.
+# Build projects outside of this workspace that use kube 3, 4 and 5 and pass pods to pleg-kubelet as JSON.
 [group('check')]
 other-kube:
     scripts/other-kube.sh
@@ -110,7 +111,7 @@ sim *ARGS:
 world SEED:
     cargo run --release --quiet -p pleg-proof --bin soak -- {{ SEED }}
 
-# Run random worlds with new seeds for this many minutes on two cores. Prints the sum of all runs of this commit.
+# Run random worlds with new seeds for MINUTES on two cores. Prints the totals of all such runs of this commit.
 [group('prove')]
 soak MINUTES FROM=`date +%s000000`:
     #!/usr/bin/env bash
@@ -125,10 +126,10 @@ soak MINUTES FROM=`date +%s000000`:
     awk '/ worlds, .* simulated events/ { worlds += $1; events += $3; failures += $(NF - 1) }
         END { printf "%d worlds, %d simulated events, %d failures\n", worlds, events, failures }' "$log"
 
-# The random worlds of CI: some 15 million simulated events. Fails if a fault or a transition never occurs.
+# Run the random worlds of CI, some 15 million simulated events. Fails if some fault or state transition never occurs.
 [group('prove')]
 worlds-ci:
-    # With the features of the whole workspace, so that this uses the build of `cargo test --workspace`.
+    # Uses the features of the whole workspace, so that cargo need not build again what `cargo test --workspace` built.
     cargo test --quiet --workspace --test worlds --no-run
     "${CARGO_TARGET_DIR:-target}/debug/soak" 0 9000
 
@@ -142,7 +143,7 @@ explore:
 seeded *ARGS:
     scripts/seeded.py {{ ARGS }}
 
-# (Not optimised: an optimised build of the core takes longer than it saves in these tests.)
+# (The core is not optimised, because compiling it optimised takes longer than these tests then save.)
 # Explore interleavings of the writer with its consumers, under shuttle.
 [group('prove')]
 shuttle SCHEDULES="10000":
@@ -170,7 +171,7 @@ semver BASE="8862f5d":
     command -v cargo-semver-checks >/dev/null || cargo install --quiet --locked --debug cargo-semver-checks
     cargo semver-checks --baseline-rev {{ BASE }} -p pleg-core -p pleg-runtime -p pleg-cri -p pleg-generic -p pleg-evented -p pleg -p pleg-sim
 
-# Mutants of the core that no test catches (installs cargo-mutants; hours).
+# Find mutants of the core that no test catches (installs cargo-mutants; hours).
 [group('prove')]
 mutants *ARGS:
     command -v cargo-mutants >/dev/null || cargo install --quiet --locked --debug cargo-mutants
@@ -181,18 +182,18 @@ mutants *ARGS:
 features:
     command -v cargo-hack >/dev/null || cargo install --quiet --locked --debug cargo-hack
     cargo hack check --quiet --workspace --exclude pleg-kubelet --exclude static-pods --exclude api-kubelet --feature-powerset --no-dev-deps
-    # A feature must select the version of the Kubernetes API.
+    # k8s-openapi compiles only if a feature selects the version of the Kubernetes API, so check this crate with one.
     cargo check --quiet -p pleg-kubelet --features latest
 
-# Compare with two ports of upstream for 25 minutes; writes docs/benchmarks.md, its plots and README's table.
+# Compare with ports of two PLEGs of Kubernetes for 25 minutes; writes docs/benchmarks.md, its plots and README's table.
 [group('measure')]
 bench *ARGS: (_bench "run" ARGS)
 
-# Like `bench`, in four minutes: checks that it works, and shows the order of magnitude.
+# Like `bench`, in four minutes: checks that the benchmarks work, and shows the order of magnitude of their results.
 [group('measure')]
 bench-quick *ARGS: (_bench "quick" ARGS)
 
-# Like `bench`, on real containerds side by side (needs root on Linux, 4 GB; 20 minutes).
+# Like `bench`, on several real containerd daemons that run side by side (needs root on Linux, 4 GB; 20 minutes).
 [group('measure')]
 bench-real *ARGS: (_bench "real" ARGS)
 
@@ -224,8 +225,8 @@ lint:
     command -v cargo-deny >/dev/null || cargo install --quiet --locked --debug cargo-deny
     cargo deny --log-level error check bans licenses sources
 
-# (`--examples` adds the features of dev-dependencies, so that lints and docs build the dependencies once. `--bins`
-# would write the docs of the command `pleg` over those of the crate `pleg`.)
+# (With `--examples` cargo uses the features of dev-dependencies, as for the lints, so it need not build the
+# dependencies a second time. `--bins` would write the docs of the command `pleg` over those of the crate `pleg`.)
 # Build the reference of all crates with cargo doc.
 [group('check')]
 docs:

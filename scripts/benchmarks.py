@@ -95,7 +95,8 @@ def kib(metric: str):
     return lambda metrics: metrics[metric] * 1024 if metric in metrics else None
 
 
-# A group is a label and what selects its samples; a column is a title, a figure and a unit.
+# A group is a label and the fields and values that select its samples. A column is a title, a function that computes a
+# figure from the metrics of a sample, and a function that formats the figure with its unit.
 
 
 def cell(results: Results, figure, unit, where: dict) -> str:
@@ -230,7 +231,7 @@ visible after 80.5 µs (median, 1,000 pods, 100 events/s), with 179 µs of CPU t
 evented PLEG (up to 1.36) does the same: 57 µs, and 120 calls in an idle hour (0.2: 360), but 127 containers were shown in a
 wrong state afterwards.
 
-## 3. How long does a pod worker wait for its own change?
+## 3. How long does a pod worker wait until it sees its own change?
 
 Workers restart their pods and read after every call to the runtime. The duration of a call is fixed.
 
@@ -261,7 +262,7 @@ shows that.
 pleg needs no calls to show deaths. With fast calls, its start takes {start_ratio} as long as that of the
 generic PLEG.
 
-## 6. How much memory does it hold?
+## 6. How much memory does a generator hold?
 
 Allocated memory on a settled node, and that of each further pod; resident memory and its peak are of the idle process.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 MOST_LINES = 500
 MOST_FIELDS = 12
 MOST_MACHINES = 16
-# Collections and traits have methods of these names, so a name alone does not show which one is called.
+# Methods of collections and std traits have these names, so a call by such a name is not taken for one of the core's.
 COMMON = set(
     "as_ref as_str borrow clear cmp contains eq first fmt from get get_mut hash insert into is_empty iter len new next"
     " push pop remove take".split()
@@ -92,7 +92,7 @@ def main():
             errors.append(f"{path} has {lines} lines; at most {MOST_LINES}")
         for name, members in structs(text):
             most = MOST_MACHINES if name == "Reconciler" else MOST_FIELDS
-            # The fields of published data and of settings are public.
+            # Public structs, such as published data and settings, may have more fields.
             is_data = f"pub struct {name} " in text and name != "Reconciler"
             if len(members) > most and not is_data:
                 errors.append(f"{path}: {name} has {len(members)} fields; at most {most}")

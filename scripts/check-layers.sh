@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the rule of ARCHITECTURE.md: dependencies point down only. A crate may use the crates below it and no
-# others; the core knows no tokio, and no wire type reaches core, runtime or pleg without features.
+# Checks the rule of ARCHITECTURE.md: dependencies point down only. A crate may use the crates below it and no others;
+# the core knows no tokio; and pleg-core, pleg-runtime and, without its features, pleg link no crate of wire types.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,7 +37,7 @@ for crate in pleg-core pleg-runtime pleg-generic pleg-evented pleg; do
         error "$crate without features must not link $wire"
     done
 done
-# The ports of upstream's faulty generators are for comparison only.
+# The ports of upstream's faulty generators are for comparison only, so no crate of the product may use them.
 for crate in pleg-core pleg-runtime pleg-cri pleg-generic pleg-evented pleg pleg-kubelet static-pods api-kubelet pleg-sim pleg-cli; do
     if tree --package "$crate" --all-features | grep -qx rivals; then
         error "$crate must not use the rivals"
@@ -51,7 +51,8 @@ done
 if grep -rnE 'pleg_core|runtime::core' crates/pleg-sim/src; then
     error "pleg-sim must not use the core"
 fi
-# The node model follows the sources of the runtimes, not our quirks: a wrong quirk would be wrong in both.
+# The node model follows the source code of the runtimes, not the core's table of quirks: if it used the table, a wrong
+# entry would be wrong in the model and in the core, and no test would fail.
 if grep -rn 'quirk' crates/pleg-node-model/src; then
     error "pleg-node-model must not use the quirks of the product"
 fi

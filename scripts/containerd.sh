@@ -2,16 +2,16 @@
 #
 # A private containerd for the whole-system tests. All of its files are in one directory; `down` removes them.
 #
-#   containerd.sh up [--version 1.7|2] DIR         start one over an empty or missing DIR; prints KEY=VALUE lines
+#   containerd.sh up [--version 1.7|2] DIR         start a daemon in an empty or missing DIR; prints KEY=VALUE lines
 #                                                  ENDPOINT, VERSION, PID, IMAGE, CGROUP, LOG, DIR
-#   containerd.sh down DIR                         remove its pods, daemon, shims, mounts, cgroups and DIR
+#   containerd.sh down DIR                         remove the daemon, its pods, shims, mounts, cgroups and DIR
 #   containerd.sh kill DIR                         kill -9 the daemon only; pods and shims go on
 #   containerd.sh start DIR                        start a killed daemon again over the same state; prints as `up` does
 #   containerd.sh stop-signal SIGSTOP|SIGCONT DIR  stop the daemon, or continue it
 #   containerd.sh import ARCHIVE IMAGE DIR         import one more image, from an OCI archive
-#   containerd.sh tasks DIR                        print the ids of its tasks, one per line
+#   containerd.sh tasks DIR                        print the ids of the daemon's tasks, one per line
 #   containerd.sh install [--version 1.7|2]        only download missing binaries; prints their directory
-#   containerd.sh can [--version 1.7|2]            exit 0 if this machine can run it, else 3 and print why not
+#   containerd.sh can [--version 1.7|2]            exit 0 if this machine can run this version, else 3 and print why not
 #
 # The default version is 2. Any number of daemons may run at the same time, each in its directory. All commands except
 # `install` and `can` need root.
@@ -25,9 +25,9 @@
 #   * If `up` fails, it prints the end of the log and removes everything.
 #   * The daemon gets the caller's environment. For example, ENABLE_CRI_SANDBOXES=1 makes 1.7 use its newer CRI server.
 #
-# Binaries: a containerd of the requested version on PATH (with ctr and containerd-shim-runc-v2), else Debian's package,
-# which this script downloads from the archive of this machine's apt and unpacks, without installing it, into the cache:
-# $PLEG_CONTAINERD_CACHE, by default ${XDG_CACHE_HOME:-~/.cache}/pleg-containerd. runc likewise.
+# Binaries: if PATH has a containerd of the requested version (with ctr and containerd-shim-runc-v2), this script uses
+# it. If not, it downloads Debian's package from the archive of this machine's apt, and unpacks it, without installing
+# it, into the cache: $PLEG_CONTAINERD_CACHE, by default ${XDG_CACHE_HOME:-~/.cache}/pleg-containerd. The same for runc.
 
 set -euo pipefail
 shopt -s inherit_errexit nullglob
@@ -47,7 +47,7 @@ die() {
 
 usage() { sed -n '3,/^$/s/^#\( \|$\)//p' "${BASH_SOURCE[0]}"; }
 
-# within SECONDS COMMAND...: repeats the command until it succeeds; fails if it does not in this time.
+# within SECONDS COMMAND...: repeats the command until it succeeds; fails if it has not succeeded after SECONDS.
 within() {
   local deadline=$((SECONDS + $1))
   shift
@@ -87,8 +87,8 @@ codename() {
   (. /etc/os-release && echo "${VERSION_CODENAME:-}")
 }
 
-# The address of the Debian archive from apt's sources, in either of their formats: the source that has this release's
-# own suite (updates and security are other suites) in component main.
+# The address of the Debian archive, from apt's sources in either of their formats. Takes the source that has component
+# main of this release's own suite; updates and security are other suites.
 debian_archive() {
   local suite files
   suite=$(codename)
@@ -209,7 +209,7 @@ why_not() {
 
 # ---- the daemon -----------------------------------------------------------------------------------------------------
 
-# These functions use the directory $dir, which `enter` sets. Its file `settings` shows that this script made it.
+# The functions below use the directory $dir, which `enter` sets. The file $dir/settings shows that this script made it.
 
 # enter DIR: fails if the directory does not exist.
 enter() {
@@ -224,7 +224,7 @@ enter() {
 # setting KEY
 setting() { sed -n "s/^$1=//p" "$dir/settings"; }
 
-# The parent for the cgroups of its pods.
+# The parent of the cgroups of this daemon's pods.
 cgroup_parent() {
   local hash
   hash=$(printf %s "$dir" | sha256sum)
@@ -275,8 +275,8 @@ $cri.cni.conf_dir = "$dir/cni/net.d"
 $cri.containerd.runtimes.runc.runtime_type = "io.containerd.runc.v2"
 $cri.containerd.runtimes.runc.options.BinaryName = "$2"
 $cri.containerd.runtimes.runc.options.Root = "$dir/state/runc"
-# By default 2 s. If a shim on a busy machine is slower, containerd assumes that it has no process, creates the pod's
-# next container with the namespaces of process 0, and can never start it.
+# The time limit for a shim's answer, 2 s by default. If a shim on a busy machine answers later, containerd assumes that
+# the shim has no process, creates the pod's next container with the namespaces of process 0, and can never start it.
 timeouts."io.containerd.timeout.task.state" = "60s"
 EOF
 }
@@ -309,7 +309,7 @@ import_image() {
   cc -static -Os -s -Wall -Wextra -o "$dir/app" "$parts/app.c"
   python3 "$parts/image.py" "$dir/app" "$image" "$dir/image.tar"
   ctr images import "$dir/image.tar" >/dev/null
-  # containerd sends an event about it to the CRI service.
+  # The CRI service learns of the new image a little later, from an event of containerd.
   within 10 cri image "$image" || die "the CRI service does not know the image $image"
 }
 
@@ -321,7 +321,8 @@ up() {
   bin=$(install_binaries "$version")
   runc=$(install_runc)
   dir=$(realpath -m -- "$2")
-  # Both end up in configuration files, the first in lists of mounts too.
+  # Both paths are written into configuration files, and $dir also appears in lists of mounts, so neither may contain
+  # characters that would have to be escaped there.
   [[ $dir$cache =~ ^[A-Za-z0-9/._@+-]+$ ]] || die "no strange characters in paths, please: $dir, $cache"
   longest=$dir/run/containerd.sock.ttrpc
   ((${#longest} <= 107)) || die "the path of a unix socket has at most 107 bytes, so DIR is too long: $longest"
@@ -351,7 +352,7 @@ failed_up() {
 # ---- its end --------------------------------------------------------------------------------------------------------
 
 # The ids of all pods and containers that containerd runs or its CRI service knows. Such an id is practically unique on
-# the machine; this checks its format, because it names a cgroup to kill.
+# the machine. Names that are not such ids are left out, because all processes in the cgroup of an id are killed.
 ids() {
   local path
   for path in "$dir"/state/io.containerd.runtime.v2.task/k8s.io/* "$dir"/root/io.containerd.grpc.v1.cri/*/*; do
@@ -359,7 +360,7 @@ ids() {
   done | sort -u
 }
 
-# The pids of its shims, of their runc processes, and of processes that an interrupted `up` may have left.
+# The pids of the daemon's shims, of their runc processes, and of processes that an interrupted `up` may have left.
 helpers() {
   local proc words
   for proc in /proc/[0-9]*; do
@@ -370,7 +371,7 @@ helpers() {
 }
 
 # own_cgroups ID...: the cgroups of these ids, and all below the parent cgroup of this directory; deepest first. (The
-# dash names no cgroup. It keeps the list of ids from being empty: awk would then take the second input for it.)
+# `-` that printf adds is no id. Without any id, awk would read the output of find as the list of ids.)
 own_cgroups() {
   local parent
   parent=$(cgroup_parent)
@@ -381,7 +382,7 @@ own_cgroups() {
   ' <(printf '%s\n' "$@" -) -
 }
 
-# kill_rest ID...: kills the helpers and all processes in the cgroups of these ids; succeeds if there were none.
+# kill_rest ID...: kills all that `helpers` lists and all processes in these ids' cgroups; succeeds if there were none.
 kill_rest() {
   local -a pids
   mapfile -t pids < <(helpers; own_cgroups "$@" | sed 's:$:/cgroup.procs:' | xargs -r cat -- 2>/dev/null | grep -vx 0)
@@ -390,8 +391,8 @@ kill_rest() {
   return 1
 }
 
-# remove_shim_sockets ID...: removes the sockets of killed shims. They are not in the directory, but where every
-# containerd has them, named by a hash of the daemon's socket, the namespace and the pod's id.
+# remove_shim_sockets ID...: removes the sockets of killed shims. They are not in $dir but in a directory that all
+# containerds of the machine share, named by a hash of the daemon's socket, the namespace and the pod's id.
 remove_shim_sockets() {
   local id hash
   for id in "$@"; do
@@ -440,7 +441,7 @@ take_down() {
   remove_shim_sockets "${own[@]}"
   within 5 unmount_all || die "still mounted: $(mounts | xargs)"
   within 5 remove_cgroups "${own[@]}" || die "cgroups left: $(own_cgroups "${own[@]}" | xargs)"
-  # The cgroup of pods that name no parent. The pods of another containerd may also be in it.
+  # The cgroup of pods that name no parent. rmdir keeps it if another containerd has pods in it.
   find "$cgroups" -maxdepth 2 -type d -name k8s.io -exec rmdir -- {} + 2>/dev/null || true
   rm -rf --one-file-system -- "$dir"
 }
@@ -494,7 +495,7 @@ case ${1:-} in
   import)
     enter_existing "${4:-}"
     ctr images import "$2" >/dev/null
-    # containerd sends an event about it to the CRI service.
+    # The CRI service learns of the new image a little later, from an event of containerd.
     within 10 cri image "$3" || die "the CRI service does not know the image $3"
     ;;
   tasks)

@@ -29,7 +29,7 @@ ALLOWED = {
         ["latest"],
         {"pleg", "pleg_core", "pleg_cri", "pleg_runtime", "k8s_openapi"},
     ),
-    # Its faults are gRPC statuses, and its service runs in a tonic server.
+    # pleg-sim may name tonic: the faults that it simulates are gRPC statuses, and its service runs in a tonic server.
     "pleg-sim": ([], {"pleg_cri", "tonic", "tokio"}),
 }
 
@@ -65,12 +65,12 @@ def public_crates(docs):
     for item in docs["index"].values():
         is_public = item["visibility"] in ("public", "default")
         inner = item["inner"]
-        # Skips implementations by the compiler or for every type: they name nothing that this crate has chosen.
+        # Skips automatic implementations (Send) and blanket ones (Into): this crate did not choose what they name.
         if "impl" in inner and (inner["impl"].get("is_synthetic") or inner["impl"].get("blanket_impl")):
             continue
         if not is_public or item["crate_id"] != 0:
             continue
-        # The items in a module or an implementation have index entries of their own.
+        # Does not descend into the items of a module or an implementation: the index also lists each of them by itself.
         found = set()
         named(inner, found)
         for key in found:

@@ -16,7 +16,7 @@ have tmux || packages+=(tmux)
 have chromium-headless-shell || packages+=(chromium-headless-shell)
 have valgrind || packages+=(valgrind)
 have systemd-analyze || packages+=(systemd)
-# For a test that sets the wall clock of one process.
+# libfaketime, for a test that sets the wall clock of one process.
 [ -e "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketime.so.1" ] || packages+=(libfaketime)
 python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
 if [ "${#packages[@]}" -gt 0 ]; then
@@ -36,7 +36,7 @@ done
 # Only promtool from a large package, without its service.
 if ! have promtool && ! [ -x "$tools/prometheus/usr/bin/promtool" ]; then
     rm -rf "$tools/prometheus" && mkdir "$tools/prometheus"
-    # apt's own user must be able to write there.
+    # apt downloads as its own user, which must be able to write to this directory.
     chmod 777 "$tools/prometheus"
     cd "$tools/prometheus"
     apt-get download -q=2 prometheus || { apt-get update -q && apt-get download -q=2 prometheus; }

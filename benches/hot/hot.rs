@@ -1,7 +1,7 @@
 //! Counts the allocations of each hot path, and, under valgrind, its instructions.
 //!
-//! Without arguments this prints the allocations per round of each path. `hot PATH ROUNDS` only runs one path that
-//! often, so that `scripts/instructions.py` can count its instructions. It reads no clock and starts no thread.
+//! Without arguments this prints the allocations per round of each path. `hot PATH ROUNDS` only runs one path, ROUNDS
+//! times, so that `scripts/instructions.py` can count instructions. The program reads no clock and starts no thread.
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
@@ -33,7 +33,7 @@ const PODS: u64 = 250;
 const WALL: i64 = typical::CREATED + 60_000_000_000;
 const MS: Duration = Duration::from_millis(1);
 
-/// Runs this many rounds and returns the number of allocations, without those of the preparation.
+/// Runs a path the given number of times. Returns the number of allocations, not counting those of the preparation.
 type Path = fn(usize) -> usize;
 
 const PATHS: [(&str, Path); 4] = [
@@ -103,7 +103,7 @@ fn event(bytes: &Bytes) -> RuntimeEvent {
     event.expect("it names an id")
 }
 
-/// Handles an event without a change, from its bytes to the outputs of the reconciler.
+/// Handles an event that reports no change, from its bytes to the outputs of the reconciler.
 fn known(rounds: usize) -> usize {
     let mut node = settled();
     let bytes = encoded(7, false);
@@ -115,8 +115,8 @@ fn known(rounds: usize) -> usize {
     })
 }
 
-/// Handles exits of containers, one event for each, from the bytes to the outputs of the reconciler. These are the
-/// first events of these containers.
+/// Handles exits of containers, one event for each, from the bytes to the outputs of the reconciler. No container had
+/// an event before.
 fn exits(rounds: usize) -> usize {
     let mut node = settled();
     let events: Vec<_> = (0..PODS).map(|n| encoded(n, true)).collect();
@@ -163,7 +163,7 @@ fn relist(rounds: usize) -> usize {
         rows::containers(containers.clone(), &mut add).expect("a message");
         node.answer_list(ticket, listed);
     };
-    // The reconciler knows no row of the first list.
+    // The first list is part of the preparation, and is not counted.
     list();
     counted(|| (0..rounds).for_each(|_| list()))
 }

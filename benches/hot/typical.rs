@@ -25,7 +25,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number less than `bound`; 0 if `bound` is 0.
+    /// A random number less than `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.next().checked_rem(bound as u64).unwrap_or(0) as usize
     }
@@ -42,7 +42,7 @@ impl Random {
     }
 }
 
-/// A container. Times are in ns since the epoch, and 0 before its start or exit.
+/// A container. Times are in ns since the epoch; `started_at` is 0 before the start, `finished_at` before the exit.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) id: String,
@@ -199,7 +199,7 @@ fn image() -> Option<v1::ImageSpec> {
     })
 }
 
-/// A row of ListPodSandbox without labels and annotations, whose maps a runtime shares with its own record.
+/// A row of ListPodSandbox without the labels and annotations: a runtime does not copy these maps for each list.
 pub(crate) fn sandbox_item(pod: &Pod) -> v1::PodSandbox {
     v1::PodSandbox {
         id: pod.sandbox.clone(),
@@ -218,7 +218,7 @@ pub(crate) fn sandbox_row(pod: &Pod) -> v1::PodSandbox {
     }
 }
 
-/// A row of ListContainers without labels and annotations, whose maps a runtime shares with its own record.
+/// A row of ListContainers without the labels and annotations: a runtime does not copy these maps for each list.
 pub(crate) fn container_item(pod: &Pod, container: &Container) -> v1::Container {
     v1::Container {
         id: container.id.clone(),

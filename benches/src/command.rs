@@ -20,7 +20,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Answer each question with a measurement of a second, as a test of the benchmarks.
+    /// Measure only one second for each question, to test the benchmarks themselves.
     #[command(hide = true)]
     Smoke(Measuring),
     /// Answer each question roughly, within four minutes.
@@ -44,7 +44,7 @@ struct Measuring {
     /// The results file. The default is a new file named by date.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Measure only points whose name contains this text.
+    /// Run only the measurements whose name contains this text.
     #[arg(long)]
     only: Option<String>,
 }
@@ -53,7 +53,7 @@ struct Measuring {
 #[must_use]
 pub fn main(live_bytes: LiveBytes) -> ExitCode {
     let command = Cli::parse().command;
-    // Log messages for every event would cost a generator time. RUST_LOG overrides the level.
+    // Log messages for every event would slow a generator down. RUST_LOG overrides the level.
     let level = match command {
         Command::Subject(_) => LevelFilter::WARN,
         _ => LevelFilter::INFO,
@@ -76,7 +76,7 @@ pub fn main(live_bytes: LiveBytes) -> ExitCode {
 }
 
 fn run(command: Command, live_bytes: LiveBytes) -> Result<()> {
-    // Subjects must run on one thread, and the harness mostly waits for its children.
+    // One thread: subjects must run on one, and one is enough for the harness, which mostly waits for its children.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,8 +1,8 @@
 //! Benchmarks of this PLEG and of ports of upstream's PLEGs, on the same runtime.
 //!
-//! The harness starts a simulated runtime in a thread and one subject in a process of its own for each
-//! measurement, sends orders to both, and appends the measured values to a file of JSON lines.
-//! `scripts/benchmarks.py` makes `docs/benchmarks.md`, its plots and the table of the README from them.
+//! For each measurement the harness starts a simulated runtime in a thread and one subject in its own process. It
+//! sends orders to both, and appends the measured values to a file of JSON lines. `scripts/benchmarks.py` makes
+//! `docs/benchmarks.md`, its plots and the table of the README from this file.
 
 mod command;
 mod harness;

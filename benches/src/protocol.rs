@@ -26,13 +26,13 @@ pub(crate) enum Order {
         events: usize,
         seconds: f64,
     },
-    /// Runs pod workers that restart their pods, and read them after every call. Returns the reads.
+    /// Runs pod workers that restart their pods, and read them after every call. Returns how long the reads took.
     Restart { workers: u32, times: u32 },
     /// Starts pod workers that create, stop and remove pods.
     Churn { pods_per_second: f64, seconds: f64 },
-    /// Returns the reads of the pod workers of `Churn` since the last `Reads`.
+    /// Returns how long the reads by the pod workers of `Churn` took since the last `Reads`.
     Reads,
-    /// Reads a pod like a worker that has just changed it. Returns the read.
+    /// Reads a pod as a worker does that has just changed the pod. Returns how long the read took.
     ReadOwn { uid: String },
 }
 
@@ -66,7 +66,7 @@ impl Answer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ExpectedPod {
     pub(crate) uid: String,
-    /// By id, true if the container must run, and false if it must have exited.
+    /// By id: true if the cache must show the container as running, false if as exited.
     pub(crate) running: BTreeMap<String, bool>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct ExpectedPod {
 pub(crate) struct ContainerChange {
     pub(crate) id: String,
     pub(crate) died: bool,
-    /// The time at which it happened, or at which the subject saw it.
+    /// The time at which the container died or started, or at which the subject saw the change.
     pub(crate) at: i64,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct ContainerChange {
 pub(crate) struct Usage {
     /// The CPU time, user and system, in ns.
     pub(crate) cpu: i64,
-    /// Voluntary context switches, which is the number of wake-ups.
+    /// The number of voluntary context switches, that is, of wake-ups.
     pub(crate) woken: i64,
     /// The peak of resident memory, in KiB.
     pub(crate) peak_kib: i64,

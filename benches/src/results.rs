@@ -1,4 +1,4 @@
-//! Results as lines of JSON: first the machine, then a line for each measurement.
+//! Results as lines of JSON: the first line describes the machine, each other line one measurement.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub(crate) struct Sample {
     /// The name and version of a real daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) daemon: Option<String>,
-    /// The repetition. The harness measured its subjects directly one after the other.
+    /// The number of the repetition. In each repetition the harness measures all subjects once.
     pub(crate) rep: u32,
     /// The one-minute load average before the measurement.
     pub(crate) load: f64,
@@ -44,7 +44,7 @@ impl Metrics {
         self.0.insert(name.to_owned(), value);
     }
 
-    /// The quantiles and the number of durations in ns.
+    /// Records the number of durations and their quantiles, in ns.
     pub(crate) fn quantiles(&mut self, name: &str, mut of: Vec<u64>) {
         of.sort_unstable();
         self.put(&format!("{name}_count"), of.len() as f64);
@@ -62,7 +62,7 @@ impl Metrics {
 pub(crate) struct Writer(File);
 
 impl Writer {
-    /// Creates the file. Its first line is the machine.
+    /// Creates the file. Its first line describes the machine.
     pub(crate) fn create(path: &Path, mode: &str) -> Result<Self> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)?;
@@ -110,7 +110,7 @@ impl Machine {
         };
         let memory = field(read("/proc/meminfo"), "MemTotal");
         let kib = memory.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-        // Results and generated pages do not count as changes of the code: a measurement writes them.
+        // Uncommitted results and generated pages do not count as changes of the code: a measurement writes them.
         let code = ["--", ":!benches/results", ":!docs"];
         let changed = output(
             "git",

@@ -30,14 +30,14 @@ fn page(results: &Path, docs: &Path, readme: &Path) -> Result<String> {
 const QUESTIONS: [&str; 6] = [
     "## 1. What does an idle node cost?",
     "## 2. How soon does an observer see a death or a start?",
-    "## 3. How long does a pod worker wait for its own change?",
+    "## 3. How long does a pod worker wait until it sees its own change?",
     "## 4. What do pods that come and go cost?",
     "## 5. How long do a start and a storm take?",
-    "## 6. How much memory does it hold?",
+    "## 6. How much memory does a generator hold?",
 ];
 
 #[test]
-fn smoke_measurement_answers_every_question() -> Result<()> {
+fn smoke_measurement_has_results_for_every_question() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (results, docs) = (
         directory.path().join("results"),

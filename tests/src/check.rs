@@ -43,7 +43,7 @@ impl Announcements {
         events.into_iter().flatten().map(|e| e.event).collect()
     }
 
-    /// Returns true if `what` was announced of the id.
+    /// Returns true if `what` was announced for the id.
     pub fn has(&self, id: &Id, what: LifecycleType) -> bool {
         self.types(id).contains(&what)
     }
@@ -109,7 +109,7 @@ impl Announcements {
         missing
     }
 
-    /// Exits announced without an exit code although an event or a read showed it.
+    /// Exits that were announced without an exit code although an event or a read had shown the code.
     pub fn without_code(&self, objects: &Objects, received: Option<&Log>) -> Vec<String> {
         let shown = |id: &Id| received.is_none_or(|log| end_was_shown(log, id));
         objects
@@ -125,7 +125,8 @@ impl Announcements {
             .collect()
     }
 
-    /// Returns true if no announcement has the code. (ContainerChanged announces a code found after the removal.)
+    /// Returns true if no announcement has the exit code. (An exit code that is found after the removal is announced
+    /// with ContainerChanged.)
     fn died_without_code(&self, id: &Id, object: &Object) -> bool {
         let mut subjects = self.by_id.get(id).into_iter().flatten().map(|e| &e.subject);
         let is_unknown = subjects.all(|s| s.as_ref().is_none_or(|s| s.exit_code.is_none()));
@@ -143,9 +144,9 @@ const fn step(event: LifecycleType) -> Option<u8> {
     }
 }
 
-/// Returns true if an event or a read showed the id as exited before its DELETED. A container that is removed
-/// as soon as it has stopped may be gone before containerd reads the statuses for its STOPPED, and its
-/// DELETED may come first. Then nobody can know its exit code.
+/// Returns true if an event or a read showed the id as exited before the DELETED of the id. If a container is removed
+/// as soon as it has stopped, containerd may send a STOPPED without the container's status, or DELETED before STOPPED.
+/// Then nobody can know the exit code.
 fn end_was_shown(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::Deleted;
     let is_removal = |event: &&ReceivedEvent| event.id == *id && event.event == Deleted;
@@ -156,9 +157,9 @@ fn end_was_shown(log: &Log, id: &Id) -> bool {
         .any(|h| h.shows(id, ReportedState::Exited))
 }
 
-/// Returns true if the stream or a read showed an id as exited before the stream showed it running. (containerd
-/// begins to watch for the exit before it sends STARTED, and reads statuses before it sends events.) Then the
-/// generator announces Died without Started.
+/// Returns true if the stream or a read showed an id as exited before the stream showed it running; the generator then
+/// announces Died without Started. (containerd can cause this: it begins to watch for the exit before it sends STARTED,
+/// and it reads the statuses for an event before it sends the event.)
 fn end_shown_before_start(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::{Started, Stopped};
     let read_ended = match log.read_first.get(id) {

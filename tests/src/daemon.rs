@@ -33,11 +33,11 @@ pub struct Daemon {
     pub version: Version,
     /// Its socket.
     pub endpoint: Endpoint,
-    /// The image that its pods and containers run.
+    /// The image of all pods and containers on this daemon.
     pub image: String,
     /// The parent cgroup of its pods.
     pub cgroup: String,
-    /// Its directory, which contains the logs of containers.
+    /// The daemon's directory, which also contains the logs of containers.
     pub dir: PathBuf,
     _parent: tempfile::TempDir,
 }
@@ -81,7 +81,7 @@ impl Daemon {
 
     /// A client of the daemon.
     pub fn runtime(&self) -> anyhow::Result<CriRuntime> {
-        // The tests record all statuses of each event.
+        // The tests record all statuses of each event, so the client must not drop any.
         let config = CriConfig::new(self.endpoint.clone()).with_whole_events();
         Ok(CriRuntime::new(config)?)
     }
@@ -108,7 +108,7 @@ impl Daemon {
         run(&mut command).map(drop)
     }
 
-    /// The ids of its tasks, from containerd's task API and not from its CRI service.
+    /// The ids of the daemon's tasks, from containerd's task API instead of the CRI service.
     pub fn tasks(&self) -> anyhow::Result<BTreeSet<String>> {
         let tasks = run(script().arg("tasks").arg(&self.dir))?;
         Ok(tasks.lines().map(str::to_owned).collect())

@@ -42,7 +42,7 @@ impl HangingMount {
 impl Drop for HangingMount {
     fn drop(&mut self) {
         let flags = MntFlags::MNT_FORCE | MntFlags::MNT_DETACH;
-        // This fails only if somebody has already unmounted it.
+        // Unmounting fails only if somebody has already unmounted the file system.
         let _unmounted = umount2(&self.path, flags);
     }
 }

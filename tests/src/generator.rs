@@ -25,7 +25,7 @@ pub struct Generator {
     pub events: Subscription,
     /// The announcements that [`drain`](Self::drain) has taken.
     pub announced: Announcements,
-    /// Its calls, and the events that it received.
+    /// The generator's calls, and the events that it received.
     pub recorder: Recorder,
     /// A second client of the same runtime.
     pub observer: CriRuntime,
@@ -59,7 +59,7 @@ impl Generator {
         self.announced.drain(&mut self.events);
     }
 
-    /// Takes announcements until the work is done, so often that the generator merges none of them.
+    /// Takes announcements until the work is done, often enough that the generator merges none of them.
     pub async fn drain_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let mut again = tokio::time::interval(Duration::from_millis(5));
@@ -93,7 +93,7 @@ impl Generator {
         degraded.iter().map(Degraded::as_str).collect()
     }
 
-    /// Returns true if `how` is one of the degraded reasons.
+    /// Returns true if `how` is one of the reasons for which health reports the generator as degraded.
     pub fn is_degraded(&self, how: &str) -> bool {
         self.degraded().contains(&how)
     }
@@ -147,11 +147,12 @@ impl Generator {
         Ok(())
     }
 
-    /// Checks that the generator made two calls for each full list, at most two list calls for each pod read, and no
-    /// status call that was not due; that it opened one stream and missed no event.
+    /// Checks that the generator made two calls for each full list, at most two list calls for each pod read, and
+    /// status calls only where they were due. Also checks that the generator opened only one stream and missed no
+    /// event.
     pub async fn check_calls(&self) -> anyhow::Result<()> {
-        // Retries while a call is in flight: the recorder counts a call when it begins, the generator a list when
-        // it ends.
+        // Retries while a call is in flight, because the recorder counts a call when the call begins, and the
+        // generator counts a list when the list ends.
         until_ok(SOON, "the calls are those of the reads", || async {
             let (calls, counters) = (self.recorder.log().calls, self.pleg.counters());
             let is_right = calls.full_lists == 2 * counters.lists
@@ -233,7 +234,7 @@ impl Generator {
         waited.with_context(|| self.describe(std::slice::from_ref(&job)))
     }
 
-    /// The events and announcements of these ids, for messages.
+    /// The events and announcements of these ids, as text for error messages.
     pub fn describe(&self, ids: &[Id]) -> String {
         let types: Vec<_> = ids
             .iter()

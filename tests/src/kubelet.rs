@@ -20,22 +20,22 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// What a container's program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It runs until it is stopped, and then exits with 0.
+    /// The program runs until it is stopped, and then exits with code 0.
     UntilStopped,
-    /// It runs until it is stopped or killed, and then exits with this code. On the simulated runtime,
-    /// the caller of `kill_container` passes the code.
+    /// The program runs until it is stopped or killed, and then exits with this exit code. On the simulated runtime,
+    /// the caller of `kill_container` passes the exit code.
     UntilTerminated {
         /// From 0 to 255.
         code: i32,
     },
-    /// It exits by itself.
+    /// The program exits by itself.
     Exit {
         /// With this code.
         code: i32,
         /// After this many milliseconds.
         after_ms: u64,
     },
-    /// Its program does not exist, so StartContainer fails.
+    /// The container's program does not exist, so StartContainer fails.
     CannotStart,
 }
 
@@ -47,7 +47,7 @@ impl Life {
             Self::UntilStopped => "/app pause".to_owned(),
             Self::UntilTerminated { code } => format!("/app pause {code}"),
             Self::Exit { code, after_ms } => format!("/app exit {code} {after_ms}"),
-            // The second word is for the simulated runtime.
+            // Real runtimes fail because /missing does not exist, the simulated one because of the word `fail-start`.
             Self::CannotStart => "/missing fail-start".to_owned(),
         };
         words.split(' ').map(str::to_owned).collect()
@@ -73,9 +73,9 @@ pub struct Object {
     pub name: String,
     /// StartContainer or RunPodSandbox has succeeded.
     pub started: bool,
-    /// The exit code that its command ends with.
+    /// The exit code with which the container's command ends.
     pub exit_code: i32,
-    /// A call that removes it or its pod has succeeded.
+    /// True after a successful call that removed the container or its pod.
     pub removed: bool,
 }
 
@@ -142,7 +142,7 @@ impl Kubelet {
         self.record(|objects| objects.get_mut(id).map(what));
     }
 
-    /// RunPodSandbox. After an interrupted call the runtime keeps its name reserved, so this retries with the
+    /// RunPodSandbox. After an interrupted call the runtime keeps the sandbox's name reserved, so this retries with the
     /// next attempt number.
     pub async fn run_pod(&self, name: &str) -> anyhow::Result<Pod> {
         let mut config = self.pod_config(name);

@@ -13,7 +13,7 @@ use crate::wait::{pass_time, until};
 /// The time limit for anything that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Runs that many pods through their lifecycle, `at_once` of them at a time.
+/// Runs `pods` pods through their lifecycle, `at_once` of them at a time.
 pub async fn churn(
     kubelet: &Kubelet,
     pods: u32,
@@ -27,8 +27,8 @@ pub async fn churn(
         .await
 }
 
-/// Runs a pod with an app and a job. The job crashes, restarts and crashes again. Then removes all.
-/// Each state lasts for `linger`, so that polling can see it.
+/// Runs a pod with an app and a job. The job crashes, restarts and crashes again. Then removes the containers and the
+/// pod. Each state lasts for `linger`, so that a generator that polls can see the state.
 pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyhow::Result<()> {
     let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
     let app = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;

@@ -20,7 +20,7 @@ pub struct Calls {
     pub statuses: u64,
     /// Subscribes.
     pub subscribes: u64,
-    /// `Version` calls, except those by which the generator chooses the event profile.
+    /// `Version` calls, except those that the generator makes to find out which events this runtime sends.
     pub versions: u64,
 }
 
@@ -36,12 +36,12 @@ pub struct ReceivedEvent {
 }
 
 impl ReceivedEvent {
-    /// Returns true if the id is its subject or in one of its statuses.
+    /// Returns true if the event is about the id, or if one of the event's statuses is.
     pub fn mentions(&self, id: &Id) -> bool {
         self.id == *id || self.shown.iter().any(|(i, _)| i == id)
     }
 
-    /// Returns true if one of its statuses shows the id in the state `how`.
+    /// Returns true if one of the event's statuses shows the id in the state `how`.
     pub fn shows(&self, id: &Id, how: ReportedState) -> bool {
         self.shown.iter().any(|(i, s)| i == id && *s == how)
     }
@@ -54,13 +54,14 @@ pub struct Log {
     pub calls: Calls,
     /// Events, in the order of their arrival.
     pub events: Vec<ReceivedEvent>,
-    /// The first state, running or exited, that a read showed of each id, and the number of earlier events.
+    /// For each id, the first state (running or exited) that a read showed, and the number of events that had arrived
+    /// before that read.
     pub read_first: BTreeMap<Id, (ReportedState, usize)>,
     /// Events that the runtime drops.
     dropped: BTreeSet<(Id, EventType)>,
     /// The number of dropped events.
     pub lost: u64,
-    /// True while the test pauses the event stream, and the task that waits to read it.
+    /// True while the test pauses the event stream. `reader` is the task that waits to read the paused stream.
     paused: bool,
     reader: Option<Waker>,
 }
@@ -71,7 +72,8 @@ impl Log {
         self.events.iter().any(|h| h.id == *id && h.event == what)
     }
 
-    /// The number of STARTED and STOPPED events that have arrived. (The loss window counts only these.)
+    /// The number of STARTED and STOPPED events that have arrived. (To compute the share of lost events, the generator
+    /// counts only these types.)
     pub fn expected(&self) -> u64 {
         let counted =
             |e: &&ReceivedEvent| matches!(e.event, EventType::Started | EventType::Stopped);
@@ -83,7 +85,7 @@ impl Log {
 #[derive(Debug)]
 pub struct RecordingRuntime<R> {
     inner: R,
-    /// Provides the event stream, if it is not `inner`.
+    /// The runtime that provides the event stream, if that is not `inner`.
     events: Option<R>,
     log: Arc<Mutex<Log>>,
 }

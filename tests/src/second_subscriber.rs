@@ -14,27 +14,28 @@ use crate::workers::Plan;
 
 /// The number of pods in a test with a second subscriber. They take about 40 s.
 pub const PODS: u32 = 56;
-/// The number of pods at a time, and how long their containers run and how long they stay after their exit.
+/// The number of pods at a time, how long containers run, and how long exited containers stay before they are removed.
 pub const PLAN: Plan = Plan {
     at_once: 16,
     restarts: 1,
-    // A lost STARTED counts only if a read shows the container running, so each runs for longer than the
+    // A lost STARTED counts only if a read shows the container running, so every container runs for longer than the
     // shortest relist period.
     job: Duration::from_millis(1500),
     spread: Duration::from_secs(1),
     keep: Duration::from_millis(2500),
 };
 
-/// From the first lost STARTED or STOPPED to the time at which the relist period stays at the shortest, plus one
-/// relist period as it was at the loss, after which a list shows the lost change. 10 s after that list, the
-/// generator counts the event as missed. The rest is for the reads: a containerd under load takes seconds for one.
+/// The generator must list at the shortest period when this time and one relist period have passed since the first lost
+/// STARTED or STOPPED. After that relist period a list shows the lost change; 10 s later the generator counts the event
+/// as missed; and 6 s are for slow reads: a containerd under load takes seconds for each.
 const POLLED_WITHIN: Duration = Duration::from_secs(10 + 6);
-/// The generator expects no events from a younger stream, so its losses do not count.
+/// The generator expects no events from a stream that is younger than this, so the losses of such a stream do not
+/// count.
 const EXPECTED_AFTER: Duration = Duration::from_secs(10);
 /// The shortest relist period.
 const POLLING: Duration = Duration::from_secs(1);
-/// The tolerance of the reported share of lost events, and the time after the work in which it becomes right:
-/// the generator counts the last events as missed after 10 s, and may need a relist to find them.
+/// The tolerance of the reported share of lost events, and how long after the work the reported share may be wrong:
+/// the generator may need a relist to find the last lost changes, and counts the events as missed 10 s later.
 const SHARE_TOLERANCE: f64 = 0.05;
 const SHARE_WITHIN: Duration = Duration::from_secs(20);
 
@@ -43,17 +44,18 @@ const SHARE_WITHIN: Duration = Duration::from_secs(20);
 struct Seen {
     /// The time of the first lost event, and the relist period at that time.
     first_lost: Option<(Instant, Duration)>,
-    /// The time since which the period stays at the shortest, and the objects that existed by then.
+    /// The time since which the relist period has been the shortest, and the objects that existed at that time.
     polling: Option<(Instant, Objects)>,
     /// True if the stream was ever lossy.
     lossy: bool,
-    /// Relist periods that are longer than the shortest although polling had begun.
+    /// Relist periods longer than the shortest that were seen after the generator had begun to poll. There must be
+    /// none.
     relaxed: Vec<Duration>,
 }
 
-/// Does the work while a second subscriber takes STARTED and STOPPED events, `taken` of them so far.
-/// The generator must begin to poll in time, must announce all changes of pods created after that, and its
-/// health must report the cause and the share of lost events.
+/// Does the work while a second subscriber takes STARTED and STOPPED events; `taken` returns how many so far. The
+/// generator must begin to poll in time, must announce all changes of pods created after that, and its health must
+/// report the cause and the share of lost events.
 pub async fn work_beside_second_subscriber(
     generator: &mut Generator,
     kubelet: &Kubelet,
@@ -162,7 +164,7 @@ fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()
         text.contains("another subscriber is the likely cause"),
         "{text}"
     );
-    // The generator does not count events of sandboxes.
+    // The generator does not count events of sandboxes, so this does not either.
     let (mut lost, mut arrived, mut started) = (0, 0, 0);
     let log = generator.recorder.log();
     let is_counted =
@@ -177,8 +179,8 @@ fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()
         }
     }
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    // The generator expects an event for each change that a read shows first. A STOPPED that arrives before the read is
-    // not expected, so the reported share may be that of the STARTED events.
+    // The generator expects an event only for a change that a read shows before the event arrives. If every STOPPED
+    // that arrives comes before the read, only lost STOPPED count as expected, so the reported share is higher.
     let (least, most) = (share(lost, lost + arrived), share(lost, lost + started));
     let reported = share(loss.missed, loss.expected);
     let within = least - SHARE_TOLERANCE..=most + SHARE_TOLERANCE;

@@ -62,7 +62,7 @@ where
     outcome.map_err(|e| anyhow::anyhow!("{e}: {last:#?}"))
 }
 
-/// Waits for this long. Only for tests of durations.
+/// Waits for the whole duration. Only for tests of durations.
 pub async fn pass_time(span: Duration) {
     if !span.is_zero() {
         let mut ticks = tokio::time::interval(span);

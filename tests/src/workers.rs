@@ -17,11 +17,11 @@ use pleg::{Pleg, PodView, Subscription, WaitError};
 
 use crate::kubelet::{Kubelet, Life, Pod};
 
-/// The time limit for a state that a worker waits for.
+/// How long a worker waits for a state before the wait counts as unanswered.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The interval at which a worker reads its pod if the generator announces nothing.
 const RESYNC: Duration = Duration::from_secs(10);
-/// The time limit of a whole pod, in addition to the run times of its jobs and [`Plan::keep`] of its containers.
+/// The time limit for all work on one pod, in addition to the run times of its jobs and [`Plan::keep`].
 const SLACK: Duration = Duration::from_secs(60);
 
 const APP: &str = "app";
@@ -46,10 +46,10 @@ pub struct Plan {
 /// What the workers observed.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// Starts after which more than one container of that name ran, and states without a ready sandbox, for which
-    /// a kubelet would create a second one.
+    /// Errors: starts after which more than one container of the same name ran, and states that show no ready sandbox
+    /// (a kubelet would then create a second sandbox).
     pub doubles: Vec<String>,
-    /// Waits that the generator did not answer by their deadline.
+    /// The waits (`newer_than`) that the generator did not answer before their deadline.
     pub unanswered: Vec<String>,
 }
 
@@ -73,8 +73,8 @@ impl Workers {
         }
     }
 
-    /// Runs that many pods, [`Plan::at_once`] at a time. No container may start twice, and the generator must answer
-    /// every worker.
+    /// Runs `pods` pods, [`Plan::at_once`] at a time. No container may start twice, and the generator must answer every
+    /// worker.
     pub async fn churn(&self, pods: u32) -> anyhow::Result<()> {
         let next = AtomicU32::new(0);
         let lanes = (0..self.plan.at_once).map(|_| async {
@@ -114,8 +114,8 @@ impl Workers {
 struct Worker<'a> {
     all: &'a Workers,
     n: u32,
-    /// Containers started so far, by name. The worker uses no attempt number twice, so the runtime would not
-    /// refuse a second start.
+    /// The number of containers started so far, by name. Every start has a new attempt number, so the runtime would not
+    /// refuse to start a name twice.
     starts: BTreeMap<&'static str, u32>,
     /// When the worker first saw each exited container.
     ended: BTreeMap<Id, Instant>,

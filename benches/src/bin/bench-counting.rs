@@ -1,4 +1,4 @@
-//! `bench` with a counting allocator, only for subjects whose memory the harness measures: counting costs time.
+//! `bench` with an allocator that counts bytes. The harness runs it only to measure memory: counting costs time.
 
 use std::alloc::System;
 use std::process::ExitCode;

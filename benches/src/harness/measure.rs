@@ -88,7 +88,7 @@ impl Run {
             runtime,
             synced_in: wall().nanos_since(began),
         };
-        // The subject must have received events, as on a node in use.
+        // The subject must have received events before the measurement, as it has on a node in use.
         if point.subject != Kind::Generic {
             while pair.runtime.counted().await?.of(&["GetContainerEvents"]) == 0 {
                 pause(0.01).await;
@@ -102,7 +102,7 @@ impl Run {
 
     async fn idle(&self, point: &Point, seconds: f64) -> Result<Metrics> {
         let mut pair = self.start(point, 0).await?;
-        // Short measurements only test the harness, and need not settle.
+        // Short measurements only test the harness, so they need not wait until the generator lists once a minute.
         pause(if seconds > 30.0 { SETTLING } else { 1.0 }).await;
         let mut metrics = Metrics::default();
         pair.window(seconds, &mut metrics).await?;
@@ -113,13 +113,13 @@ impl Run {
         let mut pair = self.start(point, 0).await?;
         let before = pair.used().await?;
         pair.subject.request(&Order::Record).await?;
-        // The first restart of a pod has three events, later ones have four.
+        // A pod's first restart causes three events. Later restarts cause four: they also remove a container.
         let restarts = Changes::Restarts((f64::from(rate) * seconds / 3.5).ceil() as u32);
         let played = pair.runtime.play(restarts, f64::from(rate)).await?;
         pause(LAST_POLL).await;
         let used = pair.used().await?.since(before);
         let mut seen = pair.subject.request(&Order::Seen).await?.seen;
-        // On a loaded machine the subject may see some changes later.
+        // On a loaded machine the subject may see some changes after this pause.
         while seen.len() < played.made.len() {
             pause(LAST_POLL).await;
             let more = pair.subject.request(&Order::Seen).await?.seen;
@@ -144,7 +144,7 @@ impl Run {
         times: u32,
         call_ms: u64,
     ) -> Result<Metrics> {
-        // Calls become slow only when the subject is synced.
+        // Calls become slow only after the subject is synced.
         let mut pair = self.start(point, 0).await?;
         pair.runtime.set_call_ms(call_ms);
         let before = pair.used().await?;
@@ -178,7 +178,7 @@ impl Run {
 
     async fn storm(&self, point: &Point, call_ms: u64, rep: u32) -> Result<Metrics> {
         let mut pair = self.start(point, call_ms).await?;
-        // Wait for the same random part of a second in all subjects of a repetition.
+        // A random pause, the same for all subjects, decides when the exits come between two lists of a port.
         let mut random = Random(rep.into());
         pause(1.0 + random.below(1000) as f64 / 1000.0).await;
         let before = pair.used().await?;
@@ -208,14 +208,14 @@ impl Run {
 
     async fn memory(&self, point: &Point) -> Result<Metrics> {
         let mut live = Vec::new();
-        // Compares two node sizes, because a connection has buffers sized by its peak load, which belong to no pod.
+        // The difference of two node sizes leaves out memory that no pod needs, such as the buffers of the connection.
         for pods in [point.pods, 2 * point.pods] {
             let point = Point {
                 pods,
                 ..point.clone()
             };
             let mut pair = self.start(&point, 0).await?;
-            // The least of some values, because a list in progress also allocates.
+            // The least of ten measured values, because a list in progress allocates memory as well.
             let mut least = u64::MAX;
             for _ in 0..10 {
                 pause(0.2).await;

@@ -1,4 +1,4 @@
-//! The points of each mode. The harness measures them one after the other, except for those that mostly wait.
+//! The measurements of each mode. The harness runs them one after the other, except those whose subjects mostly wait.
 
 mod child;
 mod measure;
@@ -41,9 +41,9 @@ pub(crate) enum Workload {
     },
     /// Pod workers create, stop and remove pods.
     Churn { pods_per_second: f64, seconds: f64 },
-    /// A generator starts, and then the containers of all pods exit at once.
+    /// A generator starts, and then the containers of all pods exit at the same time.
     Storm { call_ms: u64 },
-    /// Memory of the settled node, and of each further pod.
+    /// The memory of a generator on a node without changes, and the memory that each additional pod takes.
     Memory,
 }
 
@@ -66,9 +66,9 @@ impl std::fmt::Display for Point {
 /// The mode of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Takes seconds, as a test of the benchmarks.
+    /// Takes seconds, to test the benchmarks themselves.
     Smoke,
-    /// Takes at most four minutes, for the order of magnitude.
+    /// Takes at most four minutes, to show the order of magnitude of the results.
     Quick,
     /// Takes at most 25 minutes.
     Run,
@@ -84,7 +84,7 @@ impl Mode {
     }
 }
 
-/// Points that the page compares with each other.
+/// Measurements that docs/benchmarks.md compares with each other.
 struct Group {
     reps: u32,
     /// True if the harness measures the points of a repetition at the same time.
@@ -113,7 +113,7 @@ fn group(reps: u32, workload: Workload, sizes: &[u64], subjects: &[Kind]) -> Gro
     }
 }
 
-/// The groups of a mode, in the order of the questions.
+/// The groups of measurements of a mode, in the order of the questions in docs/benchmarks.md.
 fn groups(mode: Mode) -> Vec<Group> {
     use Workload::{Changes, Churn, Idle, Memory, OwnWrites, Storm};
     let own_writes = |workers, times, call_ms| OwnWrites {
@@ -165,7 +165,7 @@ fn groups(mode: Mode) -> Vec<Group> {
                 group(3, own_writes(10, 5, 5), &[1000], GENERATORS),
                 group(2, own_writes(10, 1, 50), &[1000], GENERATORS),
                 group(2, own_writes(100, 1, 5), &[1000], GENERATORS),
-                // The result of a subject that lists once a second depends on the moment within its second.
+                // Nine, because the result of a subject that lists once a second depends on when its next list comes.
                 group(9, Storm { call_ms: 0 }, &[1000], WITH_RUNTIME),
                 group(2, Storm { call_ms: 1 }, &[1000], GENERATORS),
                 group(2, Memory, &[1000], GENERATORS),
@@ -217,14 +217,14 @@ async fn measure_all(groups: Vec<Group>, run: &Run, writer: &mut Writer) -> Resu
                     writer.write(&sample?)?;
                 }
             }
-            // A B, B A, A B, …: changes over time affect all subjects equally.
+            // The order of subjects alternates, so that changes of the machine over time affect all of them equally.
             group.points.reverse();
         }
     }
     Ok(())
 }
 
-/// Waits for a termination signal, and then fails. Destructors then stop processes and remove files.
+/// Waits for a termination signal, and then returns an error, so that destructors stop processes and remove files.
 async fn terminated() -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

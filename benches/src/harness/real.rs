@@ -1,11 +1,11 @@
 //! Measures subjects on real containerd with real pods.
 //!
-//! Each subject has its own daemon and pods. All daemons are idle at the same time, so that other load on the
-//! machine affects all of them. The other phases run on one daemon after the other. The CPU time of a
-//! daemon is that of its own process, without shims, runc and containers.
+//! Each subject has its own daemon and pods. The idle phase runs on all daemons at the same time, so that other load
+//! on the machine affects all of them; the other phases run on one daemon after the other. The CPU time of a daemon
+//! is that of its own process, without shims, runc and containers.
 //!
-//! On success, error and termination signal this removes the daemons and their pods. (After a SIGKILL, run
-//! `scripts/containerd.sh down` with the directory in /tmp.)
+//! On success, error and termination signal this removes the daemons and their pods. (If the harness was killed with
+//! SIGKILL, run `scripts/containerd.sh down DIR` with the directory that it left in /tmp.)
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use crate::subject::Kind;
 /// The number of pods that the harness creates in parallel.
 const PARALLEL_PODS: usize = 5;
 
-/// How long a container runs, and stays before the next change: long enough for subjects that list once a second.
+/// How long a container runs, and how long it then stays exited: long enough for subjects that list once a second.
 const LINGER: Duration = Duration::from_millis(1500);
 
 /// The settings of the measurement.
@@ -56,7 +56,7 @@ pub(crate) struct Settings {
     subjects: Vec<Kind>,
 }
 
-/// Measures on real daemons and writes the results to the file.
+/// Measures on real daemons and writes the results to the given file.
 ///
 /// # Errors
 /// If a daemon does not start, a subject fails, or the process receives a termination signal.

@@ -1,4 +1,4 @@
-//! Answers calls: reads from the encoded node, and the calls of pod workers, which change it.
+//! Answers calls: read calls with what the node has encoded, and the calls of pod workers by changing the node.
 
 use std::convert::Infallible;
 use std::pin::Pin;

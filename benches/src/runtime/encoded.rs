@@ -31,7 +31,7 @@ impl Encoded {
             start = end;
         }
         random.shuffle(&mut fields);
-        // Stable: the entries of a map stay shuffled.
+        // The sort is stable, so the entries of a map, which all have one field number, keep their random order.
         fields.sort_by_key(|(number, _)| *number);
         let part = |wanted: &dyn Fn(u32) -> bool| {
             let wanted = fields.iter().filter(|(number, _)| wanted(*number));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn shuffled_message_with_changed_fields_decodes_to_its_fields() {
+    fn shuffled_message_with_changed_fields_decodes_to_the_same_fields() {
         let pod = typical::pod(7);
         let mut app = pod.containers[0].clone();
         let status = typical::container_status(&pod, &app);

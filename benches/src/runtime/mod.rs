@@ -1,8 +1,8 @@
 //! The simulated runtime: a thread that serves CRI on a Unix socket. It encodes everything that does not change
 //! with a container's state in advance, so that it needs little CPU time.
 //!
-//! It sends events as containerd 2 does: through a channel of 100 per subscriber, and it waits for a subscriber
-//! that does not read. It queues no events while there is no subscriber.
+//! It sends events as containerd 2 does: each subscriber has a channel for 100 events, and if the channel is full,
+//! the runtime waits until the subscriber reads. It queues no events while there is no subscriber.
 
 mod answer;
 mod encoded;

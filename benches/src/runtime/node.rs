@@ -16,7 +16,7 @@ pub(super) struct Node {
     pods: BTreeMap<u64, Entry>,
     /// The pod of each uid, sandbox id and container id.
     index: HashMap<String, u64>,
-    /// The answers to the lists of the node since the last change.
+    /// The encoded answers to lists of the whole node, kept until the next change.
     lists: HashMap<List, Bytes>,
     pub(super) random: Random,
 }
@@ -24,7 +24,7 @@ pub(super) struct Node {
 struct Entry {
     pod: Pod,
     sandbox: Object,
-    /// The containers, in the order of those of `pod`.
+    /// The encoded containers, in the order of `pod.containers`.
     containers: Vec<Object>,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum List {
 #[derive(Debug)]
 pub(super) enum Change {
     AddPod(Box<Pod>),
-    /// Changes nothing: STARTED of a sandbox follows its CREATED.
+    /// Only sends STARTED of the sandbox, as runtimes do after its CREATED. The pod does not change.
     StartSandbox,
     AddContainer(Container),
     Start(String),
@@ -204,8 +204,8 @@ impl Node {
         self.lists.entry(list).or_insert_with(encode).clone()
     }
 
-    /// The list of one pod, by its uid or the id of its sandbox. Like containerd and CRI-O, this converts every
-    /// item to a row before it applies the filter.
+    /// The list of one pod, by its uid or the id of its sandbox. Converts every item of the node to a row before it
+    /// applies the filter, as containerd and CRI-O do.
     pub(super) fn list_of(&self, list: List, of: &str) -> Bytes {
         let mut rows = BytesMut::new();
         for entry in self.pods.values() {
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn change_is_in_its_event_and_in_every_answer() {
+    fn changed_state_is_in_event_and_in_every_later_answer() {
         let mut node = Node::new(3);
         node.list(List::Containers);
         let id = typical::pod(1).containers[0].id.clone();

@@ -13,14 +13,14 @@ use super::{Shared, lock};
 use crate::protocol::ContainerChange;
 use crate::typical::Container;
 
-/// The resolution of the timer. If a change is later than this, a slow subscriber has delayed it. Its time is then
-/// the time at which it was due, to avoid coordinated omission.
+/// The resolution of the timer. A change that comes later after its due time was delayed by a slow subscriber; its due
+/// time is then recorded as the time of the change, to avoid coordinated omission.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(2);
 
 /// The changes to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Changes {
-    /// This number of times, a container exits, a new one replaces it, and the predecessor of the exited one is removed.
+    /// The number of restarts: a container exits, a new one replaces it, and the one that exited before is removed.
     Restarts(u32),
     /// The containers and sandboxes of all pods stop, in random order.
     Deaths,
@@ -42,7 +42,7 @@ pub(super) async fn play(shared: Arc<Shared>, changes: Changes, rate: f64) -> Pl
     let start = shared.clock.now();
     let mut last = 0;
     for (number, change) in planned {
-        // A change on time may be later than the due time of the next one, which is delayed.
+        // `max`: the due time of a delayed change may be earlier than the recorded time of the change before it.
         last = due(&shared, start, played.sent, rate).await.max(last);
         if played.sent == 0 {
             played.first = last;

@@ -1,4 +1,4 @@
-//! Executes the harness's orders for a generator, and reads its cache as a consumer does.
+//! Executes the harness's orders with a generator, and reads the generator's cache as a consumer does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -99,8 +99,8 @@ async fn observe<S: Subject>(subject: Arc<S>, mut events: Fifo, seen: Seen, chan
     }
 }
 
-/// Waits until the cache shows the pods, which it checks after every lifecycle event and every millisecond. Returns
-/// the time of the check that succeeded.
+/// Waits until the cache shows the pods. Checks the cache after every lifecycle event and every millisecond, and
+/// returns the time of the check that succeeded.
 async fn wait_until<S: Subject>(
     subject: &S,
     changed: &Notify,

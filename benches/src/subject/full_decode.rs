@@ -1,9 +1,9 @@
-//! A runtime that decodes every row of a list with prost and keeps the fields that upstream keeps.
+//! A [`Runtime`] that decodes every row of a list with prost and keeps the fields that upstream keeps.
 //!
-//! [`CriRuntime`] reads lists for this project's generator: it decodes id and state of every row first.
-//! For a subject that decodes all rows this would be a cost without a benefit. This runtime decodes rows
-//! one by one, which is cheaper than upstream's way of decoding the whole list first. It reads statuses
-//! and events like [`CriRuntime`].
+//! [`CriRuntime`] decodes only id and state of every row first, because this project's generator needs no more of most
+//! rows. For a subject that needs all rows in full, that would cost time without a benefit. [`FullDecode`] decodes rows
+//! one by one, which is cheaper than upstream's way of decoding the whole list first. It reads statuses and events
+//! like [`CriRuntime`].
 
 use pleg_core::{
     CallError, ContainerDetails, Id, Identity, Kind, Report, ReportedState, SandboxDetails,
@@ -17,7 +17,7 @@ use prost::bytes::Bytes;
 
 type Rows<'a> = &'a mut (dyn FnMut(Row<'_>) + Send);
 
-/// A runtime that decodes every row with prost.
+/// A [`Runtime`] that decodes every row with prost.
 #[derive(Debug)]
 pub(super) struct FullDecode(pub(super) CriRuntime);
 

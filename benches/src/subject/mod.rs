@@ -27,7 +27,7 @@ use full_decode::FullDecode;
 #[serde(rename_all = "kebab-case")]
 #[value(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Reads, decodes and drops events: the usage of the runtime and the transport alone.
+    /// Receives, decodes and drops events, to show how much of the CPU time client and transport need.
     RuntimeAlone,
     /// Upstream's generic PLEG with relists on demand (1.36).
     Generic,
@@ -38,7 +38,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Its name on the command line and in results.
+    /// The name of the subject on the command line and in results.
     pub(crate) fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())

@@ -124,7 +124,7 @@ impl<S: Subject> OwnPod<S> {
         Ok(())
     }
 
-    /// Waits for a status newer than now. Records its duration, and an error if it does not show the last change.
+    /// Waits for a status newer than now. Records how long the wait took, and whether the status shows the last change.
     async fn read(&self, requests: bool) {
         let nanos = read_own(&*self.subject, &self.uid, requests).await;
         let mut shown = Vec::new();
@@ -165,7 +165,7 @@ impl<S: Subject> OwnPod<S> {
     }
 }
 
-/// Restarts this number of pods, each `times` times. Adds the reads after each call to `reads`.
+/// Restarts as many pods as there are `workers`, each `times` times. Adds the reads after each call to `reads`.
 pub(super) async fn restart<S: Subject>(
     subject: &Arc<S>,
     client: &CriClient,

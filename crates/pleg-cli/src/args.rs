@@ -97,7 +97,7 @@ pub(crate) enum ConfigCommand {
 pub(crate) struct ConnectionArgs {
     #[command(flatten)]
     pub(crate) runtime: RuntimeArgs,
-    /// Whether to subscribe to the runtime's events
+    /// Whether to subscribe to the runtime's events; auto: unless that may do harm
     #[arg(long, value_enum, default_value_t = EventsPolicy::Auto, value_name = "WHEN")]
     pub(crate) events: EventsPolicy,
 }
@@ -105,8 +105,8 @@ pub(crate) struct ConnectionArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct RuntimeArgs {
     /// The socket of the runtime, as in crictl [env: PLEG_RUNTIME_ENDPOINT or CONTAINER_RUNTIME_ENDPOINT].
-    /// Without it: the one in /etc/crictl.yaml, or the kubelet's, or the first well-known socket. If there
-    /// is none, agent waits and is not ready, and watch shows simulated pods if its output is a terminal
+    /// Without this setting: the socket in /etc/crictl.yaml, or the kubelet's, or the first well-known one. If none
+    /// exists, pleg agent waits and is not ready, and pleg watch shows simulated pods if its output is a terminal
     #[arg(short, long, value_name = "ENDPOINT")]
     pub(crate) runtime_endpoint: Option<Endpoint>,
     /// Use the embedded simulated runtime, with a workload of pods that are created, crash and are
@@ -306,15 +306,15 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9394")]
     pub(crate) listen: Listen,
     /// Where else to serve /healthz and /readyz, and nothing else: without TLS, without a token and
-    /// without names. For the kubelet's probes, which have no certificate, if --tls-client-ca is set
+    /// without names of pods. For the kubelet's probes, which have no certificate, if --tls-client-ca is set
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) health_listen: Option<Listen>,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
-    /// The relist period while the event stream is not confirmed
+    /// The relist period until the event stream is open for 1 s and a list was read since, and after a missed event
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     pub(crate) relist_period: Duration,
-    /// The maximum relist period, which is reached while no event is missed
+    /// The maximum relist period. The period grows up to it while no event is missed
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub(crate) relist_period_max: Duration,
     /// Report not ready after this time without a complete list
@@ -335,8 +335,8 @@ pub(crate) struct AgentArgs {
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct AccessArgs {
     /// A file with the SHA-256 of each bearer token that is accepted (printf %s TOKEN | sha256sum), one in
-    /// a line. Without a token, /healthz and /readyz answer with the status only. SIGHUP makes the agent
-    /// read this file and the next three again
+    /// a line. To a client without a token, /healthz and /readyz answer without details. SIGHUP makes the agent
+    /// read this file and the files of tls-cert, tls-key and tls-client-ca again
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Serve TLS 1.3 with this chain of certificates (PEM)
@@ -345,7 +345,7 @@ pub(crate) struct AccessArgs {
     /// The private key of the first certificate (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Accept only clients with a certificate that one of these authorities has signed (PEM)
+    /// Accept only clients whose certificate an authority in this file has signed (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_client_ca: Option<PathBuf>,
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pleg_core::{Instant, PodUid, Report, Text};
 use tokio::sync::oneshot;
 
-/// The cached status of a pod. Sandboxes and containers are the reports of the runtime.
+/// The cached status of a pod, with its sandboxes and containers as the runtime reported them.
 #[derive(Clone, Debug)]
 pub(crate) struct PodStatus {
     pub(crate) uid: PodUid,
@@ -111,7 +111,7 @@ impl State {
             || self.entries.get(uid).is_some_and(|e| e.as_of > after)
     }
 
-    /// Wakes the waiters for `at` or an earlier time.
+    /// Wakes the waiters that wait for a status as of `at` or an earlier time.
     fn wake(&mut self, uid: &PodUid, at: Instant) {
         let Some(waiting) = self.waiting.remove(uid) else {
             return;

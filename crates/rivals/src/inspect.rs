@@ -9,7 +9,7 @@ use pleg_runtime::{Row, Runtime, Scope};
 
 use crate::cache::PodStatus;
 
-/// The deadline of a call (runtimeRequestTimeout). An inspection has no deadline.
+/// The deadline of one call (runtimeRequestTimeout). An inspection, which makes several calls, has no deadline.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 async fn call<T>(
@@ -61,8 +61,8 @@ pub(crate) async fn list<R: Runtime>(
     Ok(pods)
 }
 
-/// Reads the statuses of a listed pod, one call after the other. NotFound omits a sandbox or container,
-/// any other error fails the inspection of the pod.
+/// Reads the statuses of a listed pod, one call after the other. If a call returns NotFound, the sandbox or container
+/// is left out; after any other error the inspection of the pod fails.
 pub(crate) async fn inspect<R: Runtime>(
     runtime: &R,
     pod: &PodStatus,

@@ -54,7 +54,7 @@ impl Subject for Ours {
     async fn newer_than(&self, uid: &PodUid, after: Instant) {
         match self.pleg.newer_than(uid, after, NO_TIMEOUT).await {
             Ok(_) | Err(WaitError::Read { .. }) => {}
-            // After a shutdown or a timeout, upstream keeps waiting.
+            // After a shutdown or a timeout, upstream keeps waiting, so this does as well.
             Err(_) => std::future::pending().await,
         }
     }

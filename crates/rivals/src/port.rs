@@ -26,8 +26,8 @@ const THRESHOLD: Duration = Duration::from_secs(180);
 const CAPACITY: usize = 1000;
 /// The maximum number of pending requests to relist a pod. The generator drops requests that do not fit.
 const MAX_REQUESTS: usize = 200;
-/// The total number of subscribes of the hint generator, without pauses (eventedPlegMaxStreamRetries). A stream
-/// counts even if it was open for a long time.
+/// How often the hint generator subscribes in its life (eventedPlegMaxStreamRetries); it does not pause before it
+/// subscribes again. A stream counts even if it was open for a long time.
 const MAX_ATTEMPTS: u32 = 5;
 /// The capacity of the queue of received events. While it is full, the generator does not read the stream.
 const QUEUE_CAPACITY: usize = 1000;
@@ -139,7 +139,7 @@ struct Relister<R> {
     records: tokio::sync::Mutex<Records>,
     /// The pods whose last inspection failed. The next relist inspects them again.
     failed: Mutex<BTreeSet<PodUid>>,
-    /// The start of the last relist of the node whose list succeeded.
+    /// The start of the last relist of the node in which the list succeeded.
     last_list: Mutex<Option<Instant>>,
     requests: mpsc::Sender<Request>,
 }

@@ -50,7 +50,7 @@ pub struct Event {
     pub uid: PodUid,
     /// The type. Ports never send ContainerChanged.
     pub event: LifecycleType,
-    /// The container or sandbox, if the event is about one.
+    /// The container or sandbox that the event is about, if any.
     pub data: Option<Id>,
 }
 
@@ -86,7 +86,7 @@ impl Fifo {
     }
 }
 
-/// `None` if the subscriber lags: it finds the missed changes when it reads the cache.
+/// `None` if the subscriber lags: no event can be returned, but a reader of the cache finds the missed changes there.
 fn converted(delivery: Delivery) -> Option<Event> {
     match delivery {
         Delivery::Event(event) => Some(Event {

@@ -128,7 +128,7 @@ async fn relist_on_demand_answers_waiters_of_its_pod() {
     assert!((400 * MS..=510 * MS).contains(&second), "{second:?}");
     assert_eq!(node.count(&Op::pod("p1")), 1);
     assert!(drain(&mut fifo).is_empty());
-    // During the relist of this pod, the relist of the node becomes due, so it runs before the next request.
+    // The relist of the node becomes due while this pod is relisted, so the node is relisted before the next request.
     node.delay(Op::pod("p1"), 3 * SECOND);
     generic.request_relist(&pod("p1"));
     sleep(&generic, 100 * MS).await;
@@ -142,7 +142,7 @@ async fn relist_on_demand_answers_waiters_of_its_pod() {
 
 /// TestGetNewerThan, for a pod that does not exist.
 #[tokio::test(start_paused = true)]
-async fn waiter_is_answered_by_first_relist_after_its_instant() {
+async fn waiter_is_answered_by_first_relist_begun_after_its_request() {
     let node = FakeRuntime::new();
     let (generic, _fifo) = Port::without_timer(node.clone());
     generic.relist().await;
@@ -165,7 +165,7 @@ async fn waiter_is_answered_by_first_relist_after_its_instant() {
 
 /// TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents.
 #[tokio::test(start_paused = true)]
-async fn hint_relists_pod_only_after_stopped() {
+async fn hint_generator_relists_pod_at_once_only_for_stopped_event() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let (hint, _fifo) = Port::hint(node.clone());
@@ -185,7 +185,7 @@ async fn hint_relists_pod_only_after_stopped() {
     hint.shutdown().await;
 }
 
-/// Returns the time until the generator announces the exit of a container, which has a STOPPED event. Checks that
+/// Returns how long the generator takes to announce the exit of a container if the runtime sends STOPPED. Checks that
 /// afterwards no task is left.
 async fn exit_announced_after<S: Subject>(
     start: impl FnOnce(FakeRuntime) -> (S, Fifo),
@@ -208,7 +208,7 @@ async fn exit_announced_after<S: Subject>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_generic_announces_death_at_its_next_list() {
+async fn generic_announces_death_at_next_list_and_others_at_once() {
     let ours = |node| Ours::start(Pleg::builder(node)).unwrap();
     assert!(exit_announced_after(Port::hint).await <= 3 * MS);
     assert!(exit_announced_after(ours).await <= 3 * MS);

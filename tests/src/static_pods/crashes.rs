@@ -79,7 +79,7 @@ impl Plan {
         let mut steps: Vec<_> = daemon
             .chain(spread(Killed::Kubelet, self.own_kills))
             .collect();
-        // The sort is stable: kills at the same number stay in this order.
+        // The sort is stable: of kills after the same number of restarts, the daemon's stays first.
         steps.sort_by_key(|(at, _)| *at);
         steps
     }
@@ -116,7 +116,8 @@ struct Run<'a> {
     kubelet: StaticPods,
     clock: Clock,
     _second: JoinSet<()>,
-    /// Containers that do not run although the runtime still has their task, and since when. It cannot remove them.
+    /// Containers that the runtime cannot remove, because they do not run but the runtime still has their task; and
+    /// since when.
     unremovable: Mutex<BTreeMap<String, Instant>>,
 }
 
@@ -192,7 +193,7 @@ impl<'a> Run<'a> {
         self.check(plan, &stuck)
     }
 
-    /// Waits until there were `at` restarts, `more` of them since the last step.
+    /// Waits until there were `at` restarts in total. `more`, their number since the last step, sets the time limit.
     async fn restarted(&self, at: u32, more: u32) -> anyhow::Result<()> {
         let within = PATIENCE + Duration::from_secs(2) * more;
         let what = format!("{at} restarts");
@@ -253,8 +254,8 @@ impl<'a> Run<'a> {
         reported
     }
 
-    /// Containers that the poller saw exited and whose exit code the mini-kubelet did not report, or reported
-    /// wrongly. A run may lack the code if an earlier run has removed the container.
+    /// Containers that the poller saw exited and whose exit code the mini-kubelet did not report, or reported wrongly.
+    /// One run of the mini-kubelet may report no exit code if an earlier run has removed the container.
     fn unreported(&self) -> Vec<String> {
         let reported = self.reported();
         let codes = exit_codes(self.pods);
@@ -284,8 +285,8 @@ impl<'a> Run<'a> {
         Ok(sandboxes.into_iter().map(|s| s.id).collect())
     }
 
-    /// Waits until the runtime has the pods of the last manifests, running, and nothing else. `before`: the sandboxes
-    /// of the pods of earlier manifests.
+    /// Waits until all pods of the last manifests run and the runtime has no other pods. `before`: the sandboxes of the
+    /// pods of earlier manifests.
     async fn only_calm_pods_run(&self, before: &BTreeSet<String>) -> anyhow::Result<()> {
         until_ok(PATIENCE, "only the last pods run", || async {
             let ready = self.ready_sandboxes().await;
@@ -302,7 +303,8 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// The first object that exceeds one sandbox per pod, or one running and `dead` exited containers per name.
+    /// The first deviation: a pod must have one ready sandbox, and a name one running and at most `dead` exited
+    /// containers.
     async fn wrong_now(&self, dead: usize) -> anyhow::Result<Option<String>> {
         let mut sandboxes = self.client.sandboxes().await?;
         let mut listed = self.client.containers(ContainerFilter::default()).await?;

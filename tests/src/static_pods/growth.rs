@@ -15,13 +15,13 @@ use super::process::StaticPods;
 
 /// The process stores tombstones for 10 minutes, so its memory grows until then.
 const SETTLED: usize = 12;
-/// The minimum number of samples, one a minute, in each half.
+/// The minimum number of samples, one a minute, in each half of the run after [`SETTLED`].
 const HALF: usize = 10;
 /// The measured quantities: RSS in KiB, descriptors and tasks, each with its tolerance.
 const MEASURED: [(&str, f64); 3] = [("RSS", 1024.0), ("descriptors", 4.0), ("tasks", 8.0)];
 
-/// Prints a sample each minute, for `PLEG_KUBELET_MINUTES`. After a long run, the samples of the second half may not
-/// exceed those of the first.
+/// Runs for as many minutes as `PLEG_KUBELET_MINUTES` says, and prints a sample each minute. After a long run, the
+/// samples of the second half must not exceed those of the first.
 pub async fn watch(daemon: &Daemon) -> anyhow::Result<()> {
     let mut kubelet = StaticPods::new(daemon, Mode::Evented)?;
     let pods = number("PLEG_KUBELET_PODS", 10)?;

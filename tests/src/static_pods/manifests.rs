@@ -17,9 +17,9 @@ pub const JOB: &str = "job";
 /// The behaviour of the [`JOB`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// They exit by themselves. The exit code names the pod.
+    /// The jobs exit by themselves, each with an exit code that depends on its pod.
     Crashing,
-    /// They run until they are stopped.
+    /// The jobs run until they are stopped.
     Calm,
 }
 
@@ -38,7 +38,7 @@ pub fn pod_name(pod: u32) -> String {
     format!("pod-{pod}-{NODE}")
 }
 
-/// The exit codes of containers that are not stopped, by pod and container name, in crashing pods.
+/// For crashing pods, by pod name and container name: the exit codes of containers that nobody stops.
 pub fn exit_codes(pods: u32) -> BTreeMap<(String, String), i32> {
     let all = (0..pods).flat_map(|pod| {
         containers(Kind::Crashing, pod)

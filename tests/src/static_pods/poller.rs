@@ -27,15 +27,15 @@ pub struct Seen {
     pub name: String,
     /// Its attempt.
     pub attempt: u32,
-    /// The number of the first poll that listed it.
+    /// The number of the first poll that listed the container.
     pub since: u64,
-    /// A poll has listed it as running or exited.
+    /// True if a poll has listed the container as running or exited.
     pub ran: bool,
-    /// A poll has listed it as exited.
+    /// True if a poll has listed the container as exited.
     pub exited: bool,
-    /// Its status after the exit; `None` if it was removed before the poller read the status.
+    /// The container's status after the exit; `None` if the container was removed before the poller read the status.
     pub status: Option<ContainerStatus>,
-    /// A poll first listed it as exited after [`Poller::pods_are_stopped`].
+    /// True if the first poll that listed the container as exited came after [`Poller::pods_are_stopped`].
     pub stopped: bool,
 }
 
@@ -76,15 +76,15 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// The number of containers of that name that ran, without the first one of each pod.
+    /// The number of restarts: containers with the given name that ran, not counting the first container of each pod.
     pub fn restarts(&self, name: &str) -> u64 {
         let all = self.containers.values();
         all.filter(|c| c.name == name && c.attempt > 0 && c.ran)
             .count() as u64
     }
 
-    /// Pairs of containers of one name and pod whose later one started before the earlier one had finished,
-    /// by the times that the runtime reports.
+    /// Pairs of containers with the same name and pod where one started before the other had finished, by the times
+    /// that the runtime reports.
     pub fn overlaps(&self) -> Vec<String> {
         let mut by_name: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for seen in self.containers.values() {

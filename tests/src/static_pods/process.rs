@@ -33,12 +33,12 @@ const ENDED_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "camelCase")]
 pub enum Event {
-    /// It serves HTTP.
+    /// The mini-kubelet serves HTTP.
     Listening {
         /// On this address.
         address: String,
     },
-    /// It knows the pods that existed at its start.
+    /// The mini-kubelet knows the pods that existed when it started.
     Synced,
     /// A container has exited.
     Ended {
@@ -56,7 +56,7 @@ pub enum Event {
 /// A line of standard output.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// The run of the process that wrote it, from 1.
+    /// The number of the run of the mini-kubelet that wrote this line; the first run is 1.
     pub run: u32,
     /// The event that it reports.
     pub event: Event,
@@ -67,7 +67,7 @@ pub struct Line {
 pub struct StaticPods {
     /// The directory of its manifests.
     pub manifests: PathBuf,
-    /// True if it runs pods with fields that the API does not have.
+    /// True if the mini-kubelet runs pods even if their manifests have fields that the Kubernetes API does not have.
     pub ignore_unknown_fields: bool,
     endpoint: Endpoint,
     cgroup: String,
@@ -103,7 +103,7 @@ impl StaticPods {
         })
     }
 
-    /// Starts it, and waits until it knows the existing pods.
+    /// Starts the mini-kubelet, and waits until it knows the existing pods.
     pub async fn start(&mut self) -> anyhow::Result<()> {
         self.runs += 1;
         let log = OpenOptions::new()
@@ -188,7 +188,7 @@ impl StaticPods {
             .clone()
     }
 
-    /// The body of the response to GET of that path, with any status.
+    /// The body of the response to GET `path`, whichever HTTP status the response has.
     pub async fn get(&self, path: &str) -> anyhow::Result<String> {
         let address = self.lines().into_iter().rev().find_map(|l| match l.event {
             Event::Listening { address } if l.run == self.runs => Some(address),

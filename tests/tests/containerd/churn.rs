@@ -1,4 +1,5 @@
-//! Pods of two containers each run, crash, restart, stop and are removed. Reads right after a call show its effect.
+//! Pods with two containers each are started, crash, restart, stop and are removed. Reads right after a call show the
+//! effect of the call.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ const PLAN: Plan = Plan {
     spread: Duration::from_millis(500),
     keep: Duration::ZERO,
 };
-/// The relist period of an idle node. By default it is 60 s.
+/// The maximum relist period in these tests. The default is 60 s.
 const IDLE: Duration = Duration::from_secs(8);
 
 on_both_versions! {
@@ -62,7 +63,7 @@ async fn evented(daemon: &Daemon) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn polling_churn_is_announced_once() -> anyhow::Result<()> {
+async fn generator_that_polls_announces_each_change_once() -> anyhow::Result<()> {
     on_one_version(Version::V2, async |daemon: &_| {
         let mut settings = Settings::default();
         settings.mode = Mode::Polling;
@@ -90,15 +91,16 @@ async fn churn(
     generator
         .wait_until_removals_are_announced(&kubelet.objects())
         .await?;
-    // The generator reads exit reasons that may arrive late after two seconds.
+    // Two seconds after an exit, the generator reads the exit reason again if the runtime may have set it late.
     pass_time(Duration::from_millis(2500)).await;
     generator.wait_until_cache_equals_list(SOON).await?;
     generator.check_complete(kubelet)?;
-    assert_eq!(generator.pleg.counters().undone, 0, "no end was undone");
+    assert_eq!(generator.pleg.counters().undone, 0, "no exit was undone");
     Ok(())
 }
 
-/// The numbers of STARTED and STOPPED events of started and removed objects: as the runtime sends them, and as arrived.
+/// Of all objects that were started and removed: how many STARTED and STOPPED events the runtime should have sent, and
+/// how many arrived.
 fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
     let (mut due, mut arrived) = (0, 0);
     for (id, _) in objects.iter().filter(|(_, d)| d.started && d.removed) {

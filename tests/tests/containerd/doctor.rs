@@ -71,9 +71,10 @@ const PRELUDE: &str = r#"
     }
 "#;
 
-/// The code of the finding; the script that plants the trouble; a text in the next step; `ends` if that step ends the
-/// trouble; the script that ends it. The scripts' variables are DIR, SOCKET, DAEMON, and SHIM and INIT (the pids of a
-/// pod's shim and of its container). CI plants the first six. The last one loses the pods.
+/// Each row: the code of the finding; the script that plants the trouble; a text that the recommended step must
+/// contain; `ends` if the recommended step ends the trouble; the script that ends the trouble. The scripts' variables
+/// are DIR, SOCKET, DAEMON, and SHIM and INIT (the pids of a pod's shim and of its container). CI plants only the
+/// troubles of the first six rows. The trouble of the last row makes the runtime lose its pods, so no row can follow.
 const TROUBLES: &str = r#"
 daemon_stopped; kill -STOP $DAEMON; kill -CONT $DAEMON; ends;
 daemon_cpu_limit; group cpu && write cpu.cfs_quota_us 1000 && write cpu.max '1000 100000'; pleg-doctor-$DAEMON; ends; group cpu && ungroup
@@ -98,13 +99,13 @@ ended_container_runs; sleep 12 && lose_state; $INIT; ;
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn planted_trouble_is_the_first_finding() -> anyhow::Result<()> {
+async fn each_of_six_planted_troubles_is_the_first_finding() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| plant(daemon, 6).await).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a long one: just plant-troubles"]
-async fn each_planted_trouble_is_the_first_finding() -> anyhow::Result<()> {
+async fn every_planted_trouble_is_the_first_finding() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| {
         plant(daemon, usize::MAX).await
     })
@@ -141,7 +142,7 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
             anyhow::bail!("a row has five fields: {row}");
         };
         println!("{code}");
-        // These three troubles need a pod of their own.
+        // Each of the following three troubles needs a separate pod.
         let own = ["container_frozen", "shim_stopped", "runc_hangs"];
         let own = own.iter().position(|name| *name == code);
         let (pod, id) = &pods[own.map_or(0, |n| n + 1)];
@@ -292,7 +293,7 @@ fn start_agent(daemon: &Daemon, log: &Path) -> anyhow::Result<Child> {
     Ok(command.kill_on_drop(true).spawn()?)
 }
 
-/// The records of the agent above information, except the one about the missing network plugin.
+/// The agent's log records with a level above info, except those about the missing network plugin.
 fn reported(log: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(log)?;
     let records = text.lines().map(serde_json::from_str);
@@ -302,7 +303,7 @@ fn reported(log: &Path) -> anyhow::Result<Vec<Value>> {
     Ok(records.into_iter().filter(above).collect())
 }
 
-/// Checks that this finding is the first one and that its next step contains the text. Returns the step.
+/// Checks that `code` is the first finding and that its recommended step contains `step`. Returns that whole step.
 fn expect(report: &Value, code: &str, step: &str) -> anyhow::Result<String> {
     let first = findings(report)?.into_iter().next().context("no finding")?;
     ensure!(
@@ -315,7 +316,7 @@ fn expect(report: &Value, code: &str, step: &str) -> anyhow::Result<String> {
     Ok(next.to_owned())
 }
 
-/// All findings, except the one that these daemons have no network plugin.
+/// All findings, except `network_not_ready`: the daemons of these tests have no network plugin.
 fn findings(report: &Value) -> anyhow::Result<Vec<&Value>> {
     let findings = report["findings"].as_array().context("no findings")?;
     let (network, others): (Vec<_>, _) = findings

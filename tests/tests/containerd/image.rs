@@ -1,5 +1,5 @@
-//! The container image of the agent, in a pod like that of `deploy/kubernetes/daemonset.yaml`, on the runtime
-//! that it watches.
+//! The container image of the agent, in a pod like that of `deploy/kubernetes/daemonset.yaml`. The agent watches the
+//! runtime that runs this pod.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -123,7 +123,7 @@ fn container(daemon: &Daemon, namespaces: v1::NamespaceOption) -> v1::ContainerC
             container_path: MOUNTED.to_owned(),
             host_path: daemon.dir.join("run").to_string_lossy().into_owned(),
             readonly: true,
-            // Not HostToContainer as in the daemon set: the root mount of a test machine may not be shared.
+            // The daemon set uses HostToContainer, which needs a shared root mount. A test machine may have none.
             ..v1::Mount::default()
         }],
         linux: Some(v1::LinuxContainerConfig {

@@ -24,20 +24,20 @@ on_both_versions! {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn retries_never_end() -> anyhow::Result<()> {
+async fn subscribe_is_retried_for_as_long_as_it_fails() -> anyhow::Result<()> {
     on_one_version(Version::V2, retries).await
 }
 
 // On one thread, because the recorder of the metrics is thread-local.
 #[tokio::test]
-async fn missed_events_are_counted() -> anyhow::Result<()> {
+async fn missed_events_metric_equals_number_of_lost_events() -> anyhow::Result<()> {
     on_one_version(Version::V1_7, missed).await
 }
 
-/// The number of containers that complete in one pod, as fast as the runtime starts them. The work of
-/// the runtime grows with its square. `just test-long` runs 120.
+/// The number of containers that complete in one pod, as fast as the runtime starts them. The work of the runtime grows
+/// with the square of this number. `just test-long` runs 120.
 const COMPLETIONS: u32 = 40;
-/// The number of these containers at a time.
+/// How many of these containers run at the same time.
 const AT_ONCE: usize = 16;
 /// How long each runs. If containers of a pod exit while containerd 1.7 starts others, the pod's shim often hangs for a
 /// minute or more (in 4 of 8 runs whose containers exited at once, in none of 17 with this value).
@@ -213,7 +213,7 @@ async fn outage(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     let tries = retries_until(&generator, killed.after(OUTAGE)).await;
     let last = tries.last().copied().unwrap_or(killed);
     assert!(last > killed.after(OUTAGE), "retries have ended: {tries:?}");
-    // While the socket is missing: every 50 ms for 5 s, then with growing pauses.
+    // While the socket is missing, the generator retries every 50 ms for 5 s, then with growing pauses.
     let first = tries.first().copied().unwrap_or(killed);
     let often = tries.partition_point(|&at| at < first.after(OFTEN));
     assert!(often > 10, "too few retries at first: {tries:?}");
@@ -275,8 +275,8 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
             .wait_until_events_are_used(&kubelet, &format!("p{n}"))
             .await?;
     }
-    // The first list counts no missed event, because an event may be ten seconds late. After these ten seconds the
-    // stream is also old enough for losses to count.
+    // An event may be ten seconds late, so the first list cannot yet count one as missed. Ten seconds later it can,
+    // and the stream is then old enough for its losses to count.
     generator.pleg.relist_now().await?;
     pass_time(Duration::from_secs(11)).await;
     generator.pleg.relist_now().await?;

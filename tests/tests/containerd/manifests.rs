@@ -22,7 +22,7 @@ async fn manifests_of_real_projects_run() -> anyhow::Result<()> {
         let host = daemon.dir.join("host");
         let _mounted = SharedMount::new(&host)?;
         let mut kubelet = StaticPods::new(daemon, Mode::Evented)?;
-        // One manifest writes `empty-dir` for `emptyDir`, which a kubelet ignores.
+        // One manifest has the wrong key `empty-dir` instead of `emptyDir`. A kubelet ignores unknown keys.
         kubelet.ignore_unknown_fields = true;
         kubelet.start().await?;
         let real = concat!(
@@ -133,7 +133,7 @@ impl<'a> SharedMount<'a> {
 
 impl Drop for SharedMount<'_> {
     fn drop(&mut self) {
-        // If this fails, the removal of the daemon's directory reports an error.
+        // An error can be ignored: the removal of the daemon's directory then fails and reports it.
         let _ = umount2(self.0, MntFlags::MNT_DETACH);
     }
 }

@@ -141,7 +141,8 @@ async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<
         let pod = retry(|| kubelet.run_pod(&name)).await?;
         let attempt = AtomicU32::new(0);
         let job = retry(|| {
-            // An interrupted CreateContainer also leaves its name reserved.
+            // An interrupted CreateContainer leaves the container's name reserved, so every retry has a new attempt
+            // number.
             let attempt = attempt.fetch_add(1, Ordering::Relaxed);
             kubelet.create(
                 &pod,
@@ -157,7 +158,7 @@ async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<
         retry(|| async {
             let outcome = kubelet.start(&job).await;
             match kubelet.container_status(&job).await? {
-                // An interrupted call has started it. It may have exited since.
+                // An earlier, interrupted call has started this container, which may have exited in the meantime.
                 Some(status) if status.started_at != 0 => Ok(()),
                 _ => outcome,
             }

@@ -10,7 +10,7 @@ use crate::{start, with_daemon};
 
 /// Runs a second generator, as `pleg watch` does, while a kubelet restarts exited containers at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn second_generator_causes_polling() -> anyhow::Result<()> {
+async fn second_generator_on_containerd_1_7_causes_polling() -> anyhow::Result<()> {
     with_daemon(Version::V1_7, run_second_generator).await
 }
 

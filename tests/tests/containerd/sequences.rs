@@ -3,9 +3,9 @@
 //!
 //! The test replaces ids by names. It compares the type and the subject of every event, the state of the
 //! sandbox status if there is one, and the state, exit code and reason of every container status.
-//! Each step waits for its events, so their order is undefined only where containerd leaves it undefined:
-//! if one call causes several exits, their events come from different goroutines. The test compares
-//! the events of such a step as a set, and of their statuses only the state of the subject.
+//! Each step waits for its events, so events of different steps have a fixed order. If one call causes several exits,
+//! their order is undefined, because containerd sends them from different goroutines. The test compares the events of
+//! such a step as a set, and in each event only the status of the object that the event is about.
 
 mod wire;
 
@@ -23,7 +23,7 @@ use pleg_tests::kubelet::{Kubelet, Life};
 use crate::with_daemon;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn simulator_sends_the_events_of_1_7() -> anyhow::Result<()> {
+async fn simulator_sends_same_events_as_containerd_1_7() -> anyhow::Result<()> {
     with_daemon(Version::V1_7, async |daemon: &_| {
         compare_events(daemon, Mode::Containerd17).await
     })
@@ -31,7 +31,7 @@ async fn simulator_sends_the_events_of_1_7() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn simulator_sends_the_events_of_2() -> anyhow::Result<()> {
+async fn simulator_sends_same_events_as_containerd_2() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| {
         compare_events(daemon, Mode::Containerd2).await
     })
@@ -74,7 +74,7 @@ async fn compare_events(daemon: &Daemon, mode: Mode) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An action on a runtime. The script names the objects.
+/// An action on a runtime. Pods and containers are identified by the names that the script gives them.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// Runs a pod.
@@ -145,7 +145,8 @@ const fn create_as(
     }
 }
 
-/// A container that exits only after the test has received its STARTED, whose statuses could show the exit otherwise.
+/// A container that exits only after the test has received its STARTED. If it exited earlier, the statuses in STARTED
+/// could already show the exit.
 const CRASHES: Life = Life::UntilTerminated { code: CRASH };
 
 const SCRIPT: &[Step] = &[
@@ -185,7 +186,7 @@ const SCRIPT: &[Step] = &[
     free(Act::KillSandbox("killed"), 2),
     step(Act::StopPod("killed"), 0),
     step(Act::RemovePod("killed"), 2),
-    // Any unexpected event of an earlier step would arrive before these events.
+    // An unexpected event of an earlier step would arrive before these events, so the test would notice it.
     step(Act::Run("end"), 2),
 ];
 
@@ -194,7 +195,7 @@ const SCRIPT: &[Step] = &[
 struct Received {
     kind: &'static str,
     subject: String,
-    /// The sandbox's state, empty where it is undefined, and true if its creation time is negative.
+    /// The sandbox's state ("…" where it is undefined), and a flag: true if the sandbox's creation time is negative.
     sandbox: Option<(&'static str, bool)>,
     /// The states of the containers, with exit code and reason.
     containers: BTreeMap<String, String>,

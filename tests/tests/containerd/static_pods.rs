@@ -22,9 +22,9 @@ async fn crashes(daemon: &Daemon, variant: Variant) -> anyhow::Result<()> {
     crash(daemon, variant, Plan::from_env()?).await
 }
 
-/// Tests the observer of these tests, with containers that only the test starts.
+/// Tests the poller that the other tests of this file use, with containers that only the test starts.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_running_containers_of_one_name_are_observed() -> anyhow::Result<()> {
+async fn poller_detects_two_running_containers_of_one_name() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| {
         let kubelet = Kubelet::new(daemon)?;
         let poller = Poller::start(kubelet.clone());
@@ -62,6 +62,6 @@ async fn two_running_containers_of_one_name_are_observed() -> anyhow::Result<()>
 /// Runs for `PLEG_KUBELET_MINUTES`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "hours: just soak-kubelet MINUTES"]
-async fn process_does_not_grow() -> anyhow::Result<()> {
+async fn mini_kubelet_does_not_grow_while_pods_crash() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| growth::watch(daemon).await).await
 }

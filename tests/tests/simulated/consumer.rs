@@ -15,7 +15,7 @@ use crate::node::{MINUTE, MS, Node, SECOND};
 /// hyper's flow control window of a connection. A stream has a smaller window.
 const WINDOW: u64 = 5 << 20;
 const PODS: u32 = 160;
-/// The number of containers of one name in a crash loop: more than the generator stores exit records for.
+/// The number of containers of one name in a crash loop: more than the generator stores exit records for one name.
 const LOOPED: i32 = 20;
 
 #[tokio::test(start_paused = true)]
@@ -27,8 +27,8 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
     let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
     let longest = generator.drain_during(storm(&node, &kubelet)).await?;
-    // Paused time advances only while all tasks wait, so a call that does not wait takes none. (The clock returns no
-    // instant twice.)
+    // Paused time advances only while all tasks wait, so a call that does not wait takes almost no time. (Not exactly
+    // none, because the clock returns no instant twice.)
     assert!(longest < MS, "{longest:?}");
     let carried = node.events.carried();
     assert!(carried >= 3 * WINDOW, "{carried} bytes");
@@ -42,7 +42,7 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
     assert_eq!(generator.degraded(), [""; 0]);
 
     let events = read(&mut unread)?;
-    // The generator announces a code that it finds after the removal with ContainerChanged.
+    // If the generator finds an exit code after the removal, it announces the exit code with ContainerChanged.
     let mut died = of_type(&events, LifecycleType::ContainerDied);
     for (id, code) in of_type(&events, LifecycleType::ContainerChanged) {
         died.entry(id).and_modify(|known| *known = known.or(code));
@@ -53,7 +53,7 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
         assert_eq!(died.get(id), Some(&code), "{}: its exit", object.name);
         assert!(removed.contains_key(id), "{}: its removal", object.name);
     }
-    // The subscription has merged all events but the last ones: of each id only exit and removal are left.
+    // The subscription has merged the events of each id: only the exit and the removal are left.
     let announced: usize = generator.announced.sources().values().sum();
     assert!(events.len() < announced, "{} of {announced}", events.len());
 
@@ -67,7 +67,7 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_reader_delays_calls() -> anyhow::Result<()> {
+async fn stalled_stream_reader_delays_calls_of_runtime() -> anyhow::Result<()> {
     let node = Node::up();
     let generator = node.start(Settings::default()).await?;
     let kubelet = node.kubelet()?;
@@ -96,7 +96,8 @@ async fn storm(node: &Node, kubelet: &Kubelet) -> anyhow::Result<Duration> {
         .await
 }
 
-/// Runs and removes containers that exit one by one with 1, 2, 3 …. Returns the duration of the longest call.
+/// Runs containers that exit one after the other, with the exit codes 1, 2, 3 …, and removes them. Returns the duration
+/// of the longest call.
 async fn crash_loop(
     node: &Node,
     kubelet: &Kubelet,
@@ -110,7 +111,7 @@ async fn crash_loop(
     called(since);
     let mut all = Vec::new();
     for code in 1..=times {
-        // Longer than 250 ms: a read 250 ms after STARTED must show it running.
+        // A container runs for longer than 250 ms, because a read 250 ms after STARTED must show it as running.
         let after_ms = 400;
         let life = Life::Exit { code, after_ms };
         since = node.clock.now();
@@ -131,7 +132,7 @@ async fn crash_loop(
     Ok(longest)
 }
 
-/// The events of one type, by id: the exit code of each.
+/// For all events of one type: the exit code, by id.
 fn of_type(events: &[PodLifecycleEvent], what: LifecycleType) -> BTreeMap<Id, Option<i32>> {
     let of_type = events.iter().filter(|e| e.event == what);
     of_type

@@ -22,7 +22,8 @@ fn graceful_server(sim: &Arc<Sim>) -> (FaultyPipe, watch::Sender<bool>) {
         let mut requested = sender.subscribe();
         requested.mark_unchanged();
         let ends = async move {
-            // If the sender is gone, the server never sends GOAWAY.
+            // If the test drops the sender without a request, the server must never send GOAWAY, so this waits for
+            // ever.
             if requested.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }

@@ -50,7 +50,8 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
         node.set(&format!("pod.{}.hang=on", pod.uid));
     }
     let began = node.clock.now();
-    // The first sign is the late status call. A waiter for a state alone (without details) causes no such call.
+    // Health notices the hang when a status call is late. These waiters ask for details, because a wait for the state
+    // alone causes no status call.
     let waits = bad.iter().map(|(pod, _)| {
         let pleg = &generator.pleg;
         pleg.details_newer_than(&pod.uid, began, MINUTE)
@@ -70,7 +71,7 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
         };
         assert!(last_good.status.exists(), "no last good status");
     }
-    // For longer than three minutes, after which a node without lists is not ready.
+    // Let the calls hang for longer than three minutes: a node whose lists failed for that time would not be ready.
     for _ in 0..50 {
         node.pass(4 * SECOND).await;
         assert_eq!(generator.pleg.health().ready(), Ok(()));
@@ -86,7 +87,7 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hung_pods_delay_no_other() -> anyhow::Result<()> {
+async fn hung_pods_delay_no_read_of_other_pods() -> anyhow::Result<()> {
     hung_pods(1).await?;
     hung_pods(110).await
 }
@@ -112,7 +113,7 @@ enum Then {
 /// counts them as missed events. The node stays ready. If nothing else ends the stream, the generator subscribes again
 /// ten minutes after the first missed event. Health reports the lossy stream until the losses are ten minutes old.
 #[tokio::test(start_paused = true)]
-async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
+async fn stalled_stream_is_reported_lossy_and_replaced() -> anyhow::Result<()> {
     for (at, then) in [
         (1, Then::Resumes),
         (100, Then::Breaks(Break::Reset)),
@@ -137,9 +138,11 @@ async fn stalled_stream_is_lossy_and_subscribed_again() -> anyhow::Result<()> {
             found.push(late);
             node.pass(10 * SECOND).await;
         }
-        // STARTED and STOPPED of all jobs but the last: its events may be up to 10 s late.
+        // At least STARTED and STOPPED of all jobs but the last count as missed: events of the last job may still come,
+        // up to 10 s late.
         assert!(generator.missed() >= 8, "{}", generator.missed());
-        // The next list finds the first loss. After that the period is short.
+        // The first exit is found by the next list, which comes within a minute. From then on the generator lists every
+        // second.
         let late = found[1..].iter().max();
         assert!(
             found[0] <= MINUTE && late <= Some(&(SECOND + 10 * MS)),

@@ -1,8 +1,8 @@
 //! The whole system on a simulated runtime: `pleg-sim` over in-process connections that break on command, on paused
 //! time. Every test has a runtime of its own.
 //!
-//! Paused time runs ahead of the host's wall clock, so the generator and the runtime share a clock whose
-//! wall clock advances with it ([`Clock::start_at`](pleg::runtime::clock::Clock)).
+//! Paused time runs ahead of the host's wall clock, so the generator and the runtime share a clock whose wall-clock
+//! time advances with the paused time ([`Clock::start_at`](pleg::runtime::clock::Clock)).
 
 #![allow(clippy::print_stdout, reason = "a test prints what it measured")]
 #![allow(

@@ -27,7 +27,7 @@ pub(crate) struct Node {
     pub(crate) calls: FaultyPipe,
     /// Carries the event stream.
     pub(crate) events: FaultyPipe,
-    /// Never breaks. The observer and the kubelet use it.
+    /// The connection of the observer and the kubelet, which never breaks.
     good: FaultyPipe,
     pub(crate) clock: Clock,
 }
@@ -119,7 +119,7 @@ impl Node {
         self.clock.sleep_until(self.clock.now().after(time)).await;
     }
 
-    /// Waits until the condition holds. Returns the time that this took, to within a hundredth.
+    /// Waits until the condition holds. Returns how long this took, with an error of at most 1 %.
     pub(crate) async fn until(
         &self,
         within: Duration,

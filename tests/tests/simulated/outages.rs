@@ -1,9 +1,11 @@
 //! One scenario with each fault of the connections, of the server and of its calls.
 //!
-//! While a fault lasts, containers exit one after the other and pod workers read their pods. Health reports the fault
-//! within 3 s; the node is ready as invariant 12 defines; the generator announces an exit as soon as an event or a list
-//! can show it, and announces no removal; connection attempts and calls stay within the bounds of the defaults.
-//! Afterwards the generator announces every exit with its code, and uses the stream again.
+//! While a fault lasts, containers exit one after the other and pod workers read their pods. Meanwhile:
+//! * Health reports the fault within 3 s, and the node is ready as invariant 12 defines.
+//! * The generator announces an exit as soon as an event or a list can show it, and announces no removal.
+//! * Connection attempts and calls stay within the bounds that follow from the default settings.
+//!
+//! Afterwards the generator announces every exit with its exit code, and uses the stream again.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -24,7 +26,7 @@ use crate::pipe::{Accepting, Break};
 
 /// Invariant 12: after three minutes without a complete list the node is not ready.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
-/// Health reports a fault this soon after its first sign. The check may come a millisecond later.
+/// Within this time after a fault first shows, health must report it: 3 s. The check may come a millisecond later.
 const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
 /// The time between two reads of a pod worker.
 const READ_EVERY: Duration = Duration::from_secs(10);
@@ -32,8 +34,8 @@ const PODS: i32 = 6;
 
 /// Subscribes within a minute.
 const FEW: RangeInclusive<u64> = 5..=10;
-/// Subscribes while dials fail: one at once, every 50 ms for 5 s, then after 100 ms, doubling: 8 or 9 more until 60 s, or
-/// a few more by jitter.
+/// Subscribes within the first minute while dials fail: one at once; one every 50 ms for 5 s, which makes 100; and
+/// then, with pauses that double from 100 ms, 8 or 9 until 60 s, or with jitter a few more.
 const MANY: RangeInclusive<u64> = 100..=113;
 
 /// A fault, and the expected behaviour.
@@ -48,7 +50,7 @@ struct Fault {
     reads: bool,
     /// True if the stream delivers events.
     events: bool,
-    /// The number of subscribes in the first minute. No later minute has more than 10.
+    /// The allowed number of subscribes in the first minute. In every later minute at most 10 are allowed.
     subscribes: RangeInclusive<u64>,
     /// The maximum number of connections for calls, unless each call may open one.
     dials: u64,
@@ -131,7 +133,7 @@ const FAULTS: &[Fault] = &[
         lasts: Duration::from_secs(200),
         reported: &["list_slow", "list_failed"],
         dials: 0,
-        // The deadline of a list has grown to two minutes.
+        // The last list that hangs ends at its deadline, and by then the deadline of a list has grown to two minutes.
         recovered_within: Duration::from_secs(122),
         ..CALLS
     },
@@ -179,7 +181,8 @@ const FAULTS: &[Fault] = &[
         },
         end: |node| node.set("stream.end_after=off"),
         lasts: MINUTE.saturating_mul(5),
-        // A runtime with disabled events acts like this too, so the generator subscribes only once a minute.
+        // A runtime whose events are disabled also ends each stream at once, so the generator subscribes only once a
+        // minute.
         subscribes: 1..=2,
         ..STREAM
     },
@@ -237,7 +240,7 @@ async fn go_away(io: DuplexStream, why: Reason) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_outage_is_reported_bounded_and_recovered_from() -> anyhow::Result<()> {
+async fn every_outage_is_reported_and_recovered_from_within_bounds() -> anyhow::Result<()> {
     for fault in FAULTS {
         Box::pin(survive(fault))
             .await
@@ -408,15 +411,16 @@ fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
         if fault.fails_at_once {
             // The generator lists each second, and skips the second call if the first one fails.
             assert!((55..=65).contains(&calls.full_lists), "{calls:?}");
-            // Statuses: a probe before `Version` has failed, or one for an event of each pod. Pod lists: two calls
-            // for each pod each second.
+            // Allowed status calls: one probe, until a `Version` call has failed; and, if events arrive, one call for
+            // an event of each pod. Allowed list calls of pods: two for each pod and second.
             let pods = u64::from(PODS.unsigned_abs());
             assert!(
                 calls.statuses <= if fault.events { 1 + pods } else { 1 },
                 "{calls:?}"
             );
             assert!(calls.pod_lists <= 2 * 61 * pods, "{calls:?}");
-            // At most one `Version` after each failed read (plus one read before this minute), and a probe each 15 s.
+            // Allowed `Version` calls: one after each failed read (one of these reads may be from before this minute),
+            // and one probe every 15 s.
             let reads = 1 + calls.full_lists + calls.pod_lists / 2 + calls.statuses;
             assert!(calls.versions <= reads + 5, "{calls:?}");
         }

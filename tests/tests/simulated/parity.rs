@@ -17,7 +17,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
     let (mut fifo, mut subscription) = (builder.upstream_fifo(), builder.subscribe());
     let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
-    // Nobody starts this container at once, so that a read shows it as created.
+    // The test does not start this container, so that a read shows it as created.
     let pod = kubelet.run_pod("created").await?;
     let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
     let what = LifecycleType::ContainerChanged;

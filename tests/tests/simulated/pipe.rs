@@ -17,27 +17,27 @@ const PIPE: usize = 208 << 10;
 pub(crate) enum Break {
     /// Reset: reads and writes fail.
     Reset,
-    /// It ends, as if the server had closed it.
+    /// The connection ends, as if the server had closed it.
     End,
-    /// The client receives nothing until [`FaultyPipe::resume`]. Its writes succeed.
+    /// The client receives nothing until [`FaultyPipe::resume`], but the client's writes succeed.
     Stall,
 }
 
 /// The treatment of new connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Accepting {
-    /// They are served.
+    /// New connections are served.
     #[default]
     Served,
-    /// They are refused.
+    /// New connections are refused.
     Refused,
-    /// They are accepted and dropped at once.
+    /// New connections are accepted and dropped at once.
     Dropped,
-    /// They are accepted, and the server sends nothing.
+    /// New connections are accepted, but the server sends nothing on them.
     Silent,
-    /// They are served, and reset after this many bytes.
+    /// New connections are served, and are reset after this many bytes.
     Cut(u64),
-    /// This function serves them.
+    /// This function serves new connections.
     By(fn(DuplexStream)),
 }
 
@@ -60,12 +60,12 @@ struct Shared {
 /// One connection.
 #[derive(Debug)]
 struct State {
-    /// `None` once it is broken: then the server's end is dropped.
+    /// The client's end; `None` after a break, unless the connection only stalls.
     io: Option<DuplexStream>,
     /// The server's end, if nobody serves the connection.
     unserved: Option<DuplexStream>,
     carried: u64,
-    /// The number of bytes after which it breaks, and how.
+    /// The number of bytes after which the connection breaks, and the kind of break.
     fault: Option<(u64, Break)>,
     wakers: Vec<Waker>,
 }
@@ -122,7 +122,7 @@ impl FaultyPipe {
         self.latest(|connection| connection.carried).unwrap_or(0)
     }
 
-    /// Breaks the latest connection after that many more bytes.
+    /// Breaks the latest connection after it has carried another `bytes` bytes.
     pub(crate) fn break_after(&self, bytes: u64, how: Break) {
         self.latest(|connection| {
             connection.fault = Some((connection.carried + bytes, how));
@@ -246,7 +246,7 @@ impl AsyncWrite for PipeEnd {
 }
 
 impl Drop for PipeEnd {
-    /// Closes the connection: the pipe still stores its state, which must not keep it open.
+    /// Closes the connection explicitly, because the pipe also owns the state, and the state keeps the connection open.
     fn drop(&mut self) {
         let mut state = lock(&self.0);
         state.io = None;

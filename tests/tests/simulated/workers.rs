@@ -20,7 +20,7 @@ const PLAN: Plan = Plan {
 /// Calls take 2 ms, and events arrive 10 ms late. The stream misses nothing, no container starts twice, every worker
 /// gets its answers, and the generator relists the idle node once a minute.
 #[tokio::test(start_paused = true)]
-async fn stream_of_each_runtime_misses_nothing() -> anyhow::Result<()> {
+async fn no_event_is_missed_on_any_simulated_runtime() -> anyhow::Result<()> {
     for runtime in [Mode::Containerd17, Mode::Containerd2, Mode::Crio] {
         println!("{runtime}");
         let node = Node::with(runtime, 11);

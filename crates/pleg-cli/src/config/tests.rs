@@ -71,11 +71,11 @@ const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/agent.t
 /// The example file: all settings with their defaults.
 fn example() -> String {
     let mut text = String::from(
-        "# The settings of `pleg agent`. What is set here is the default; a setting without one is\n\
+        "# The settings of `pleg agent`. The values here are the defaults; a setting that has no default is\n\
          # commented out. Each is also a flag and an environment variable: `relist-period` is\n\
          # `--relist-period` and PLEG_RELIST_PERIOD. Flags override variables, which override this file.\n\
          #\n\
-         # `pleg config check FILE` checks a file. Tests write this one (PLEG_BLESS=1).\n",
+         # `pleg config check FILE` checks such a file. A test generates this example (with PLEG_BLESS=1).\n",
     );
     for arg in settable(&Args::command()) {
         let key = arg.get_long().unwrap();

@@ -75,7 +75,8 @@ impl Player {
         let client = CriRuntime::new(CriConfig::new(endpoint.clone()))?.runtime_client();
         let (sender, events) = mpsc::unbounded_channel();
         let mut subscriber = client.clone();
-        // containerd sends response headers with the first event, and queues events until there is a subscriber.
+        // A separate task waits for the response headers, because containerd sends them only with the first event.
+        // Events are not lost meanwhile: containerd queues them until there is a subscriber.
         tokio::spawn(async move {
             let answer = subscriber
                 .get_container_events(v1::GetEventsRequest {})
