@@ -14,7 +14,7 @@ use crate::types::{
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
 
 impl Reconciler {
-    /// Announces the changes of a pod. Returns true if it announced one, or will once the exit code is known.
+    /// Announces the changes of a pod. Returns true if there was one, even if Died still waits for the exit code.
     pub(crate) fn announce(
         &mut self,
         now: Instant,
@@ -64,7 +64,7 @@ impl Reconciler {
         announces || waits
     }
 
-    /// Plans one more status read after an exit with an error or an unknown code: the reason may come late.
+    /// Plans one more status read after an exit with an error or an unknown code: the runtime may set the reason late.
     fn expect_late_reason(&mut self, now: Instant, event: &PodLifecycleEvent) {
         if let Some(subject) = &event.subject
             && (event.event, subject.kind) == (ContainerDied, Kind::Container)
@@ -94,7 +94,7 @@ impl Reconciler {
         }
     }
 
-    /// Announces an exit code that an event reports after its id is gone.
+    /// Announces the exit code of a removed id: an event reported the exit code after the removal.
     pub(crate) fn announce_late(&mut self, now: Instant, id: &Id, hint: &Hint) {
         if self.announcements.has_begun()
             && let Some(end) = hint.end()
@@ -106,8 +106,8 @@ impl Reconciler {
         }
     }
 
-    /// Announces an id that ended and is gone before any read published it. Ignores events older than the stream: the
-    /// runtime may have replayed them.
+    /// Announces an id that was created, ended and was removed before any read published it. Ignores events older than
+    /// the stream, because the runtime may have replayed them.
     pub(crate) fn announce_short_life(&mut self, now: Instant, id: &Id, hint: &Hint) {
         let own = hint.own.as_ref().filter(|_| hint.is_new);
         if let Some(own) = own.filter(|_| self.announcements.has_begun())
@@ -132,7 +132,7 @@ impl Reconciler {
     }
 }
 
-/// The namespace and the name of its pod.
+/// The namespace and the name of the record's pod.
 fn names_of(record: &Record) -> (Text, Text) {
     let names = [&record.identity.namespace, &record.identity.pod_name];
     let [namespace, name] = names.map(|name| name.clone().unwrap_or_default());
@@ -174,7 +174,7 @@ fn event(
     }
 }
 
-/// The fields of a record that announcements depend on.
+/// The part of a record that decides what is announced.
 fn published(record: &Record) -> Published {
     Published {
         state: record.state,

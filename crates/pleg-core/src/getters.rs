@@ -49,14 +49,14 @@ impl Reconciler {
         named.map(|uid| self.pod_name(uid)).collect()
     }
 
-    /// The pod reads that exceed their slot time, oldest first: the ticket, the pod, and the start of the read.
+    /// The pod reads that take longer than the slot time, oldest first: request number, pod, and start of the read.
     pub fn slow_reads(&self) -> impl ExactSizeIterator<Item = (Ticket, &PodUid, Instant)> {
         let ticket = |uid| self.reads.ticket(uid).unwrap_or_default();
         let slow = self.schedule.slow();
         slow.map(move |(uid, since)| (ticket(uid), uid, since))
     }
 
-    /// Pods whose list or a status call fails. Empty while the runtime as a whole fails.
+    /// Pods for which the list or a status call fails. Empty while the runtime as a whole fails.
     pub fn failing_pods(&self) -> impl ExactSizeIterator<Item = &PodUid> {
         let failing = self.pods.failures.named();
         let counts = !self.outage.fails();
@@ -68,7 +68,7 @@ impl Reconciler {
         self.schedule.is_in_flight(uid) || self.schedule.is_wanted(uid)
     }
 
-    /// Returns true if calls to the runtime as a whole fail.
+    /// Returns true if the runtime as a whole fails, not only calls for single pods.
     pub const fn is_runtime_failing(&self) -> bool {
         self.outage.fails()
     }

@@ -1,7 +1,7 @@
 //! The schedule of retries after stale reads.
 //!
-//! containerd 2.4 listed a container as running after it had sent its STOPPED event. The reconciler reads such a pod
-//! again after 0.1, 0.3, 1, 3 and 10 s. After that, only relists read it.
+//! containerd 2.4 listed a container as running after it had sent its STOPPED event. So the reconciler repeats a read
+//! that contradicts an event after 0.1, 0.3, 1, 3 and 10 s. After that, only relists read the pod.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ struct Looks {
 
 impl LookAgain {
     /// Plans a retry after a stale read of the pod. Returns its instant, or `None` after the last retry. A stale read
-    /// that began for another reason before that instant does not advance the schedule: a busy worker would use it up
+    /// that began earlier, for another reason, does not use up a retry: a busy pod worker would use up all retries
     /// within milliseconds.
     pub(crate) fn plan(&mut self, pod: Option<&PodUid>, now: Instant) -> Option<Instant> {
         let looks = self.pods.entry(pod.cloned()).or_default();

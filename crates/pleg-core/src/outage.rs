@@ -12,11 +12,11 @@ use crate::types::{CallError, CallErrorKind, Instant, Ticket};
 /// The state of the runtime as a whole, from the results of its calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Outage {
-    /// Calls that are unanswered for less than a second, each with its start. Later calls have higher tickets.
+    /// Calls unanswered for less than a second, each with its start. Oldest first: later calls have higher tickets.
     recent: BTreeMap<Ticket, Instant>,
     /// The `Version` call in flight, and its start.
     version: Option<(Ticket, Instant)>,
-    /// A call is slow or has failed, and `Version` was not called since.
+    /// A call is slow or has failed, and `Version` has not been called since.
     needs_version: bool,
     /// The last `Version` failed, and no call has succeeded since.
     fails: bool,
@@ -51,7 +51,7 @@ impl Outage {
         std::mem::replace(&mut self.fails, false)
     }
 
-    /// Notes that the runtime answered, unless `error` is a missing answer. A runtime that refuses a call works.
+    /// Notes that the runtime answered, unless `error` means that no answer came. A refusal is an answer.
     fn heard(&mut self, error: Option<CallErrorKind>) {
         if !error.is_some_and(CallErrorKind::is_unanswered) {
             (self.unanswered_since, self.silent_since) = (None, None);
@@ -81,8 +81,8 @@ impl Outage {
         self.needs_version = false;
     }
 
-    /// `Version` has ended. Returns true if the runtime answers again after an outage. `None`: that call is
-    /// not the one in flight.
+    /// `Version` has ended. Returns `None` if it is not the `Version` call in flight, otherwise true if the runtime
+    /// answers again after an outage.
     pub(crate) fn version_ended(
         &mut self,
         ticket: Ticket,
@@ -104,7 +104,7 @@ impl Outage {
     }
 
     /// Returns true if a call that fails now is not the fault of its pod: the runtime as a whole fails, or `Version` is
-    /// slow. When a runtime freezes, the first calls time out before `Version` does.
+    /// slow. The latter counts, because the first calls to a frozen runtime time out before `Version` does.
     pub(crate) fn excuses(&self, now: Instant) -> bool {
         let is_slow = |(_, since): (Ticket, Instant)| since.after(CALL_IS_SLOW) <= now;
         self.fails || self.version.is_some_and(is_slow)

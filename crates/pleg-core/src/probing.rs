@@ -43,7 +43,7 @@ impl Reconciler {
             self.relist.join_probe(now, next);
             if !self.probe.is_busy() && self.outage.version_deadline().is_none() {
                 self.out.counters.probes += 1;
-                // In an outage, a failed status call would make its pod one more that is retried each second.
+                // In an outage, the pod of a failed status probe would join the pods that are retried each second.
                 match self.pods.least_recently_requested(now) {
                     Some((id, kind)) if !self.outage.fails() => self.request_status(now, id, kind),
                     _ => self.request_version(now),
@@ -98,7 +98,7 @@ impl Reconciler {
                     self.publish(now, &uid, &alone.applied, Source::Inspection);
                 }
             }
-            // A pod read reads the status again, and decides.
+            // NotFound alone changes nothing here: the pod read that follows reads the status again.
             Err(error) if error.kind == CallErrorKind::NotFound => self.pods.retry_now(&id, now),
             Err(error) => {
                 let outage = self.outage.excuses(now);

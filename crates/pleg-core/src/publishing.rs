@@ -65,7 +65,7 @@ impl Reconciler {
 
     /// Applies rows of a relist, or starts the status calls that complete them, without another list.
     pub(crate) fn apply_at_hand(&mut self, now: Instant, uid: PodUid, at_hand: AtHand) {
-        // If only relists read the pod, a waiter's details are read with these rows.
+        // If only relists read the pod, the details for a waiter are read together with these rows.
         let wants_details = self.waiters.want_details(&uid, at_hand.rows.as_of);
         let all = wants_details && self.pods.needs_relist(&uid);
         let due = self.statuses_due(&uid, &at_hand.rows, all, now);
@@ -93,7 +93,7 @@ impl Reconciler {
         self.schedule.touch(uid);
     }
 
-    /// Every pod that a relist showed was read.
+    /// All pods that a relist showed have been read.
     pub(crate) fn settle(&mut self, now: Instant, relist: Settled) {
         let (as_of, gone) = (relist.as_of, relist.gone);
         if relist.is_first {
@@ -126,7 +126,7 @@ impl Reconciler {
             .pods
             .due(uid, rows, |id| reported(&self.hints, id), all, now);
         if !rows.of_relist {
-            // For ids that only events have shown, NotFound proves that they are gone.
+            // An id that only events have shown is gone if its status call returns NotFound.
             for id in self.hints.subjects(Some(uid)) {
                 let is_unseen = self.pods.shown(&id) == Shown::Never;
                 if is_unseen && !rows.rows.contains_key(&id) {
@@ -138,8 +138,8 @@ impl Reconciler {
         due
     }
 
-    /// Ends a pod read, or applies relist rows that differ: publishes and announces the changes, and answers all that
-    /// waited.
+    /// Ends a pod read, or applies relist rows that differ from the published state: publishes and announces the
+    /// changes, and answers all waiters for this read.
     pub(crate) fn apply_read(&mut self, now: Instant, uid: &PodUid, read: PodRead) {
         let Some(rows) = &read.rows else { return };
         let (as_of, of_relist) = (rows.as_of, rows.of_relist);
@@ -172,7 +172,7 @@ impl Reconciler {
         self.answer(uid, as_of, read.all);
         self.look_again_if(now, uid, shows_less || applied.shows_less);
         self.progress.read(uid, as_of, of_relist);
-        // A relist has ended during this read. Its rows are obsolete if this read began later.
+        // A relist has ended during this read. If it requested its rows before this read did, they are obsolete.
         if let Some(at_hand) = self.reads.take_at_hand(uid)
             && (at_hand.overlapped || at_hand.rows.as_of > as_of)
         {
@@ -190,8 +190,8 @@ impl Reconciler {
         self.schedule.touch(uid);
     }
 
-    /// Forgets the hints that a read satisfies, and announces ids that lived between two reads. Returns true if the
-    /// read was stale.
+    /// Forgets the hints that a read satisfies, and announces ids that were created and removed between two reads.
+    /// Returns true if the read was stale.
     fn read_hints(
         &mut self,
         now: Instant,
@@ -208,16 +208,16 @@ impl Reconciler {
         shows_less
     }
 
-    /// Forgets the hints of these subjects that the cache satisfies.
+    /// For each of these subjects, forgets the hint if the cache shows what its events reported.
     pub(crate) fn satisfy(&mut self, subjects: &[Id]) {
         for id in subjects {
             let pod = self.hints.pod_of(id);
             let (schedule, relist) = (&self.schedule, self.relist.in_flight());
             let may_come = |at| match pod {
-                Some(uid) => schedule.is_read_since(Some(uid), at),
+                Some(uid) => schedule.has_read_begun_by(Some(uid), at),
                 None => {
                     let lists = relist.is_some_and(|(_, since)| since <= at);
-                    lists || schedule.is_read_since(None, at)
+                    lists || schedule.has_read_begun_by(None, at)
                 }
             };
             let shown = self.pods.shown(id);
@@ -227,7 +227,7 @@ impl Reconciler {
         }
     }
 
-    /// Reports the changes found by a read to the stream check. `before`: the `as_of` of the view before this read.
+    /// Reports the changes found by a read to the stream check. `before`: the pod's `as_of` before that read.
     pub(crate) fn check_stream(
         &mut self,
         now: Instant,
@@ -279,7 +279,7 @@ impl Reconciler {
         if applied.needs_sync || (is_changed && !announces) {
             self.announce_sync(now, &status, source);
         }
-        // Hints may wait for a relist although this read has published their ids.
+        // This read may have published an id whose hint waits for a relist.
         if self.hints.relist_due().is_some() {
             let pod = self.pods.get(&uid).into_iter();
             let ids: Vec<Id> = pod.flat_map(|pod| pod.records.keys()).cloned().collect();
@@ -299,7 +299,7 @@ impl Reconciler {
         }
     }
 
-    /// Sends an error to the waiters that rows requested at `began` would have answered.
+    /// Sends an error to the waiters that a failed read, begun at `began`, would have answered.
     pub(crate) fn refuse(&mut self, uid: &PodUid, began: Instant, error: &CallError) {
         for waiter in self.waiters.failed(uid, began) {
             let answer = Err(error.clone());
@@ -308,7 +308,7 @@ impl Reconciler {
     }
 }
 
-/// The content of the events about an id that wait for a read.
+/// The content of the waiting events about an id.
 fn reported<'a>(hints: &'a Hints, id: &Id) -> Reported<'a> {
     let Some(hint) = hints.get(id) else {
         return Reported::default();

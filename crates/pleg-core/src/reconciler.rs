@@ -1,10 +1,10 @@
 //! The reconciler: passes inputs and results between the state machines.
 //!
-//! Read it from top to bottom. [`handle_hints`](Reconciler::handle_hints) takes what the event stream reports,
-//! [`handle_list`](Reconciler::handle_list) a relist, [`handle_pod_list`](Reconciler::handle_pod_list) and
-//! [`handle_statuses`](Reconciler::handle_statuses) the two steps of a pod read,
-//! [`handle_version`](Reconciler::handle_version) the answer to a `Version` call. `publishing.rs` applies and publishes
-//! reads. After each input, [`pump`](Reconciler::pump) starts all calls that are due.
+//! Read it from top to bottom. [`handle_hints`](Reconciler::handle_hints) takes what the event stream reports.
+//! [`handle_list`](Reconciler::handle_list) takes the result of a relist,
+//! [`handle_pod_list`](Reconciler::handle_pod_list) and [`handle_statuses`](Reconciler::handle_statuses) those of the
+//! two steps of a pod read, and [`handle_version`](Reconciler::handle_version) that of a `Version` call.
+//! `publishing.rs` applies and publishes reads. After each input, [`pump`](Reconciler::pump) starts all due calls.
 
 use std::collections::BTreeMap;
 
@@ -34,15 +34,14 @@ use crate::waiters::Waiters;
 /// Its methods are of four kinds:
 ///
 /// * `handle_*` take an input: an observation of the stream or of the read side, or the passing of time. Instants must
-///   not go backwards from call to call.
+///   not decrease, and a read must begin later than the call that requested it: otherwise the read answers no waiter.
 /// * requests ([`wait`](Self::wait), [`relist_now`](Self::relist_now), …) are inputs of consumers.
 /// * [`poll_output`](Self::poll_output) and [`poll_timeout`](Self::poll_timeout) return what the driver must do. After
-///   every input it takes outputs until there are none, in order, and it calls
-///   [`handle_timeout`](Self::handle_timeout) when the instant of `poll_timeout` comes.
+///   every input the driver takes outputs, in order, until there are none. When the instant of `poll_timeout` comes, it
+///   calls [`handle_timeout`](Self::handle_timeout).
 /// * getters ([`health`](Self::health), [`counters`](Self::counters)) change nothing.
 ///
-/// Every request to the read side must be answered exactly once by the corresponding `handle_*`, even if the call
-/// fails.
+/// Every request to the read side must be answered exactly once by its `handle_*`, even if the call fails.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reconciler {
     pub(crate) pods: Pods,
@@ -138,7 +137,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Events arrived, joined by their subject. `lost`: the number of events that the full map dropped.
+    /// Events arrived, joined by their subject. `lost`: the number of events dropped because the map of hints was full.
     pub fn handle_hints(&mut self, now: Instant, hints: BTreeMap<Id, Hint>, lost: u64) {
         let before = self.out.counters.events_lost;
         self.out.counters.events_lost += lost;
@@ -226,7 +225,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Returns true if that is the ticket of the relist in flight.
+    /// Returns true if `ticket` is the number of the request for the relist in flight.
     pub fn is_current_list(&self, ticket: Ticket) -> bool {
         let in_flight = self.relist.in_flight();
         in_flight.is_some_and(|(own, _)| own == ticket)
@@ -234,7 +233,7 @@ impl Reconciler {
 
     fn relist_failed(&mut self, now: Instant, began: Instant, error: CallError) {
         self.out.counters.lists_failed += 1;
-        // Waiters for pods that only relists read get the error.
+        // Waiters for pods that only relists read get the error of this relist.
         let by_relist = self
             .waiters
             .pods()
@@ -249,7 +248,7 @@ impl Reconciler {
         self.relist.succeeded(began, now);
         self.stream.relisted(began);
         self.pods.gone.expire(now);
-        // A pod that is being read, or with a caller that waits for details, does not count as unchanged.
+        // A pod that is being read, or whose waiter wants details, counts as changed even if its rows are unchanged.
         let (schedule, waiters) = (&self.schedule, &self.waiters);
         let is_read = |uid: &PodUid| schedule.is_in_flight(uid) || waiters.want_details(uid, began);
         let mut sorted = Sorted::new(rows, &mut self.pods, began, is_read, now);
@@ -446,7 +445,7 @@ impl Reconciler {
         if self.pods.needs_relist(uid) {
             for (reason, at) in &mut reasons {
                 match (*reason, at.take()) {
-                    (Reason::Waiter, Some(at)) if self.reads.has_rows_since(uid, at) => {}
+                    (Reason::Waiter, Some(at)) if self.reads.has_rows_requested_after(uid, at) => {}
                     (Reason::Waiter, Some(at)) => self.relist.by(at),
                     (_, Some(at)) => self.relist.by_hint(at),
                     (_, None) => {}
@@ -460,7 +459,7 @@ impl Reconciler {
         }
     }
 
-    /// Counts missed events, and adapts the relist period to them and to the ended relists.
+    /// Counts missed events. Each shortens the relist period; relists without a missed event may lengthen it.
     fn judge_stream(&mut self, now: Instant) {
         let check = &mut self.stream_check;
         for missed in check.overdue(now) {

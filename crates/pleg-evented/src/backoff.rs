@@ -22,7 +22,7 @@ pub(crate) struct Backoff {
     /// The last calls, at most as many as are allowed within a minute.
     issued: VecDeque<Instant>,
     dialing: Option<Dialing>,
-    /// Calls in a row that ended before `reset_after`.
+    /// The number of consecutive calls that were open for less than `reset_after`.
     short_lives: u32,
 }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn call_that_lives_a_minute_resets_the_backoff() {
+    fn call_that_is_open_for_a_minute_resets_the_backoff() {
         let mut pace = pace(|_| ());
         assert_eq!(
             pauses(&mut pace, 59_999 * MS, 3),
@@ -208,14 +208,14 @@ mod tests {
         let often: Vec<_> = (0..=100).map(|n| at(n * 50)).collect();
         assert_eq!(dials[..101], often);
         assert_eq!(dials[101..], [at(5100), at(5300), at(5700)]);
-        // A dial succeeds: the failed dials delay neither its call nor the next failed dial.
+        // A dial succeeds. The failed dials before it delay neither its call nor the retry after a later failed dial.
         pace.issued(now);
         assert_eq!(pace.after_call(now, now, &refused()), now);
         assert_eq!(pace.after_dial(now, &refused()), now.after(50 * MS));
     }
 
     #[test]
-    fn stream_that_is_not_offered_is_probed() {
+    fn stream_that_is_not_offered_is_tried_once_a_minute() {
         let mut pace = pace(|_| ());
         for end in [StreamEnd::NeverOffered, StreamEnd::Disabled] {
             pace.issued(at(0));

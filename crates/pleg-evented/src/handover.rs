@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 
 use crate::ReaderGauges;
 
-/// The maximum number of stream changes that wait. Beyond it, the oldest is dropped: a later subscribe or end replaces
-/// it.
+/// The maximum number of stream changes that wait. Beyond it, the oldest is dropped, because a later subscribe or end
+/// makes it irrelevant.
 const MOST_CHANGES: usize = 16;
 
 /// The maximum number of latencies that wait. A histogram does not need more.
@@ -49,7 +49,7 @@ struct Waiting {
 }
 
 impl Shared {
-    /// Locks the map. Callers add one event, or swap the map, per lock.
+    /// Locks the map. Callers hold the lock only to add one observation, or to swap the map.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,7 +57,7 @@ impl Shared {
 
 impl Waiting {
     fn add_latency(&mut self, arrival: &Arrival) {
-        // A runtime may replay events from before the subscribe.
+        // A runtime may replay events from before the subscribe; their latency would mean nothing.
         let created_at = WallTime::claimed(arrival.event.created_at);
         if created_at < self.subscribed || self.latencies.len() >= MOST_LATENCIES {
             return;
@@ -119,12 +119,12 @@ impl HintSender {
 /// The observations that the writer takes at once.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Subscribes and ends of streams, in order. The writer handles them before the hints: counting an event for the
-    /// next stream can hide a missed event, but counting it for the last stream would report a false miss.
+    /// Subscribes and ends of streams, in order. The writer handles them before the hints, so an event of the previous
+    /// stream may count for the next one. This can hide a missed event; the other order would report false misses.
     pub changes: VecDeque<StreamChange>,
     /// The events, joined by their subject.
     pub hints: BTreeMap<Id, Hint>,
-    /// The number of events about further subjects that the full map dropped.
+    /// The number of events that were dropped, because the map was full and had no hint of their subject.
     pub lost: u64,
     /// The time from the runtime's timestamp to the arrival, of some of the events.
     pub latencies: Vec<Duration>,
@@ -177,12 +177,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latency_is_from_stamp_to_arrival() {
+    fn latency_is_from_event_timestamp_to_arrival() {
         let (to, out) = handover();
         let wall = |s: i64| WallTime::from_nanos((1_700_000_000 + s) * 1_000_000_000);
         let at = Instant::ORIGIN;
         to.change(StreamChange::Subscribed { at, wall: wall(10) });
-        // Stamps from before the subscribe, a second ago, from a clock that is ahead, and none.
+        // Events with four timestamps: before the subscribe, a second ago, in the future, and none.
         for stamp in [wall(9), wall(11), wall(13), WallTime::from_nanos(0)] {
             let mut event = RuntimeEvent::new("c", EventType::Started);
             event.created_at = stamp.as_nanos();

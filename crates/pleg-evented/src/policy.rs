@@ -13,13 +13,13 @@ use std::time::Duration;
 pub struct ReconnectSettings {
     /// The pause between failed dials at first.
     pub dial_every: Duration,
-    /// The time after the first failed dial for which `dial_every` applies.
+    /// The time after the first failed dial in which dials follow each other every `dial_every`.
     pub dial_every_for: Duration,
-    /// The first pause after that, and after a call that ended early. It doubles each time.
+    /// The first pause after `dial_every_for`, and after a call that ended early. It doubles each time.
     pub backoff_from: Duration,
-    /// The longest of these pauses.
+    /// The longest of the doubling pauses.
     pub backoff_to: Duration,
-    /// The maximum random reduction of such a pause, in percent.
+    /// The maximum random reduction of a doubling pause, in percent.
     pub jitter_percent: u8,
     /// The seed of the jitter. By default random in every process.
     pub seed: u64,

@@ -50,7 +50,7 @@ pub async fn run<R: Runtime>(
         outlet,
     };
     loop {
-        // A stream may panic, for example while it decodes. Its state is dropped with it.
+        // A stream may panic, for example while it decodes. Its state is dropped with it, so no broken state remains.
         match AssertUnwindSafe(reader.read_for_ever())
             .catch_unwind()
             .await
@@ -67,7 +67,7 @@ pub async fn run<R: Runtime>(
     }
 }
 
-/// The period of hazard checks while a stream is open: another subscriber may start later.
+/// While a stream is open, the reader checks once in this time whether it may do harm: another subscriber may start.
 const HAZARD_CHECK: Duration = Duration::from_secs(60);
 
 /// The number of events read before the task yields.
@@ -144,7 +144,7 @@ impl<R: Runtime> Reader<R> {
             let next = self.clock.now().after(HAZARD_CHECK);
             self.clock.sleep_until(next).await;
             if let Ok(Some(hazard)) = self.hazard().await {
-                // The next dial declines, with the same reason.
+                // The policy forbids the next subscribe for the same reason, and reports it then.
                 return CallError::new(OPERATION, CallErrorKind::Cancelled, hazard.message);
             }
         }
@@ -183,7 +183,7 @@ impl<R: Runtime> Reader<R> {
         Ok(self.ended(at, delivered, error))
     }
 
-    /// Hands over `item` and all later events. Returns true if there was one, and the error that ended the stream.
+    /// Hands over `item` and all later events. Returns whether any event arrived, and the error that ended the stream.
     async fn read_to_end(
         &self,
         events: &mut R::Events,
@@ -217,8 +217,8 @@ impl<R: Runtime> Reader<R> {
                 Some(Err(error)) => return Ok((delivered, Some(error))),
                 None => return Ok((delivered, None)),
             }
-            // A burst must not starve the writer, which may share this thread, or the transport:
-            // tokio polls the sockets when every task has yielded, and otherwise every 61 polls.
+            // A burst must starve neither the writer, which may share this thread, nor the transport: tokio polls the
+            // sockets when every task has yielded, and otherwise every 61 polls.
             read += 1;
             if read % AT_ONCE == 0 {
                 tokio::task::yield_now().await;

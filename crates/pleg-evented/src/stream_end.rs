@@ -1,4 +1,4 @@
-//! Classifies the end of a stream by its phase.
+//! Classifies how a stream ended, by how far it had come: no connection, call refused, call open, event delivered.
 //!
 //! Status codes are not reliable: tonic returns `Unknown` for a lost connection, containerd 1.7
 //! returns `Unknown` for "not initialized yet", and CRI-O ends a disabled stream with OK. The
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_end_follows_from_the_phase() {
+    fn kind_of_stream_end_depends_on_how_far_it_came() {
         use CallErrorKind::{Failed, TooLarge, Unavailable, Unimplemented};
         let (never, disabled) = (StreamEnd::NeverOffered, StreamEnd::Disabled);
         let ended = |kind: Option<_>| StreamEnd::Ended(kind.map(error));

@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let took = list.ended.since(list.began);
     println!("a list took {took:?}; complete: {}", list.rows.is_ok());
 
-    // The rows of one pod, then the statuses. The others are returned even if one status call fails.
+    // The rows of one pod, then the statuses. If one status call fails, the other statuses are still returned.
     let progress = Progress::default();
     let pod = "web".into();
     let rows = reader

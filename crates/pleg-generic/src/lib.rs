@@ -187,8 +187,8 @@ pub fn add(rows: &mut Rows, row: Row<'_>) {
     }
 }
 
-/// Decodes a row of a pod list. `None` if its label names another pod: some runtimes ignore list filters, and the
-/// reader would store the rows of the whole node for each pod.
+/// Decodes a row of a pod list. `None` if its label names another pod: some runtimes ignore list filters, and otherwise
+/// the reader would store the rows of the whole node for each pod.
 fn of_pod(row: Row<'_>, uid: &PodUid) -> Option<Report> {
     let report = row.report()?;
     let identity = &report.identity;
@@ -252,7 +252,7 @@ impl Limit {
     }
 
     fn over(&self, operation: &'static str) -> CallError {
-        // As people read it: what is left of a caller's deadline may be 4.99607616 s.
+        // Rounds the deadline for people: what is left of a caller's deadline may be 4.99607616 s.
         let step = if self.deadline < Duration::from_secs(1) {
             0.001
         } else {

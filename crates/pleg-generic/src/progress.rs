@@ -26,8 +26,7 @@ impl PodCall {
     }
 }
 
-/// Shows the unanswered call of a pod read, so that health can name a call that hangs. Clones show
-/// the same read.
+/// Shows the unanswered call of a pod read, so that health can name a call that hangs. Clones show the same read.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<Mutex<Option<PodCall>>>);
 

@@ -75,7 +75,7 @@ fn ids(rows: &[Report]) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_reads_sandboxes_first_and_is_stamped_around_its_calls() {
+async fn list_reads_sandboxes_first_and_records_start_and_end() {
     let runtime = one_pod();
     let list = list(&runtime).await;
     assert_eq!(list.ticket, Ticket::from(7));
@@ -112,7 +112,7 @@ async fn hung_list_ends_at_its_deadline_and_names_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn error_shows_the_deadline_rounded() {
+async fn error_message_rounds_the_deadline() {
     let runtime = one_pod();
     runtime.hang(Op::Sandboxes);
     for (nanos, shown) in [
@@ -130,7 +130,7 @@ async fn error_shows_the_deadline_rounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_list_takes_two_calls() {
+async fn pod_list_makes_exactly_two_calls() {
     let runtime = one_pod();
     let list = list_pod(&runtime).await;
     assert_eq!(ids(&list.rows.unwrap()), ["p-s", "p-a", "p-b"]);

@@ -46,7 +46,7 @@ impl Runtime for EmptyNode {
     }
 
     async fn subscribe(&self) -> Result<Self::Events, CallError> {
-        // The generator would subscribe again to a stream that ends.
+        // This stream never ends, because the generator would subscribe again.
         Ok(Box::pin(stream::pending()))
     }
 

@@ -20,12 +20,12 @@ pub struct Clock {
     origin: tokio::time::Instant,
     /// The last instant that a clock of this tokio runtime returned.
     last: &'static AtomicU64,
-    /// The wall clock at the origin, if it advances with the instants.
+    /// The wall-clock time at the origin, if the wall clock is simulated and advances with the instants.
     wall: Option<WallTime>,
 }
 
-/// The origin of all instants: an hour before the first clock started, because the paused time of a
-/// runtime may lag behind.
+/// The origin of all instants: an hour before the first clock started, because the paused time of a tokio runtime may
+/// be earlier than that start.
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
 fn origin() -> std::time::Instant {
     static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
@@ -36,8 +36,8 @@ fn origin() -> std::time::Instant {
     })
 }
 
-/// The last instant of the present tokio runtime, or of all threads outside of one: paused time
-/// advances in one runtime only. Leaks 8 bytes per runtime, so that clocks are `Copy`.
+/// The last instant of the present tokio runtime, or of all threads outside of one. Each runtime has its own, because
+/// paused time advances in one runtime only. Leaks 8 bytes per runtime, so that clocks are `Copy`.
 fn last() -> &'static AtomicU64 {
     type OfRuntimes = HashMap<Option<tokio::runtime::Id>, &'static AtomicU64>;
     static LAST: OnceLock<Mutex<OfRuntimes>> = OnceLock::new();
@@ -62,8 +62,8 @@ impl Clock {
     /// A clock whose wall clock shows `wall` now and advances with its instants, independently of
     /// the host's.
     ///
-    /// For tests and simulations on paused time: there the instants run ahead of the host's wall
-    /// clock, and every event would look older than its stream.
+    /// For tests and simulations on paused time, which runs ahead of the host's wall clock: by the host's clock every
+    /// event would look older than its stream.
     #[must_use]
     pub fn start_at(wall: WallTime) -> Self {
         let clock = Self::start();
@@ -84,7 +84,7 @@ impl Clock {
         if last < shown {
             return Instant::from_nanos(shown);
         }
-        // Time has not advanced since the last call: on paused time, or on another thread.
+        // Time has not advanced since the last call: time is paused, or another thread has taken this instant.
         Instant::from_nanos(self.last.fetch_add(1, Relaxed) + 1)
     }
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn given_wall_clock_advances_with_the_instants() {
+    fn wall_clock_of_start_at_advances_with_the_instants() {
         let given = WallTime::from_nanos(1_700_000_000_000_000_000);
         let earliest = Clock::start().now();
         let clock = Clock::start_at(given);

@@ -1,8 +1,8 @@
 //! The interface between a pod lifecycle event generator and a container runtime.
 //!
-//! [`Runtime`] has the calls that the generator makes: two lists, two statuses, the event stream
-//! and `Version`. It uses only domain types of `pleg-core`, so that a test can implement a runtime
-//! without gRPC and no wire type reaches the core. [`clock`] is the only module that reads a clock.
+//! [`Runtime`] has the calls that the generator makes: two lists, two statuses, the event stream and `Version`. It uses
+//! only domain types of `pleg-core`: a test can implement a runtime without gRPC, and no wire type reaches the core.
+//! [`clock`] is the only module that reads a clock.
 //!
 //! ```
 //! use std::time::Duration;

@@ -4,11 +4,11 @@ use std::fmt;
 
 use pleg_core::{Kind, Report, ReportedState};
 
-/// One row of a list. Its id, kind and state are decoded, everything else is decoded on demand.
+/// One row of a list. Its id, kind and state are already decoded; everything else is decoded on demand.
 ///
-/// A runtime implemented by a test makes rows [from](From) a [`Report`]. A runtime that receives
-/// encoded rows makes [`encoded`](Self::encoded) ones: the caller knows the identity of most ids,
-/// so most rows need not be decoded in full.
+/// A runtime implemented by a test makes rows [from](From) a [`Report`]. A runtime that receives encoded rows should
+/// make [`encoded`](Self::encoded) rows, because the caller knows the identity of most ids, and most rows need not be
+/// decoded in full.
 pub struct Row<'a>(What<'a>);
 
 enum What<'a> {

@@ -52,7 +52,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Passes every sandbox in `scope` to `row`, one by one.
     ///
     /// # Errors
-    /// If the list is not complete. Rows passed before that prove nothing.
+    /// If the list is not complete. The rows passed until then prove nothing.
     fn list_sandboxes(
         &self,
         scope: &Scope,
@@ -62,7 +62,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Passes every container in `scope` to `row`, one by one.
     ///
     /// # Errors
-    /// If the list is not complete. Rows passed before that prove nothing.
+    /// If the list is not complete. The rows passed until then prove nothing.
     fn list_containers(
         &self,
         scope: &Scope,
@@ -87,7 +87,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// It must not wait for the runtime's response: runtimes send the response headers with the
     /// first event, so on a quiet node that can take hours.
     ///
-    /// The stream ends with `None` if the runtime ended it with OK, and after an error.
+    /// The stream ends with `None`: after an error, or directly if the runtime ended it with OK.
     ///
     /// # Errors
     /// If no connection can be made. Then no call was issued. With
@@ -100,7 +100,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// minute while a stream is open. By default `None`.
     ///
     /// # Errors
-    /// Any failure of a call that this makes.
+    /// Any failure of a call that this method makes.
     fn stream_hazard(&self) -> impl Future<Output = Result<Option<String>, CallError>> + Send {
         std::future::ready(Ok(None))
     }
@@ -115,7 +115,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// [`EventProfile::UNKNOWN`].
     ///
     /// # Errors
-    /// Any failure of a call that this makes.
+    /// Any failure of a call that this method makes.
     fn event_profile(&self) -> impl Future<Output = Result<EventProfile, CallError>> + Send {
         std::future::ready(Ok(EventProfile::UNKNOWN))
     }

@@ -30,7 +30,7 @@ fn well() -> Health {
 }
 
 #[test]
-fn it_is_ready_up_to_the_threshold() {
+fn health_is_ready_until_work_or_list_exceeds_its_threshold() {
     let mut health = well();
     assert_eq!(health.ready(BEGIN.after(OVERDUE)), Ok(()));
     let late = BEGIN.after(OVERDUE).after(SECOND);
@@ -47,7 +47,7 @@ fn it_is_ready_up_to_the_threshold() {
 }
 
 #[test]
-fn says_the_same_whenever_work_is_due() {
+fn health_with_another_due_instant_says_the_same() {
     let mut later = well();
     later.due = BEGIN.after(SECOND);
     assert!(well().says_the_same(&later));
@@ -68,7 +68,7 @@ fn polling_on_purpose_is_no_degraded_reason() {
 
 /// Tests each reason alone, at the first instant at which it is reported, and just before.
 #[test]
-fn each_cause_is_named_when_it_has_lasted() {
+fn degraded_reason_appears_once_its_cause_has_lasted_long_enough() {
     let why = StreamEnd::NeverOffered;
     let error = CallError::new("ListContainers", CallErrorKind::Failed, "no");
     let since = BEGIN;
@@ -165,7 +165,7 @@ fn reasons(pods: &[PodName], all: usize) -> [Degraded; 9] {
 }
 
 #[test]
-fn each_reason_has_its_code_and_may_say_since_when() {
+fn each_reason_has_its_code_and_some_have_a_start() {
     let reasons = reasons(&[], 0);
     assert_eq!(reasons.each_ref().map(Degraded::as_str), Degraded::CODES);
     let dated = [true, false, true, true, false, true, true, false, true];
@@ -184,7 +184,7 @@ fn each_reason_has_its_code_and_may_say_since_when() {
 }
 
 #[test]
-fn pods_are_named_and_more_are_hinted_at() {
+fn first_pods_are_named_and_the_others_only_counted() {
     let pod = |uid: &str| PodName {
         uid: uid.into(),
         namespace: Text::default(),
@@ -214,7 +214,7 @@ fn pods_are_named_and_more_are_hinted_at() {
 }
 
 #[test]
-fn loss_names_another_subscriber_if_the_runtime_splits_events() {
+fn loss_names_another_subscriber_if_each_event_goes_to_one() {
     let lossy = |splits_events_between_subscribers| Degraded::StreamLossy {
         loss: StreamLoss {
             expected: 8,

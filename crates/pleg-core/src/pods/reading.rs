@@ -13,7 +13,7 @@ use crate::types::{
 /// The answers to the status calls of a read.
 pub(crate) type Answers = BTreeMap<Id, Result<Report, CallError>>;
 
-/// The content of the events about an id that wait for a read.
+/// The content of the waiting events about an id.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reported<'a> {
     /// The latest status of the id in an event about it.
@@ -35,7 +35,7 @@ impl Reported<'_> {
     }
 }
 
-/// The context of one id in a pod read, besides its row: its status answer, and its events.
+/// What a pod read knows about one id besides its row: the answer to its status call, and its events.
 #[derive(Clone, Copy)]
 struct OfId<'a> {
     uid: &'a PodUid,
@@ -56,7 +56,7 @@ pub(crate) struct Applied {
     pub(crate) undone: BTreeSet<Id>,
     /// Ids that are gone, as they were published last.
     pub(crate) removed: Vec<(Id, Record)>,
-    /// The events that should report what the read changed.
+    /// The events that should arrive for the changes that the read has shown.
     pub(crate) changes: Vec<(Id, EventType)>,
     /// A caller wants a PodSync even if nothing has changed.
     pub(crate) needs_sync: bool,
@@ -65,9 +65,9 @@ pub(crate) struct Applied {
 /// The changes made by a single status read, outside a pod read.
 #[derive(Debug, Default)]
 pub(crate) struct Alone {
-    /// It shows another state than the published one.
+    /// The status shows another state than the published one.
     pub(crate) differs: bool,
-    /// It changes the view of the pod.
+    /// The status changes the view of the pod.
     pub(crate) changes: bool,
     pub(crate) applied: Applied,
 }
@@ -239,7 +239,7 @@ impl Pods {
         }
     }
 
-    /// Applies a status that was read outside a pod read: only its details and an end.
+    /// Applies a status that was read outside a pod read: only its details, and the end if it shows one.
     pub(crate) fn learn_alone(
         &mut self,
         id: &Id,

@@ -18,7 +18,7 @@ pub(crate) struct Record {
     pub(crate) state: Option<KnownState>,
     /// The runtime reports UNKNOWN now.
     pub(crate) unknown: bool,
-    /// It was UNKNOWN once, or a read undid its end or removal: the runtime may send no events about it.
+    /// The id was UNKNOWN once, or a read undid its end or removal, so the runtime may send no events about it.
     pub(crate) is_irregular: bool,
     /// The instant at which its end was recorded.
     pub(crate) ended_at: Option<Instant>,
@@ -26,19 +26,19 @@ pub(crate) struct Record {
     pub(crate) status: StatusCalls,
 }
 
-/// The relation of an observation to a record.
+/// How an observation fits the recorded state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Shows the recorded state.
+    /// The observation shows the recorded state.
     Same,
-    /// Shows another state, which is recorded.
+    /// The observation shows another state, which is recorded.
     Changed,
-    /// Shows that the id has not ended, and was requested more than ten seconds after the end: the end is undone.
+    /// A read begun more than ten seconds after the recorded end shows that the id has not ended: the end is undone.
     Undone,
-    /// Shows that the id has not ended, and was requested within ten seconds after the end: ignored, because it may be
-    /// stale.
+    /// A read begun within ten seconds after the recorded end shows that the id has not ended. The read may be stale,
+    /// so it is ignored.
     TooEarly,
-    /// Requested before the end was recorded, so it does not contradict the end.
+    /// A read begun before the end was recorded shows that the id has not ended: that does not contradict the end.
     Older,
 }
 
@@ -76,7 +76,7 @@ impl Record {
         self.state == Some(KnownState::Exited)
     }
 
-    /// The relation of a read begun at `as_of` that shows this state.
+    /// Compares the record with a read that began at `as_of` and shows this state.
     pub(crate) fn compare(&self, shown: ReportedState, as_of: Instant) -> Seen {
         if let Some(ended) = self.ended_at {
             return match shown {
@@ -125,8 +125,8 @@ impl Record {
         self.details = details::merged(&self.details, &status.details, true);
     }
 
-    /// Merges the details of a status requested at `as_of`. Ignores a status that contradicts the recorded end. A probe
-    /// that is answered after a later read only fills in missing fields.
+    /// Merges the details of a status requested at `as_of`. Ignores a status that contradicts the recorded end. If a
+    /// status requested later was merged before, only fills in missing fields.
     pub(crate) fn learn(&mut self, status: &Report, as_of: Instant, now: Instant) {
         self.status.succeeded(self.unknown, now);
         let ended = self.has_ended();
@@ -182,7 +182,8 @@ impl Record {
         }
     }
 
-    /// Returns true if the runtime should send events about its changes: a container, never UNKNOWN, no end undone.
+    /// Returns true if events should report changes of this id: it is a container, never UNKNOWN, and no end was
+    /// undone.
     pub(crate) const fn is_regular(&self) -> bool {
         matches!(self.kind(), Kind::Container) && !self.is_irregular
     }
@@ -298,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn read_may_show_a_running_container_as_created() {
+    fn created_state_in_a_later_read_replaces_running() {
         let mut c = record(Running);
         assert_eq!(c.see(Created, at(2), at(2)), Seen::Changed);
         assert_eq!(c.state, Some(KnownState::Created));
     }
 
     #[test]
-    fn exit_code_is_due_once() {
+    fn status_is_read_once_for_an_unknown_exit_code() {
         let mut c = record(Exited);
         assert!(c.code_is_due() && c.is_due(Exited, at(2), false, at(2)));
         c.learn(&status(Exited, None), at(2), at(2));
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn status_from_before_the_end_gives_no_details() {
+    fn running_status_of_an_ended_container_is_ignored() {
         let mut c = record(Exited);
         c.learn(&status(Running, None), at(5), at(5));
         assert_eq!((c.status.as_of(), c.status.read_since_end()), (None, false));

@@ -102,7 +102,7 @@ impl Sorted {
         sorted
     }
 
-    /// Adds a pod that has nothing listed or published, because a caller waits for it or it is being read.
+    /// Adds a pod that is neither listed nor published. Needed if a caller waits for the pod or the pod is being read.
     pub(crate) fn add_absent(&mut self, uid: &PodUid, as_of: Instant) {
         // `same` is in the order of pods.
         if self.same.binary_search(uid).is_err() && !self.differ.contains_key(uid) {
@@ -112,7 +112,7 @@ impl Sorted {
     }
 }
 
-/// The rows of a pod list that belong to that pod: some runtimes ignore filters and return others' rows.
+/// The rows of a pod list that belong to that pod: some runtimes ignore the filter and return the rows of all pods.
 pub(crate) fn rows_of(uid: &PodUid, rows: Vec<Report>, pods: &Pods, as_of: Instant) -> PodRows {
     let sandboxes = pods_of_sandboxes(&rows);
     let mut of_pod = PodRows::new(as_of, false);

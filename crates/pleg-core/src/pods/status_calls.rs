@@ -10,12 +10,12 @@ use crate::types::{CallError, CallErrorKind, Instant};
 pub(crate) struct StatusCalls {
     /// The instant of the last request.
     last: Instant,
-    /// The request time of the status with the current details. `None`: they come from a row or an event.
+    /// The current details come from a status requested at this instant. `None`: they come from a row or an event.
     as_of: Option<Instant>,
     failure: Option<Failure>,
-    /// The back-off of the retry: the call failed, or the state is UNKNOWN.
+    /// The back-off of the next call, if the last call failed or the state is UNKNOWN.
     retry: Option<Backoff>,
-    /// No status read for the exit code is due: a status was read since the end, or the call failed.
+    /// A status was read after the end, or the call failed: the status is not read again for the exit code.
     read_since_end: bool,
 }
 
@@ -62,8 +62,8 @@ impl StatusCalls {
         self.read_since_end |= ended;
     }
 
-    /// The call has failed. `outage`: the runtime as a whole fails, so only NotFound counts. A refused connection is
-    /// never the fault of one id.
+    /// The call has failed. `outage`: the runtime as a whole fails, so only NotFound counts. A refused connection does
+    /// not count either, because it is never the fault of one id.
     pub(crate) fn failed(&mut self, error: &CallError, ended: bool, outage: bool, now: Instant) {
         let is_missing = error.kind == CallErrorKind::NotFound;
         let counts = is_missing || !(outage || error.kind == CallErrorKind::Unavailable);
@@ -106,7 +106,7 @@ impl StatusCalls {
         matches!(self.failure, Some(Failure::Missing))
     }
 
-    /// Returns true if the call fails, other than once with NotFound: an id that was listed may be gone a moment later.
+    /// Returns true if the call fails. One NotFound does not count: an id that was listed may be gone a moment later.
     pub(crate) fn is_failing(&self) -> bool {
         let failures = self.retry.map_or(0, |retry| retry.failures);
         self.error().is_some() || (self.is_missing() && failures > 1)

@@ -71,7 +71,7 @@ fn pod_list_and_deleted_prove_absence() {
 
 /// containerd sends a sandbox's DELETED before it deletes the sandbox from its store, and may be killed in between.
 #[test]
-fn deleted_removes_nothing_that_a_read_shows() {
+fn deleted_event_does_not_remove_an_id_that_reads_show() {
     let mut t = Script::with(&["web"]);
     t.exits("web", 3);
     t.send(Event::nil(Deleted, "web"));
@@ -83,7 +83,7 @@ fn deleted_removes_nothing_that_a_read_shows() {
 }
 
 #[test]
-fn unlisted_id_whose_status_fails_stays_until_its_retry() {
+fn unlisted_id_stays_until_its_failed_status_is_retried() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     t.node.fail_status("web", Failed);
@@ -112,7 +112,7 @@ fn end_of_an_unlisted_id_does_not_prove_its_existence() {
 }
 
 #[test]
-fn listed_id_without_status_is_marked_and_retried_with_backoff() {
+fn listed_id_without_status_gets_status_missing_and_backoff() {
     let mut t = Script::with(&["web"]);
     t.node.set_row(exited("web", None));
     t.node.fail_status("web", NotFound);
@@ -123,7 +123,7 @@ fn listed_id_without_status_is_marked_and_retried_with_backoff() {
     assert_eq!(t.answered(worker, "web"), "Exited missing");
     t.expect_calls(&["list p"]);
     t.pass(60_000);
-    // After 2 s for a late reason, then after 1, 2, 4, 8, 16 and 32 s.
+    // The status is read again after 2 s, for a late exit reason, and after 1, 2, 4, 8, 16 and 32 s of back-off.
     let retries = t.count("status web");
     assert!((5..=8).contains(&retries), "{retries}");
     t.node.heal_status("web");
@@ -135,7 +135,7 @@ fn listed_id_without_status_is_marked_and_retried_with_backoff() {
 
 /// The container was removed between its row and its status.
 #[test]
-fn marked_id_that_is_no_longer_listed_is_gone() {
+fn id_with_status_missing_is_gone_once_no_longer_listed() {
     for is_relisted in [false, true] {
         let mut t = Script::with(&["web"]);
         t.node.set_row(exited("web", None));
@@ -155,7 +155,7 @@ fn marked_id_that_is_no_longer_listed_is_gone() {
     }
 }
 
-/// containerd omits a container whose load timed out, and lists it after its next restart.
+/// containerd omits a container whose load timed out, and lists it again after the next restart of containerd.
 #[test]
 fn gone_id_that_a_row_shows_is_there_again() {
     let mut t = Script::with(&["web"]);

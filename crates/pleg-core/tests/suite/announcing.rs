@@ -1,4 +1,4 @@
-//! Announcements: each once, initial ones, and late exit codes.
+//! Announcements: each is made once; which ones are initial; late exit codes.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};
@@ -8,7 +8,7 @@ use crate::node::{WALL, exited, running, start_failed, with};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 #[test]
-fn state_in_the_first_relist_is_initial() {
+fn state_in_the_first_relist_is_announced_as_initial() {
     let mut t = Script::new();
     t.node.start("s");
     t.node.start("web");
@@ -61,7 +61,7 @@ fn sandbox_first_read_after_its_end_announces_its_start() {
 
 /// containerd replays STOPPED, and a worker reads the pod before the first relist ends.
 #[test]
-fn old_death_shown_by_event_or_read_is_initial() {
+fn death_before_the_start_is_announced_as_initial() {
     let mut t = Script::new();
     t.hold(Relists);
     t.node.start("s");
@@ -78,7 +78,7 @@ fn old_death_shown_by_event_or_read_is_initial() {
 }
 
 #[test]
-fn death_during_the_first_statuses_is_not_initial() {
+fn death_while_the_first_statuses_are_read_is_not_initial() {
     let mut t = Script::new();
     t.node.start("s");
     t.node.start("web");
@@ -90,7 +90,7 @@ fn death_during_the_first_statuses_is_not_initial() {
 }
 
 #[test]
-fn short_life_from_before_the_first_relist_starts_initially() {
+fn start_shown_by_first_relist_is_initial_despite_later_removal() {
     for is_late in [false, true] {
         let mut t = Script::new();
         t.node.start("s");
@@ -116,7 +116,7 @@ fn short_life_from_before_the_first_relist_starts_initially() {
 }
 
 #[test]
-fn death_after_a_read_before_the_relist_is_new() {
+fn death_after_the_first_pod_read_is_not_initial() {
     let mut t = Script::new();
     t.hold(Relists);
     t.node.start("s");
@@ -129,7 +129,7 @@ fn death_after_a_read_before_the_relist_is_new() {
 }
 
 #[test]
-fn old_death_whose_status_fails_stays_initial() {
+fn death_before_the_start_stays_initial_if_its_status_fails() {
     let mut t = Script::new();
     t.node.start("s");
     t.node.exit("web", 3);
@@ -160,7 +160,7 @@ fn late_event_of_a_removed_id_announces_nothing() {
 }
 
 #[test]
-fn start_is_announced_before_the_end_if_it_succeeded() {
+fn start_is_announced_before_the_end_if_the_container_ran() {
     let mut t = Script::with(&[]);
     t.node.create("new");
     t.read();
@@ -181,7 +181,7 @@ fn start_is_announced_before_the_end_if_it_succeeded() {
 }
 
 #[test]
-fn unknown_is_announced_when_it_comes_and_goes() {
+fn change_to_unknown_and_back_is_announced() {
     let mut t = Script::with(&["web"]);
     t.node.become_unknown("web");
     t.read();
@@ -215,9 +215,9 @@ fn unknown_is_read_again_with_backoff_and_undoes_no_end() {
     assert!((4..=8).contains(&retries), "{retries}");
 }
 
-/// The kubelet counts a missing code as failure: it would run a successful OnFailure container again.
+/// The kubelet treats a missing exit code as a failure: it would run a successful OnFailure container again.
 #[test]
-fn code_within_a_minute_of_the_removal_is_announced() {
+fn exit_code_within_a_minute_after_the_removal_is_announced() {
     for (late, announced) in [(59_000, Some("Changed web 3")), (61_000, None)] {
         let mut t = Script::with(&["web"]);
         t.removes("web");
@@ -232,7 +232,7 @@ fn code_within_a_minute_of_the_removal_is_announced() {
 }
 
 #[test]
-fn code_that_has_arrived_is_in_died() {
+fn died_contains_the_exit_code_if_it_has_arrived() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     t.read();
@@ -282,7 +282,7 @@ fn died_waits_a_minute_for_its_code_in_an_outage() {
 }
 
 #[test]
-fn end_without_success_is_read_again_after_two_seconds() {
+fn status_is_read_again_two_seconds_after_a_failed_exit() {
     let killed = with(exited("web", 137), |details| {
         details.reason = "OOMKilled".into();
     });

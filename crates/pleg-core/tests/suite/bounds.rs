@@ -6,7 +6,7 @@ use pleg_core::EventType::{Created, Deleted, Started, Stopped};
 use crate::script::{Event, PodLists, Script};
 
 #[test]
-fn events_beyond_100_000_subjects_become_a_relist() {
+fn events_beyond_100_000_subjects_cause_a_relist() {
     let mut t = Script::with(&[]);
     for n in 0..100_002 {
         t.queue(Event::nil(Started, &format!("x{n}")).unnamed());
@@ -65,9 +65,9 @@ fn idle_hour_costs_few_calls() {
     assert!(calls - relists <= 241, "{calls}");
 }
 
-/// The times were measured with containerd. No kubelet worker reads the pod.
+/// The pauses were measured with containerd. Only events cause reads, because no kubelet worker reads the pod.
 #[test]
-fn life_of_a_pod_costs_an_observer_few_calls() {
+fn observing_a_pod_from_start_to_removal_takes_two_lists() {
     let mut t = Script::with(&[]);
     t.event(Started, "s");
     t.pass(400_000);
@@ -93,7 +93,7 @@ fn life_of_a_pod_costs_an_observer_few_calls() {
     assert_eq!(t.announced().len(), 6);
 }
 
-/// Upstream (1.37) lists the pod for each STOPPED.
+/// For comparison, upstream (1.37) lists the pod for each STOPPED.
 #[test]
 fn burst_of_exits_in_a_pod_causes_two_reads() {
     let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
@@ -118,13 +118,13 @@ fn burst_of_exits_in_a_pod_causes_two_reads() {
     }
 }
 
-/// The time that this thread has run on a processor. Other processes do not change it.
+/// The CPU time of this thread, which other processes do not change.
 fn cpu_time() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     stat.split(' ').next()?.parse().ok()
 }
 
-/// Eight times as much input makes less than 24 times as much work: 8 log 8 is less, 64 is more.
+/// Eight times as much input makes less than 24 times as much work. Work of order n squared would be 64 times as much.
 fn assert_grows_slowly(n: usize, work: impl Fn(usize)) {
     let time = |n| {
         let before = cpu_time()?;
@@ -137,7 +137,7 @@ fn assert_grows_slowly(n: usize, work: impl Fn(usize)) {
 }
 
 #[test]
-fn many_deaths_on_a_silent_stream_cost_one_status_each() {
+fn many_deaths_without_events_cost_one_status_call_each() {
     assert_grows_slowly(1_250, |n| {
         let mut t = Script::with(&[]);
         (0..n).for_each(|n| t.node.add_pod(&format!("q{n}")));
@@ -155,7 +155,7 @@ fn many_deaths_on_a_silent_stream_cost_one_status_each() {
 }
 
 #[test]
-fn many_failing_statuses_cost_one_call_each_retry() {
+fn many_failing_statuses_cost_one_call_per_retry() {
     assert_grows_slowly(600, |n| {
         let mut t = Script::with(&[]);
         for n in 0..n {
@@ -173,7 +173,7 @@ fn many_failing_statuses_cost_one_call_each_retry() {
 }
 
 #[test]
-fn many_lives_in_one_pod_cost_the_same_each() {
+fn many_containers_in_one_pod_cost_the_same_per_container() {
     assert_grows_slowly(1_250, |n| {
         let mut t = Script::with(&[]);
         for n in 0..n {

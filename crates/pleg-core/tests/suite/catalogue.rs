@@ -1,10 +1,10 @@
-//! `docs/failures.md` names every known failure, and only tests that exist.
+//! `docs/failures.md` lists every known failure, and every test that it names exists.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A1 to A17, B1 to B15, C1 to C22, E1 to E7, and G1 to G20.
+/// The numbers of all entries of the page: A1 to A17, B1 to B15, C1 to C22, E1 to E7, and G1 to G20.
 fn entries() -> BTreeSet<String> {
     let groups = [("A", 17), ("B", 15), ("C", 22), ("E", 7), ("G", 20)];
     let all = groups.into_iter();
@@ -17,7 +17,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name)
 }
 
-/// The source of that file, or of all files of that folder.
+/// The source text of the file, or of all files in the folder, with that path.
 fn source(path: &Path) -> String {
     let Ok(files) = fs::read_dir(path) else {
         return fs::read_to_string(path).unwrap_or_default();
@@ -32,13 +32,13 @@ fn exists(place: &str, name: &str) -> bool {
         None => source(&folder(place).join("tests/suite")),
     };
     let item = source.split_once(&format!("fn {name}("));
-    // The item before this one ends with a brace.
+    // The attributes of the function follow the closing brace of the item before it.
     let head = item.and_then(|(before, _)| before.rsplit("}\n").next());
     head.is_some_and(|head| head.contains("#[test]") || head.contains("#[tokio::test"))
 }
 
 #[test]
-fn the_table_names_every_entry_and_tests_that_exist() {
+fn failure_table_has_every_entry_and_names_existing_tests() {
     let page = fs::read_to_string(folder("../docs/failures.md")).unwrap();
     let mut named = BTreeSet::new();
     for row in page.lines().filter(|line| line.starts_with("| ")) {

@@ -79,12 +79,12 @@ impl Script {
         answer.as_ref().err().map(|error| error.kind)
     }
 
-    /// The id in the answer to the waiter, as in [`cached`](Self::cached).
+    /// The state of the id in the answer to the waiter, written as in [`cached`](Self::cached).
     pub(crate) fn answered(&self, waiter: WaiterId, id: &str) -> String {
         find(&self.view(waiter).status, id).unwrap_or_else(|| "none".to_owned())
     }
 
-    /// The id in the cache, such as "Exited 3", "Running missing" (status_missing), "Running error" or "none".
+    /// The state of the id in the cache: "Exited 3", "Running missing" (status_missing), "Running error" or "none".
     pub(crate) fn cached(&self, id: &str) -> String {
         let views = self.cache.values();
         let mut found = views.filter_map(|view| find(&view.status, id));
@@ -202,7 +202,7 @@ fn describe_event(event: &PodLifecycleEvent) -> String {
     text + if event.initial { " initial" } else { "" }
 }
 
-/// The id in the status of its pod, as in [`Script::cached`].
+/// The state of the id in the status of its pod, written as in [`Script::cached`].
 pub(crate) fn find(status: &PodStatus, id: &str) -> Option<String> {
     let mut containers = status.containers.iter();
     let mut sandboxes = status.sandboxes.iter();

@@ -7,7 +7,7 @@ use crate::node::{created, exited, running, with};
 use crate::script::{Event, PodLists, Script, StatusCalls};
 
 #[test]
-fn status_of_an_end_in_an_event_counts_at_once() {
+fn end_in_an_events_status_is_recorded_at_once() {
     for what in [Stopped, Started] {
         let mut t = Script::with(&["web"]);
         t.node.exit("web", 3);
@@ -22,7 +22,7 @@ fn status_of_an_end_in_an_event_counts_at_once() {
 }
 
 #[test]
-fn event_type_and_sibling_status_end_nothing() {
+fn event_type_and_sibling_status_record_no_end() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     t.send(Event::nil(Stopped, "web"));
@@ -32,7 +32,7 @@ fn event_type_and_sibling_status_end_nothing() {
 }
 
 #[test]
-fn event_adds_to_an_end_and_a_read_corrects_it() {
+fn end_is_completed_by_events_and_corrected_by_reads() {
     type Show = fn(&mut Script, Report);
     let event: Show = |t, status| t.send(Event::of(Stopped, status));
     let read: Show = |t, status| {
@@ -79,9 +79,9 @@ fn event_adds_to_an_end_and_a_read_corrects_it() {
     }
 }
 
-/// Otherwise each worker's read in flight at a death would cause a second read.
+/// If such a read counted as stale, each read that a worker has in flight at a death would cause a second read.
 #[test]
-fn read_from_before_an_end_neither_undoes_nor_repeats_it() {
+fn read_begun_before_an_end_keeps_it_without_a_retry() {
     let mut t = Script::with(&["web"]);
     t.slow_read(PodLists);
     t.exits("web", 3);
@@ -118,7 +118,7 @@ fn wrong_end_is_undone_by_a_read_ten_seconds_later() {
     t.expect(&["Started web"]);
     assert_eq!(t.cached("web"), "Running");
     assert_eq!(t.core.counters().undone, 1);
-    // The ten seconds count from the last end.
+    // The ten seconds in which no read undoes an end count from the latest recorded end.
     t.node.exit("web", 4);
     t.read();
     t.expect(&["Died web 4"]);
@@ -128,7 +128,7 @@ fn wrong_end_is_undone_by_a_read_ten_seconds_later() {
 }
 
 #[test]
-fn wrong_end_of_a_created_container_is_undone_as_changed() {
+fn undone_end_of_a_created_container_is_announced_as_changed() {
     let mut t = Script::with(&[]);
     t.node.create("web");
     t.read();
@@ -156,7 +156,7 @@ fn rows_from_before_an_end_do_not_undo_it() {
 
 /// containerd 2 lists sandboxes from one store and reads their statuses from another.
 #[test]
-fn row_and_status_that_disagree_are_announced_once() {
+fn disagreeing_row_and_status_cause_at_most_one_announcement() {
     for (row, status, announced) in [
         (exited("web", None), running("web"), None),
         (running("web"), exited("web", 3), Some("Died web 3")),

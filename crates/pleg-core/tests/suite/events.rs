@@ -8,7 +8,7 @@ use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 /// Events of any type, with any status, replayed or new.
 #[test]
-fn events_alone_make_nothing_appear_vanish_or_return() {
+fn events_without_a_read_add_remove_and_revive_nothing() {
     let mut t = Script::with(&["web", "old", "past"]);
     t.node.exit("old", 1);
     t.node.remove("past");
@@ -32,9 +32,9 @@ fn events_alone_make_nothing_appear_vanish_or_return() {
     t.expect_nothing();
 }
 
-/// Upstream compared these timestamps, although some have another unit or are later than the statuses.
+/// Upstream compared event timestamps, although some runtimes use another unit, and some read the statuses earlier.
 #[test]
-fn stamp_of_an_event_decides_nothing() {
+fn timestamp_of_an_event_decides_nothing() {
     let epoch = WALL / 1_000_000;
     for age in [0, -1_000, 240_000, epoch, epoch - 1_700, -7 * epoch / 2] {
         let mut t = Script::with(&["web"]);
@@ -70,7 +70,7 @@ fn event_that_the_cache_shows_causes_no_read() {
 }
 
 #[test]
-fn deleted_during_a_read_of_the_id_leaves_no_ghost() {
+fn id_deleted_during_a_read_does_not_stay_cached() {
     let deleted = Event::nil(Deleted, "web");
     for event in [deleted.clone(), deleted.unnamed()] {
         let mut t = Script::with(&[]);
@@ -85,9 +85,9 @@ fn deleted_during_a_read_of_the_id_leaves_no_ghost() {
     }
 }
 
-/// A relist from before the removal publishes the id, which satisfies CREATED alone.
+/// A relist from before the removal publishes the id. This satisfies the CREATED event, but not the DELETED event.
 #[test]
-fn created_and_deleted_are_judged_together() {
+fn created_and_deleted_wait_until_the_cache_shows_both() {
     let mut t = Script::with(&[]);
     t.node.create("web");
     t.slow_relist();
@@ -135,7 +135,7 @@ fn read_for_stopped_begins_at_once_others_after_250_ms() {
 }
 
 #[test]
-fn read_serves_the_events_before_and_during_it() {
+fn one_read_satisfies_events_before_and_during_it() {
     for is_during in [true, false] {
         let mut t = Script::with(&[]);
         t.node.start("web");
@@ -206,13 +206,13 @@ fn new_event_restarts_the_retries_after_the_planned_one() {
     t.send(Event::nil(Stopped, "web"));
     t.pass(2_000);
     assert_eq!(t.count("list p"), 1, "at once");
-    // Reads at 4.4 s as planned, then 0.1 and 0.3 s later.
+    // The pod is read at 4.4 s, as planned, and then 0.1 and 0.3 s later.
     t.pass(1_500);
     assert_eq!(t.count("list p"), 3);
 }
 
 #[test]
-fn deleted_and_a_lagging_read_find_the_absence_soon() {
+fn absence_is_found_soon_if_the_read_after_deleted_lags() {
     let mut t = Script::with(&["web"]);
     t.exits("web", 3);
     t.node.lag();
@@ -225,7 +225,7 @@ fn deleted_and_a_lagging_read_find_the_absence_soon() {
 }
 
 #[test]
-fn id_neither_listed_nor_gone_is_read_with_pauses() {
+fn id_neither_listed_nor_not_found_is_read_with_pauses() {
     let mut t = Script::with(&[]);
     t.node.relists_fail = Some(Failed);
     t.node.fail_status("ghost", DeadlineExceeded);
@@ -236,7 +236,7 @@ fn id_neither_listed_nor_gone_is_read_with_pauses() {
 }
 
 #[test]
-fn event_without_pod_reads_the_cached_pod_or_relists() {
+fn event_without_pod_causes_a_pod_read_or_a_relist() {
     for (id, call) in [("web", "list p"), ("q/web", "relist")] {
         let mut t = Script::with(&["web"]);
         t.node.add_pod("q");

@@ -7,7 +7,7 @@ use crate::node::{created, exited, running, with};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 #[test]
-fn view_is_as_of_the_request_of_its_rows() {
+fn view_is_as_of_the_instant_its_rows_were_requested() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     let worker = t.read();
@@ -49,9 +49,9 @@ fn no_event_and_no_timer_answers_a_waiter() {
     }
 }
 
-/// Otherwise a worker that has removed a container would get a view from before the removal.
+/// If an older read answered, a worker that has removed a container would get a view from before the removal.
 #[test]
-fn read_from_before_the_instant_answers_nobody() {
+fn read_requested_before_the_waiters_instant_does_not_answer_it() {
     let mut t = Script::with(&["web"]);
     let first = t.slow_read(PodLists);
     t.node.remove("web");
@@ -80,7 +80,7 @@ fn waiter_whose_list_fails_gets_the_error() {
 }
 
 #[test]
-fn pod_is_absent_only_when_its_relist_is_settled() {
+fn pod_is_absent_only_once_the_relists_pods_were_read() {
     let mut t = Script::with(&["web"]);
     let before = t.now();
     t.hold(StatusCalls);
@@ -98,7 +98,7 @@ fn pod_is_absent_only_when_its_relist_is_settled() {
 }
 
 #[test]
-fn failed_status_withholds_nothing_but_its_details() {
+fn failed_status_call_withholds_only_the_details() {
     for fault in [Failed, DeadlineExceeded] {
         let mut t = Script::with(&[]);
         t.node.set(with(running("web"), |details| {
@@ -117,7 +117,7 @@ fn failed_status_withholds_nothing_but_its_details() {
 }
 
 #[test]
-fn waiter_for_a_future_instant_causes_a_read_then() {
+fn waiter_for_a_future_instant_causes_a_read_on_time() {
     let mut t = Script::with(&["web"]);
     let then = t.now().after(std::time::Duration::from_millis(500));
     let worker = t.read_since("p", then);
@@ -130,7 +130,7 @@ fn waiter_for_a_future_instant_causes_a_read_then() {
 }
 
 #[test]
-fn cancelled_waiter_leaves_nothing_behind() {
+fn cancelled_waiter_leaves_no_state_and_causes_no_read() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     t.read();
@@ -159,7 +159,7 @@ fn read_asks_for_statuses_of_new_and_changed_ids() {
 }
 
 #[test]
-fn status_in_an_event_serves_a_row_of_its_state() {
+fn event_status_completes_a_row_with_the_same_state() {
     for (own, calls) in [
         (running("web"), &["list p"][..]),
         (created("web"), &["list p", "status web"]),
@@ -173,9 +173,9 @@ fn status_in_an_event_serves_a_row_of_its_state() {
     }
 }
 
-/// CRI-O takes seconds for the status of a container that was stopped without an exit code.
+/// CRI-O takes seconds for the status of a stopped container whose exit code it does not know.
 #[test]
-fn unknown_code_is_read_once_after_the_end() {
+fn status_is_read_once_after_an_end_without_exit_code() {
     for fault in [None, Some(DeadlineExceeded)] {
         let mut t = Script::with(&["web"]);
         t.node.exit("web", None);
@@ -191,7 +191,7 @@ fn unknown_code_is_read_once_after_the_end() {
 }
 
 #[test]
-fn read_asks_for_an_unlisted_id_of_earlier_events_only() {
+fn read_requests_unlisted_ids_only_if_their_events_came_before() {
     let mut t = Script::with(&[]);
     t.send(Event::nil(Created, "web"));
     t.read();
@@ -209,7 +209,7 @@ fn read_asks_for_an_unlisted_id_of_earlier_events_only() {
 }
 
 #[test]
-fn details_of_a_pod_are_as_of_its_oldest_status() {
+fn details_as_of_is_the_request_of_the_oldest_status() {
     let mut t = Script::with(&["web"]);
     let worker = t.read_details();
     let first = t.view(worker).details_as_of;
@@ -221,7 +221,7 @@ fn details_of_a_pod_are_as_of_its_oldest_status() {
 }
 
 #[test]
-fn details_from_an_event_have_no_instant() {
+fn details_from_an_event_have_no_as_of() {
     let mut t = Script::with(&[]);
     let before = t.now();
     t.starts("web");
@@ -232,7 +232,7 @@ fn details_from_an_event_have_no_instant() {
 }
 
 #[test]
-fn read_without_every_status_answers_no_details_waiter() {
+fn waiter_for_details_needs_a_read_of_every_status() {
     let mut t = Script::with(&["web"]);
     let before = t.now();
     t.hold(PodLists);
@@ -244,9 +244,9 @@ fn read_without_every_status_answers_no_details_waiter() {
     assert!(t.view(details).details_as_of.is_some());
 }
 
-/// A worker that gets newer details without a code and without an error assumes that the exit code is lost.
+/// If a worker gets newer details with neither an exit code nor an error, it assumes that the exit code is lost.
 #[test]
-fn status_from_before_the_end_is_no_newer_detail() {
+fn status_that_shows_no_end_does_not_refresh_the_details() {
     let mut t = Script::with(&["web"]);
     let worker = t.read_details();
     let before = t.view(worker).details_as_of;

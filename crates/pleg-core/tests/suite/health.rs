@@ -45,7 +45,7 @@ fn node_is_unready_if_its_last_relist_is_too_old() {
 
 /// cri-o#2584: one reply of ListContainers is lost.
 #[test]
-fn one_lost_reply_makes_no_node_unready() {
+fn node_stays_ready_if_one_reply_is_lost() {
     let mut t = Script::with(&["web"]);
     t.event(pleg_core::EventType::Started, "web");
     t.pass(300_000);
@@ -62,7 +62,7 @@ fn one_lost_reply_makes_no_node_unready() {
 
 /// Every relist, read and status call in flight has a deadline.
 #[test]
-fn something_is_always_due() {
+fn calls_that_fail_or_hang_never_make_work_overdue() {
     let mut t = Script::with(&["web"]);
     for fault in [None, Some(Failed), Some(DeadlineExceeded)] {
         (t.node.relists_fail, t.node.pod_lists_fail) = (fault, fault);
@@ -77,7 +77,7 @@ fn something_is_always_due() {
 }
 
 #[test]
-fn stream_and_pods_never_make_the_node_unready() {
+fn lost_stream_and_failing_pod_do_not_make_node_unready() {
     let mut t = Script::with(&["web"]);
     t.lose_stream();
     t.node.exit("web", 3);

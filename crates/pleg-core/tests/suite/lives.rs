@@ -14,7 +14,7 @@ fn stopped() -> Event {
 }
 
 #[test]
-fn new_life_between_two_reads_is_announced_if_it_ran() {
+fn container_that_ran_between_two_reads_is_announced() {
     let created = || Event::of(Created, created("web"));
     let started = || Event::of(Started, running("web"));
     let nil = |what| Event::nil(what, "web");
@@ -48,7 +48,7 @@ fn new_life_between_two_reads_is_announced_if_it_ran() {
 }
 
 #[test]
-fn late_event_announces_no_life_twice() {
+fn late_event_does_not_announce_a_container_twice() {
     let mut t = Script::with(&[]);
     t.send(Event::of(Started, exited("web", 3)));
     t.pass(300);
@@ -58,9 +58,9 @@ fn late_event_announces_no_life_twice() {
     t.expect_nothing();
 }
 
-/// The events of a short life arrive after a worker's read that did not show it.
+/// The container lived so briefly that a worker's read did not list it, and its events arrive after that read began.
 #[test]
-fn delayed_events_of_a_life_are_not_forgotten() {
+fn delayed_events_of_a_short_lived_container_are_not_forgotten() {
     let mut t = Script::with(&[]);
     t.send(Event::of(Created, created("web")));
     t.hold(PodLists);
@@ -85,7 +85,7 @@ fn relist_from_before_a_creation_proves_no_absence() {
 
 /// At any point a relist may show any state of the container.
 #[test]
-fn events_of_a_life_in_any_order_announce_it_once() {
+fn start_and_end_are_announced_once_in_any_event_order() {
     let states = [
         Some(created("web")),
         Some(running("web")),
@@ -116,7 +116,8 @@ fn events_of_a_life_in_any_order_announce_it_once() {
             let announced = t.announced();
             let has_code = announced.iter().any(|event| event.ends_with(" 3"));
             assert!(has_code, "{case}");
-            // The code is announced as Changed if STOPPED arrives after the relist that shows the removal.
+            // If STOPPED arrives after the relist that shows the removal, the exit code is announced by
+            // ContainerChanged.
             let lives = announced.iter().filter(|event| !event.starts_with("Ch"));
             let lives: Vec<_> = lives.map(|event| event.trim_end_matches(" 3")).collect();
             assert_eq!(lives, UNKNOWN_END, "{case}");
@@ -132,7 +133,7 @@ fn orders() -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn age_of_an_event_is_judged_at_its_arrival() {
+fn event_age_counts_from_the_stream_on_which_it_arrived() {
     let mut t = Script::with(&[]);
     t.hold(PodLists);
     t.hold(Relists);

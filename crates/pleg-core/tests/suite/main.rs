@@ -1,4 +1,4 @@
-//! The rules of the design, and histories that broke earlier designs, as scripts of the whole core.
+//! The rules of the design, and event sequences that broke earlier designs. Each test is a script of the whole core.
 
 #![allow(
     clippy::unwrap_used,

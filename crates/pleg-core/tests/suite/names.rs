@@ -15,7 +15,7 @@ fn lifecycle_types_have_upstreams_names() {
 }
 
 #[test]
-fn labels_have_short_lower_case_names() {
+fn metric_labels_are_short_and_lower_case() {
     let sources = [Source::Stream, Source::Relist, Source::Inspection].map(Source::as_str);
     assert_eq!(sources, ["stream", "relist", "inspection"]);
     let modes = [Mode::Auto, Mode::Evented, Mode::Polling].map(Mode::as_str);

@@ -67,7 +67,7 @@ pub(crate) fn unlabelled(mut report: Report) -> Report {
     report
 }
 
-/// The report with other details, if it is a container.
+/// Changes the details of the report, if the report is about a container.
 pub(crate) fn with(mut report: Report, change: impl FnOnce(&mut ContainerDetails)) -> Report {
     if let Details::Container(details) = &mut report.details {
         change(Arc::make_mut(details));
@@ -86,13 +86,13 @@ struct Objects {
 #[derive(Default)]
 pub(crate) struct Node {
     objects: Objects,
-    /// The objects that calls show while the runtime lags.
+    /// While the runtime lags: the old objects that calls show.
     stale: Option<Objects>,
     status_faults: BTreeMap<String, CallErrorKind>,
     pub(crate) relists_fail: Option<CallErrorKind>,
     pub(crate) pod_lists_fail: Option<CallErrorKind>,
     pub(crate) versions_fail: Option<CallErrorKind>,
-    /// A list of one pod shows every pod.
+    /// If true, the runtime ignores the filter: a list of one pod shows every pod.
     pub(crate) ignores_filters: bool,
     /// Additional rows.
     pub(crate) extra_rows: Vec<Report>,
@@ -122,12 +122,12 @@ impl Node {
         self.set(created(id));
     }
 
-    /// The container runs, or the sandbox is ready.
+    /// Makes the container run, or the sandbox ready.
     pub(crate) fn start(&mut self, id: &str) {
         self.set(running(id));
     }
 
-    /// The container has ended, or the sandbox is not ready. `None`: the runtime does not know the code.
+    /// Makes the container exit, or the sandbox not ready. `None`: the runtime does not know the exit code.
     pub(crate) fn exit(&mut self, id: &str, code: impl Into<Option<i32>>) {
         self.set(exited(id, code));
     }
@@ -147,7 +147,7 @@ impl Node {
         self.start(&format!("{pod}/web"));
     }
 
-    /// Makes calls show the present state until [`catch_up`](Self::catch_up).
+    /// From now on, calls show the objects of this instant and no later change, until [`catch_up`](Self::catch_up).
     pub(crate) fn lag(&mut self) {
         self.stale = Some(self.objects.clone());
     }

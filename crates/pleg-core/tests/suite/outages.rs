@@ -1,4 +1,4 @@
-//! A bad pod affects no other pod, and a bad runtime is not blamed on pods.
+//! A bad pod affects no other pod. If the runtime as a whole fails, no pod is reported as failing.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound, Unavailable};
 use pleg_core::EventType::Stopped;
@@ -108,7 +108,7 @@ fn failing_pod_is_retried_with_backoff_and_named() {
 }
 
 #[test]
-fn failing_status_is_retried_with_backoff_only() {
+fn failing_status_is_retried_only_with_backoff() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", 3);
     t.node.fail_status("web", Failed);
@@ -139,7 +139,7 @@ fn status_in_backoff_is_read_when_the_state_changes() {
 
 /// Relists fail for good, for example because their answer is too large.
 #[test]
-fn hung_status_is_in_backoff_while_only_relists_fail() {
+fn hung_status_is_in_backoff_even_if_relists_fail() {
     let mut t = Script::with(&["web"]);
     t.node.relists_fail = Some(Failed);
     t.node.exit("web", 3);
@@ -183,7 +183,7 @@ fn first_timeout_of_a_frozen_runtime_does_not_count() {
 }
 
 #[test]
-fn not_found_marks_the_id_and_asks_for_no_version() {
+fn not_found_sets_status_missing_and_causes_no_version_call() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("web", NotFound);
     let worker = t.read_details();

@@ -8,7 +8,7 @@ use crate::node::{Node, exited, running, unlabelled, with};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 #[test]
-fn relist_that_overlaps_a_pod_read_shows_nothing_of_it() {
+fn relist_rows_are_ignored_if_a_pod_read_overlaps() {
     let mut t = Script::with(&[]);
     t.slow_relist();
     t.node.start("web");
@@ -25,7 +25,7 @@ fn relist_that_overlaps_a_pod_read_shows_nothing_of_it() {
 }
 
 #[test]
-fn relist_that_began_during_a_failed_pod_read_shows_nothing() {
+fn relist_rows_are_ignored_if_a_failed_pod_read_overlaps() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     let worker = t.read();
@@ -41,7 +41,7 @@ fn relist_that_began_during_a_failed_pod_read_shows_nothing() {
 
 /// The relist began before the successful read, so the relist's rows are older.
 #[test]
-fn relist_that_overlaps_a_success_and_a_failure_shows_nothing() {
+fn relist_rows_are_ignored_if_successful_and_failed_reads_overlap() {
     let mut t = Script::with(&[]);
     t.slow_relist();
     t.node.start("web");
@@ -57,7 +57,7 @@ fn relist_that_overlaps_a_success_and_a_failure_shows_nothing() {
 
 /// While the statuses of a first change are read, relists show later changes.
 #[test]
-fn relist_during_the_statuses_of_a_pod_read_counts() {
+fn relist_rows_are_used_if_only_status_calls_overlap() {
     type Change = fn(&mut Node);
     let starts: Change = |node| node.start("job");
     let exits: Change = |node| node.exit("web", 3);
@@ -65,7 +65,7 @@ fn relist_during_the_statuses_of_a_pod_read_counts() {
     let rows: [(Change, &[Change], &[&str]); 4] = [
         (starts, &[exits], &["Started job", "Died web 3"]),
         (starts, &[|_| (), exits], &["Started job", "Died web 3"]),
-        // These rows equal the cache until the pod read publishes the id.
+        // The rows of the relist equal the cache until the pod read publishes the id.
         (
             starts,
             &[removes],
@@ -110,7 +110,7 @@ fn reads_of_one_pod_never_overlap() {
 }
 
 #[test]
-fn id_that_is_listed_twice_has_ended() {
+fn id_listed_as_running_and_as_exited_has_ended() {
     let (runs, ended) = (|| running("web"), || exited("web", 3));
     for (row, other) in [(runs(), ended()), (ended(), runs())] {
         let mut t = Script::with(&["web"]);
@@ -126,7 +126,7 @@ fn id_that_is_listed_twice_has_ended() {
 }
 
 #[test]
-fn single_status_brings_nothing_back() {
+fn single_status_does_not_revive_a_gone_id() {
     let mut t = Script::with(&["web"]);
     t.slow_probe("web");
     t.node.remove("web");
@@ -147,9 +147,9 @@ fn single_status_shows_an_end() {
     t.expect(&["Died web 3"]);
 }
 
-/// A read of the pod starts the container in the cache.
+/// Only a read of the pod shows in the cache that the container runs.
 #[test]
-fn single_status_starts_nothing() {
+fn single_status_does_not_show_a_container_as_running() {
     let mut t = Script::with(&[]);
     t.node.create("web");
     t.read();
@@ -166,9 +166,9 @@ fn single_status_starts_nothing() {
     t.expect(&["Started web"]);
 }
 
-/// No other read would request the exit code.
+/// Only the pod read that follows NotFound requests the exit code again.
 #[test]
-fn single_status_that_is_not_found_is_retried_at_once() {
+fn single_status_not_found_causes_a_pod_read_at_once() {
     let mut t = Script::with(&["web"]);
     t.exits("web", None);
     t.expect(&["Died web"]);
@@ -240,7 +240,7 @@ fn pod_with_an_unlabelled_id_is_read_by_relists_only() {
 }
 
 #[test]
-fn details_of_an_unlabelled_pod_are_read_with_one_relist() {
+fn details_of_a_pod_with_unlabelled_ids_need_one_relist() {
     let mut t = with_unlabelled();
     let worker = t.read_details();
     t.pass(100);
@@ -249,7 +249,7 @@ fn details_of_an_unlabelled_pod_are_read_with_one_relist() {
 }
 
 #[test]
-fn started_of_an_unlabelled_id_is_followed_by_a_relist() {
+fn started_event_of_an_unlabelled_id_causes_a_relist() {
     let free = || unlabelled(running("free"));
     for event in [
         Event::of(Started, free()),
@@ -266,9 +266,9 @@ fn started_of_an_unlabelled_id_is_followed_by_a_relist() {
     }
 }
 
-/// A list of the pod never shows the id, and the overlapping relist does not count.
+/// No list of the pod shows the id, and the rows of the overlapping relist are not applied.
 #[test]
-fn unlabelled_id_in_an_overlapping_relist_is_relisted() {
+fn unlabelled_id_in_an_overlapping_relist_causes_another_relist() {
     for (has_event, label) in [(true, None), (false, None), (false, Some("q".into()))] {
         let mut t = Script::with(&["web"]);
         let mut free = running("free");
@@ -292,7 +292,7 @@ fn unlabelled_id_in_an_overlapping_relist_is_relisted() {
 
 /// A later relist does not show the id, while the statuses of its pod are still being read.
 #[test]
-fn unlabelled_id_is_gone_when_its_relist_is_settled() {
+fn unlabelled_id_missing_in_a_later_relist_is_gone() {
     let mut t = Script::with(&["web"]);
     t.node.set(unlabelled(running("free")));
     t.node.set_row(exited("web", None));

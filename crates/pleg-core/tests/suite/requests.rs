@@ -51,7 +51,7 @@ fn requests_share_the_read_after_the_one_in_flight() {
     t.hold(PodLists);
     let worker = t.read();
     let requests = [t.request_reinspect("p"), t.request_read("p")];
-    // A relist that shows the pod unchanged replaces no reinspection.
+    // A relist that shows the pod unchanged does not replace the requested read of all statuses.
     t.relist();
     t.expect_calls(&["list p", "relist"]);
     t.answer(PodLists);

@@ -170,7 +170,7 @@ impl Script {
         t
     }
 
-    /// Forgets what was announced and called so far.
+    /// Forgets the announcements and the calls so far.
     pub(crate) fn forget(&mut self) {
         self.announced.clear();
         self.calls.clear();
@@ -188,7 +188,7 @@ impl Script {
         self.set_profile(|profile| profile.removal_suppresses_stopped = false);
     }
 
-    /// Sets the profile of containerd 2 with this change.
+    /// Sets the event profile of containerd 2, changed by `change`.
     pub(crate) fn set_profile(&mut self, change: impl FnOnce(&mut EventProfile)) {
         let mut profile = EventProfile::UNKNOWN;
         profile.removal_suppresses_stopped = false;
@@ -238,7 +238,7 @@ impl Script {
         self.settle();
     }
 
-    /// The event arrives, and waits until the writer takes it, before the next answer or with the next event.
+    /// The event arrives. The writer takes it before the next answer, or together with the next event.
     pub(crate) fn queue(&mut self, event: Event) {
         let Event { mut raw, age } = event;
         let arrived = self.tick();
@@ -309,7 +309,7 @@ impl Script {
         self.on_hold.insert(call);
     }
 
-    /// Answers unanswered calls, and later calls at once again.
+    /// Answers the unanswered calls. From now on calls are answered at once again.
     pub(crate) fn release(&mut self) {
         self.on_hold.clear();
         while let Some(index) = self.in_flight.iter().position(|c| !self.hangs(&c.output)) {
@@ -318,14 +318,15 @@ impl Script {
         }
     }
 
-    /// Evaluates the oldest unanswered call of this kind that was not evaluated: it shows the node's present state.
+    /// Evaluates the oldest call of this kind that is not evaluated yet: its answer will show the node as it is now.
     pub(crate) fn evaluate(&mut self, call: Call) {
         let is_next = |c: &InFlight| c.call == call && c.answer.is_none();
         let index = self.in_flight.iter().position(is_next).unwrap();
         self.in_flight[index].answer = Some(self.look(&self.in_flight[index], None));
     }
 
-    /// A worker waits for a view of the pod "p". Calls of this kind show the node's present state, and stay unanswered.
+    /// A worker waits for a view of the pod "p". The call of this kind shows the node as it is now, and stays
+    /// unanswered.
     pub(crate) fn slow_read(&mut self, call: Call) -> WaiterId {
         self.hold(call);
         let waiter = self.read();
@@ -333,14 +334,14 @@ impl Script {
         waiter
     }
 
-    /// Starts a relist that shows the node's present state, and holds its answer.
+    /// Starts a relist that shows the node as it is now, and holds its answer.
     pub(crate) fn slow_relist(&mut self) {
         self.hold(Call::Relist);
         self.relist();
         self.evaluate(Call::Relist);
     }
 
-    /// The next probe of this id shows the node's present state, and stays unanswered.
+    /// The next probe of this id shows the node as it is at that time, and stays unanswered.
     pub(crate) fn slow_probe(&mut self, id: &str) {
         self.hold(Call::Statuses);
         self.await_call(&format!("status {id}"));
@@ -491,7 +492,7 @@ impl Script {
         self.fail_call(index, CallErrorKind::DeadlineExceeded);
     }
 
-    /// The answer to the call from the node's present state, or with that error.
+    /// The answer to the call: either with that error, or with the node's present state.
     fn look(&self, call: &InFlight, error: Option<CallErrorKind>) -> Answer {
         let (began, ended) = (call.requested, self.now());
         let outcome = |fault: Option<CallErrorKind>| match error.or(fault) {

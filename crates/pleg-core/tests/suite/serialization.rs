@@ -1,4 +1,4 @@
-//! Feature `serde`: all published types can be written, and most of them read again.
+//! Feature `serde`: all published types can be serialized, and most of them deserialized.
 
 use pleg_core::{CallErrorKind, Labels, NotReady, PodLifecycleEvent, Resources};
 use serde_json::{json, to_value};
@@ -21,7 +21,7 @@ where
 }
 
 #[test]
-fn events_are_read_as_written() {
+fn events_survive_serialization_unchanged() {
     let t = dead();
     t.announced.iter().for_each(same::<PodLifecycleEvent>);
     let died = to_value(t.announced.last()).unwrap();
@@ -30,7 +30,7 @@ fn events_are_read_as_written() {
 }
 
 #[test]
-fn details_are_read_as_written_and_may_lack_fields() {
+fn details_survive_serialization_and_fields_may_be_missing() {
     same(&*dead().status("p").containers[0].details);
     let some: Resources = serde_json::from_value(json!({ "memory_limit": 5 })).unwrap();
     assert_eq!((some.memory_limit, some.cpu_quota), (5, 0));
@@ -38,7 +38,7 @@ fn details_are_read_as_written_and_may_lack_fields() {
 }
 
 #[test]
-fn status_and_health_are_written() {
+fn status_and_health_can_be_serialized() {
     let mut t = dead();
     t.node.relists_fail = Some(CallErrorKind::Unavailable);
     t.relist();

@@ -8,7 +8,7 @@ use pleg_core::{Details, Report, SandboxDetails};
 use crate::node::{exited, running};
 use crate::script::{Event, Script};
 
-/// Upstream's events had one sandbox, no active containers and no order, so init containers ran again.
+/// Pod statuses in upstream's events had one sandbox, no active containers and no order, so init containers ran again.
 #[test]
 fn status_has_all_sandboxes_and_containers_newest_first() {
     let mut t = Script::with(&["web"]);
@@ -31,7 +31,7 @@ fn status_has_all_sandboxes_and_containers_newest_first() {
 
 /// Upstream deletes the pod on DELETED of the old sandbox.
 #[test]
-fn removal_of_an_old_sandbox_leaves_the_pod() {
+fn pod_stays_cached_if_an_old_sandbox_is_removed() {
     for event in [
         Event::of(Deleted, exited("s", None)),
         Event::nil(Deleted, "s").unnamed(),

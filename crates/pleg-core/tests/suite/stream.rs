@@ -24,7 +24,7 @@ fn change_without_its_event_is_missed_after_ten_seconds() {
 
 /// CRI-O sends STOPPED seconds after it lists the container as exited.
 #[test]
-fn event_before_the_read_or_soon_after_is_not_missed() {
+fn event_before_or_soon_after_the_read_is_not_missed() {
     let mut t = Script::with(&["web", "job"]);
     t.event(Started, "web");
     t.node.lag();
@@ -69,7 +69,7 @@ fn stopped_is_expected_unless_the_removal_suppresses_it() {
         t.send(Event::of(Created, created("job")).with(exited("web", 3)));
         t.pass(300);
     };
-    // CRI-O sends no STOPPED for a container that was removed before its handler ran.
+    // CRI-O sends no STOPPED for a container that was removed before CRI-O's exit handler ran.
     for (change, removal_suppresses_stopped, stopped) in [
         (is_removed, false, 1),
         (is_removed, true, 0),
@@ -87,7 +87,7 @@ fn stopped_is_expected_unless_the_removal_suppresses_it() {
 }
 
 #[test]
-fn change_without_event_from_the_runtime_is_not_expected() {
+fn change_that_the_runtime_does_not_report_is_not_missed() {
     type Change = fn(&mut Script);
     let sandboxes_change: Change = |t| {
         t.node.exit("s", None);
@@ -187,7 +187,7 @@ fn event_of_an_id_in_an_overlapping_relist_is_remembered() {
 }
 
 #[test]
-fn event_on_an_earlier_stream_does_not_count() {
+fn event_on_an_earlier_stream_does_not_prevent_a_miss() {
     let mut t = Script::with(&["web"]);
     t.node.lag();
     t.node.exit("web", 0);
@@ -202,7 +202,7 @@ fn event_on_an_earlier_stream_does_not_count() {
 }
 
 #[test]
-fn period_grows_when_the_stream_is_confirmed_and_proven() {
+fn period_grows_once_the_stream_is_open_and_delivers_events() {
     let mut t = Script::new();
     t.node.start("s");
     t.node.start("web");
@@ -240,7 +240,7 @@ fn failed_relist_or_lost_stream_shortens_the_period() {
 }
 
 #[test]
-fn period_does_not_grow_while_something_is_expected() {
+fn period_does_not_grow_while_an_event_is_expected() {
     let mut t = Script::with(&["web"]);
     t.subscribe();
     t.event(Started, "web");
@@ -271,7 +271,7 @@ fn period_is_short_from_a_miss_to_the_next_event() {
 }
 
 #[test]
-fn lossy_stream_is_polled_until_ten_minutes_without_a_miss() {
+fn lossy_stream_shortens_the_period_for_ten_minutes() {
     let mut t = quiet();
     t.node.exit("web", 0);
     t.node.exit("job", 0);
@@ -297,7 +297,7 @@ fn period_is_at_most_a_third_of_the_unready_threshold() {
 }
 
 #[test]
-fn polling_lists_once_a_period() {
+fn polling_mode_lists_the_node_once_a_period() {
     for (period, relists) in [(1_000, 99), (2_500, 39)] {
         let mut t = Script::polling(|s| s.relist_period = Duration::from_millis(period));
         t.node.start("s");

@@ -16,7 +16,7 @@ fn event() -> Step {
     sends("a", EventType::Started)
 }
 
-/// The stream ends that the reader reports until it has made `attempts` attempts.
+/// The ends of streams that the reader reports until it has made `attempts` attempts.
 async fn ends(reader: &mut RunningReader, attempts: usize) -> Vec<StreamEnd> {
     let mut ends = Vec::new();
     while reader.dialed().len() < attempts {
@@ -27,8 +27,8 @@ async fn ends(reader: &mut RunningReader, attempts: usize) -> Vec<StreamEnd> {
     ends
 }
 
-/// Upstream: five attempts without a pause, then no events until the kubelet restarts. A restart of
-/// containerd takes longer.
+/// Upstream: five attempts without a pause, then no events until the kubelet restarts. A restart of containerd takes
+/// longer than these attempts.
 #[tokio::test(start_paused = true)]
 async fn reconnect_attempts_never_end() {
     // The runtime runs for a second, is down for 0.4 s, refuses twice while it starts, and works again.
@@ -54,7 +54,7 @@ async fn reconnect_attempts_never_end() {
     let at = reader.attempts(40).await;
     let doubling = [0, 0, 100, 300, 700, 1_500, 3_100, 6_300, 12_700, 25_500];
     assert_on_time(&at[..10], &doubling);
-    // No eleventh within the minute; then after 51.2 s, and every 60 s.
+    // The eleventh subscribe waits until the minute is over, the twelfth 51.2 s more, and each later one 60 s more.
     let then = [60_000, 111_200, 171_200];
     assert_on_time(&at[..13], &[&doubling[..], &then].concat());
     let pauses: Vec<_> = at[12..].windows(2).map(|w| w[1] - w[0]).collect();
@@ -93,7 +93,7 @@ async fn reader_can_be_stopped_at_every_step() {
 /// Upstream: if events are disabled, the stream ends at once with OK, and the kubelet subscribes
 /// again in a loop.
 #[tokio::test(start_paused = true)]
-async fn never_offered_disabled_and_lost_are_distinguished() {
+async fn streams_never_offered_disabled_and_lost_are_reported_differently() {
     let unimplemented = Step::Fail(CallErrorKind::Unimplemented);
     for (life, steps, end) in [
         (0, &[unimplemented.clone()][..], StreamEnd::NeverOffered),
@@ -121,13 +121,13 @@ async fn never_offered_disabled_and_lost_are_distinguished() {
 
 /// Upstream: after the last attempt the watcher goroutine spins.
 #[tokio::test(start_paused = true)]
-async fn no_stream_end_causes_a_busy_loop() {
+async fn reader_makes_few_attempts_however_the_stream_ends() {
     for (dial, most) in [
         (opens(&[]), 11),
         (opens(&[Step::Fail(CallErrorKind::Unimplemented)]), 11),
         (opens(&[Step::Fail(DOWN)]), 25),
         (opens(&[event(), Step::Fail(CallErrorKind::TooLarge)]), 25),
-        // A hundred within five seconds, then fewer and fewer.
+        // A hundred dials within five seconds, then fewer and fewer.
         (Dial::Fail(DOWN), 125),
     ] {
         let reader = RunningReader::new(vec![dial; 10_000]);
@@ -157,7 +157,7 @@ async fn every_error_is_reported_and_the_reader_continues() {
 /// Upstream's WatcherRetriesWhenStreamClosesWithoutError (1.37): an end without an error counts as
 /// one more failed attempt.
 #[tokio::test(start_paused = true)]
-async fn end_without_an_error_is_a_stream_end() {
+async fn stream_end_without_an_error_is_reported() {
     let mut reader = RunningReader::new(vec![lives(3_000), lives(0), quiet()]);
     assert_eq!(
         ends(&mut reader, 3).await,
@@ -169,7 +169,7 @@ async fn end_without_an_error_is_a_stream_end() {
 
 /// Upstream's WatcherStopsWhenContextIsCanceled (1.37).
 #[tokio::test(start_paused = true)]
-async fn blocked_stream_is_cancelled_without_a_stream_end() {
+async fn shutdown_cancels_a_blocked_stream_and_reports_no_end() {
     let mut reader = RunningReader::new(vec![quiet()]);
     let subscribed = reader.change().await;
     assert!(matches!(subscribed, StreamChange::Subscribed { .. }));

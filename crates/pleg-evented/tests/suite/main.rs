@@ -1,4 +1,4 @@
-//! The tests of this crate, as one binary: separate binaries would each build the same stack.
+//! The tests of this crate, as one binary: separate binaries would each build and link the same dependencies.
 
 #![allow(
     clippy::unwrap_used,

@@ -33,15 +33,15 @@ async fn reconnects_after_a_restart_follow_the_backoff() {
     let at = reader.attempts(106).await;
     let often: Vec<_> = (0..100).map(|n| n * 50).collect();
     assert_on_time(&at[..100], &often);
-    // Two dials with back-off; then three calls: at once, 100 ms later, and 200 ms after that
-    // call's end.
+    // Two dials with back-off, then a call at 5650 ms. Three calls follow: the first at once, the second 100 ms later,
+    // and the third 200 ms after the second has ended.
     let then = [5050, 5250, 5650, 5650, 5750, 5750 + 1500 + 200];
     assert_on_time(&at, &[&often[..], &then].concat());
     reader.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_that_lives_a_minute_resets_the_backoff() {
+async fn stream_that_is_open_for_a_minute_resets_the_backoff() {
     let script = vec![
         lives(2000),
         lives(2000),
@@ -50,7 +50,7 @@ async fn stream_that_lives_a_minute_resets_the_backoff() {
         quiet(),
     ];
     let mut reader = RunningReader::new(script);
-    // Pauses: none, 100 ms, none after the long life, 100 ms again.
+    // Pauses before the calls: none, 100 ms, none after the stream that was open for a minute, 100 ms again.
     let at = [0, 2000, 4100, 64_100, 66_200];
     assert_on_time(&reader.attempts(5).await, &at);
     reader.stop().await;
@@ -75,7 +75,7 @@ async fn at_most_ten_subscribes_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_end_follows_its_events_and_gives_the_retry_time() {
+async fn stream_end_is_reported_after_its_events_with_retry_time() {
     let script = vec![
         Dial::Open(vec![
             wait(10),
@@ -174,7 +174,7 @@ async fn stalled_writer_does_not_block_the_stream_or_lose_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_of_too_many_subjects_are_counted() {
+async fn events_beyond_the_subject_limit_are_counted_as_lost() {
     let steps = [vec![wait(1000)], burst(102_000), vec![Step::Live]].concat();
     let mut reader = RunningReader::new(vec![Dial::Open(steps)]);
     assert!(is_subscribed(&reader.change().await));
@@ -186,7 +186,7 @@ async fn events_of_too_many_subjects_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outage_while_the_writer_is_stalled_stays_bounded() {
+async fn memory_is_bounded_in_an_outage_with_a_stalled_writer() {
     let flap = |_| Dial::Open(vec![sends("a", EventType::Stopped), Step::Fail(DOWN)]);
     let mut script: Vec<_> = (0..300).map(flap).collect();
     script.extend((0..100).map(|_| Dial::Fail(DOWN)));
@@ -258,7 +258,7 @@ async fn stream_that_panics_at_once_is_backed_off() {
 
 /// The writer notifies the reader of a stream that delivers no events although reads show changes.
 #[tokio::test(start_paused = true)]
-async fn notified_reader_ends_the_stream_and_subscribes_again() {
+async fn renew_notification_ends_the_stream_and_causes_a_new_subscribe() {
     let mut reader = RunningReader::new(vec![quiet(), quiet()]);
     assert!(is_subscribed(&reader.change().await));
     reader.idle(5_000).await;
@@ -275,7 +275,7 @@ async fn notified_reader_ends_the_stream_and_subscribes_again() {
 
 /// Another program that subscribes may start later.
 #[tokio::test(start_paused = true)]
-async fn hazard_ends_the_open_stream_and_forbids_the_next() {
+async fn stream_hazard_ends_the_open_stream_and_prevents_the_next() {
     let mut reader = RunningReader::new(vec![quiet(), quiet()]);
     assert!(is_subscribed(&reader.change().await));
     reader.runtime.set_hazard(Some("a kubelet started"));

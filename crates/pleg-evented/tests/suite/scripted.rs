@@ -40,8 +40,8 @@ pub(crate) fn burst(count: u64) -> Vec<Step> {
     (0..count).flat_map(of).collect()
 }
 
-/// Checks the times of attempts. Each pause may be two milliseconds longer, by the resolution of tokio's timers: the
-/// clock gives no instant twice, so an attempt may be due some nanoseconds after a millisecond.
+/// Checks the times of attempts. Each pause may be two milliseconds longer: tokio's timers count whole milliseconds,
+/// and the clock gives no instant twice, so an attempt may be due some nanoseconds after a millisecond.
 #[track_caller]
 pub(crate) fn assert_on_time(made: &[u128], expected: &[u128]) {
     let late = made

@@ -80,11 +80,11 @@ impl Drop for InFlight {
     }
 }
 
-/// An answer, and the result of the call: a list passes its rows on even if it then fails.
+/// An answer, and the result of the call. A list has both: it passes its rows on even if it fails afterwards.
 type Answer<T> = (T, Result<(), CallError>);
 
 impl FakeRuntime {
-    /// Makes a call: waits while it hangs, takes `answer` from the state, and then waits for its delay.
+    /// Makes a call: waits while the call must hang, computes the answer from the state, then waits for its delay.
     async fn call<T>(
         &self,
         operation: &'static str,
@@ -107,7 +107,7 @@ impl FakeRuntime {
         assert!(!panics, "a scripted panic");
         let mut changed = self.0.changed.subscribe();
         let is_free = |()| !self.state().hanging.iter().any(|op| call.is(op));
-        // The sender lives as long as the runtime.
+        // `wait_for` cannot fail, because the sender lives as long as the runtime.
         let _ = changed.wait_for(|()| is_free(())).await;
         let (answer, result, delay) = {
             let state = self.state();

@@ -173,7 +173,7 @@ impl FakeRuntime {
         self.change(|s| _ = s.statuses.insert(id.into(), status));
     }
 
-    /// Makes such calls hang until [`release`](Self::release).
+    /// Makes the calls of `op` hang until [`release`](Self::release).
     pub fn hang(&self, op: Op) {
         self.change(|s| _ = s.hanging.insert(op));
     }
@@ -183,7 +183,7 @@ impl FakeRuntime {
         self.change(|s| _ = s.hanging.remove(op));
     }
 
-    /// Makes such calls fail until [`succeed`](Self::succeed). A list fails after its last row.
+    /// Makes the calls of `op` fail until [`succeed`](Self::succeed). A list fails after its last row.
     pub fn fail(&self, op: Op, kind: CallErrorKind) {
         self.change(|s| _ = s.failing.insert(op, kind));
     }
@@ -193,17 +193,17 @@ impl FakeRuntime {
         self.change(|s| _ = s.failing.remove(op));
     }
 
-    /// Makes such calls panic.
+    /// Makes the calls of `op` panic.
     pub fn panic(&self, op: Op) {
         self.change(|s| _ = s.panicking.insert(op));
     }
 
-    /// Makes such calls take this time. They return the state at their start.
+    /// Makes the calls of `op` take this time. They return the state at their start.
     pub fn delay(&self, op: Op, time: Duration) {
         self.change(|s| _ = s.delays.insert(op, time));
     }
 
-    /// Makes a call block its thread for this time when it ends or is dropped.
+    /// Makes every call block its thread for this time when the call ends or is dropped.
     pub fn delay_drop(&self, time: Duration) {
         self.change(|s| s.drop_time = time);
     }
@@ -224,8 +224,8 @@ impl FakeRuntime {
         self.state().calls.clone()
     }
 
-    /// The number of such calls so far. A list of sandboxes and one of containers count as one, and
-    /// statuses count for [`Op::Status`] only: so [`Op::Pod`] counts pod reads.
+    /// The number of calls of `op` so far. For [`Op::List`] and [`Op::Pod`] it is the number of reads: two lists count
+    /// as one call, and statuses do not count.
     #[must_use]
     pub fn count(&self, op: &Op) -> usize {
         self.times(op).len()
@@ -246,7 +246,7 @@ impl FakeRuntime {
         self.0.clock
     }
 
-    /// Calls that have neither answered nor been dropped.
+    /// Calls that were neither answered nor dropped.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.state().in_flight
@@ -258,13 +258,13 @@ impl FakeRuntime {
         self.state().most_in_flight
     }
 
-    /// Returns true if no call is in flight and no other clone exists.
+    /// Returns true if no call is in flight and this is the only clone of the fake runtime.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.in_flight() == 0 && Arc::strong_count(&self.0) == 1
     }
 
-    /// Sets the behavior of the next calls of `subscribe`. After them, every stream is [`Step::Live`].
+    /// Sets the behavior of the next calls of `subscribe`, one per call. Later calls return a [`Step::Live`] stream.
     pub fn script_streams(&self, dials: impl IntoIterator<Item = Dial>) {
         self.change(|s| s.dials.extend(dials));
     }

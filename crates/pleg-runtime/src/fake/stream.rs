@@ -16,11 +16,11 @@ use crate::clock::Clock;
 /// The behavior of one call of `subscribe`.
 #[derive(Clone, Debug)]
 pub enum Dial {
-    /// It fails.
+    /// `subscribe` fails.
     Fail(CallErrorKind),
-    /// It hangs.
+    /// `subscribe` hangs.
     Hang,
-    /// It returns a stream that performs these steps, and then ends with OK.
+    /// `subscribe` returns a stream that performs these steps, and then ends with OK.
     Open(Vec<Step>),
 }
 
