@@ -41,7 +41,7 @@ edition = "2024"
 default = ["pleg/default"]
 
 [dependencies]
-pleg = { version = "0.2", default-features = false, features = ["fake"] }
+pleg = { version = "0.3", default-features = false, features = ["fake"] }
 tokio = { version = "1", features = ["macros", "rt"] }
 
 [patch.crates-io]
