@@ -24,7 +24,6 @@ pub(crate) async fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// The problem that the agent names first.
 async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
     let client = AgentClient::new(args.agent.clone(), &args.client)?;
     if args.ready_only {

@@ -24,7 +24,6 @@ use crate::find::ENDPOINT_VARIABLES;
 use crate::http::Access;
 use crate::text::safe;
 
-/// The flag that names the file. It cannot be in the file.
 const CONFIG: &str = "config";
 /// The flag that has no value, but is counted.
 const VERBOSE: &str = "verbose";

@@ -54,7 +54,6 @@ impl fmt::Display for Chosen {
     }
 }
 
-/// A runtime to which generators and clients connect.
 pub(crate) struct Target {
     pub(crate) runtime: Chosen,
     embedded: Option<Embedded>,
@@ -134,7 +133,6 @@ impl Target {
         Ok(&self.found()?.endpoint)
     }
 
-    /// The time since the runtime was selected.
     pub(crate) fn elapsed(&self) -> Duration {
         self.meter.clock().now().since(self.started)
     }
@@ -159,7 +157,6 @@ impl Target {
         Ok(builder.settings(settings).mode(mode).clock(clock))
     }
 
-    /// A client for other calls, with this deadline.
     pub(crate) fn client(&self, deadline: Duration) -> anyhow::Result<CriClient> {
         let config = |endpoint| CriConfig::new(endpoint).with_call_deadline(deadline);
         Ok(self.connect(config)?.client())

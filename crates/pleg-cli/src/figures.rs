@@ -38,7 +38,6 @@ pub(crate) fn span(millis: f64) -> String {
     }
 }
 
-/// A size, as people read it.
 pub(crate) fn bytes(size: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "it is shown")]
     let size_as_float = size as f64;

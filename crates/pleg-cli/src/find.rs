@@ -65,9 +65,6 @@ pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
 }
 
 /// The runtime that crictl's configuration or the kubelet's names, or the first well-known socket.
-///
-/// # Errors
-/// If crictl's configuration cannot be used.
 pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
     let advice = "correct it, or set the runtime with -r unix:///path";
     let crictl = crictl_endpoint(&below(root, Path::new(CRICTL)));
@@ -112,7 +109,6 @@ fn sockets(root: &Path) -> Vec<(PathBuf, &'static str)> {
     sockets
 }
 
-/// The part of crictl's configuration that is read.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Crictl {

@@ -13,7 +13,6 @@ use crate::proc::{Belongs, Proc, Process};
 
 /// The configuration file of kubeadm, in case the kubelet's command line names none.
 const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
-/// Where a kubelet serves its health by default.
 const HEALTHZ_PORT: u16 = 10248;
 /// Programs that contain a kubelet. It has no command line of its own.
 const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
@@ -206,7 +205,6 @@ impl Kubelet {
     }
 }
 
-/// The part of a kubelet's configuration that is read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Configuration {

@@ -87,7 +87,6 @@ pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::
     Ok(())
 }
 
-/// Returns true if standard error is a stream of the journal.
 fn is_journal() -> bool {
     let Ok(stderr) = fs::metadata("/proc/self/fd/2") else {
         return false;
@@ -153,10 +152,7 @@ fn json_line(level: Level, target: &str, fields: impl Serialize) -> String {
         target,
         fields,
     };
-    let mut text = Vec::new();
-    // Writing to memory does not fail.
-    let _ = json::line(&mut text, &line);
-    String::from_utf8_lossy(&text).into_owned()
+    String::from_utf8_lossy(&json::line(&line)).into_owned()
 }
 
 fn filter(verbose: u8, quiet: bool) -> anyhow::Result<EnvFilter> {

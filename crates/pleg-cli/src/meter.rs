@@ -106,7 +106,6 @@ impl Meter {
     }
 }
 
-/// Returns true if this error is an answer of the runtime.
 const fn is_answer(error: &CallError) -> bool {
     !matches!(
         error.kind,

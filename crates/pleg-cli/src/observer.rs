@@ -134,8 +134,6 @@ impl Observer {
         (view, all)
     }
 
-    /// The records that were added later than `since` and after number `after`, as far as one response
-    /// may hold.
     pub(crate) fn lines(&self, since: Option<WallTime>, after: u64) -> Lines {
         let now = self.0.meter.clock().wall();
         self.model().feed.lines(now, since, after)

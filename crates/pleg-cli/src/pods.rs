@@ -39,7 +39,7 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
     match args.output {
         Output::Json => {
             for view in &pods {
-                json::line(&mut io::stdout(), &json::pod(view, pleg.clock()))?;
+                json::print(&json::pod(view, pleg.clock()))?;
             }
         }
         Output::Table => show(&pods, pleg.clock())?,

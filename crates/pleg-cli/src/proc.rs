@@ -38,7 +38,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Parses `/proc/PID/stat`.
     fn parse(stat: &str) -> Option<Self> {
         // The second field is the name, in parentheses. It may contain any character.
         let (head, rest) = stat.rsplit_once(')')?;
@@ -87,7 +86,6 @@ impl Process {
         (uptime - seconds(self.started)).max(0.0)
     }
 
-    /// Its resident memory in bytes.
     pub(crate) fn resident(&self) -> u64 {
         let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
         let page = page.and_then(|bytes| u64::try_from(bytes).ok());
@@ -171,7 +169,6 @@ impl Proc {
         self.0.join(path)
     }
 
-    /// Returns true if the processes of the host are visible from here.
     pub(crate) fn shows_host(&self) -> bool {
         let namespace = fs::read_link(self.path("self/ns/pid"));
         namespace.is_ok_and(|namespace| namespace == Path::new(HOST_PIDS))
@@ -191,7 +188,6 @@ impl Proc {
         bounded::read_up_to(&self.path(&format!("{process}/mountinfo")), 16 << 20)
     }
 
-    /// The owner of a process, if it can be read.
     pub(crate) fn belongs(&self, pid: u32) -> Option<Belongs> {
         let real = number(&self.read(&format!("{pid}/status")).ok()?, "Uid:")?;
         let groups = self.read(&format!("{pid}/cgroup")).ok()?;
@@ -228,7 +224,6 @@ impl Proc {
         threads.map(move |thread| (thread, format!("{pid}/task/{thread}")))
     }
 
-    /// The threads of a process that are in state D.
     pub(crate) fn blocked_threads(&self, pid: u32) -> BTreeMap<u32, Blocked> {
         let threads = self.threads(pid);
         let blocked = threads.filter(|(_, dir)| self.process(dir).is_some_and(|t| t.state == 'D'));
@@ -247,7 +242,6 @@ impl Proc {
         waited.reduce(Duration::saturating_add)
     }
 
-    /// The place at which the process or thread of this directory is blocked.
     pub(crate) fn blocked(&self, directory: impl Display) -> Blocked {
         let status = self.read(&format!("{directory}/status"));
         let status = status.unwrap_or_default();
@@ -260,7 +254,6 @@ impl Proc {
         }
     }
 
-    /// The number of open descriptors of a process and its soft limit.
     pub(crate) fn descriptors(&self, pid: u32) -> Option<Open> {
         let open = fs::read_dir(self.path(&format!("{pid}/fd"))).ok()?.count();
         let limit = number(&self.read(&format!("{pid}/limits")).ok()?, "Max open files")?;
@@ -280,7 +273,6 @@ impl Proc {
         number(&self.read("stat").ok()?, "btime").map(|seconds| seconds as f64)
     }
 
-    /// The seconds since the boot.
     pub(crate) fn uptime(&self) -> Option<f64> {
         let text = self.read("uptime").ok()?;
         text.split_whitespace().next()?.parse().ok()

@@ -14,13 +14,9 @@ use crate::text::counted;
 pub(crate) const SYNCED: &str = "Synced";
 /// Records were lost, because their reader was too slow.
 pub(crate) const LAGGED: &str = "Lagged";
-/// A degraded reason begins.
 pub(crate) const DEGRADED: &str = "Degraded";
-/// A degraded reason has ended.
 pub(crate) const RECOVERED: &str = "Recovered";
-/// The node's pods are not known any more.
 pub(crate) const NOT_READY: &str = "NotReady";
-/// They are known again.
 pub(crate) const READY: &str = "Ready";
 
 /// A lifecycle event, or a change of health. A field that does not apply is absent.
@@ -161,7 +157,6 @@ impl Record {
         }
     }
 
-    /// Names the pod that this change is about.
     pub(crate) fn of(&mut self, problem: &PodProblem) {
         self.pod = Some((&problem.pod).into());
         self.id = problem.id.as_ref().map(ToString::to_string);
@@ -183,7 +178,6 @@ impl Record {
         exit.trim().to_owned()
     }
 
-    /// Returns true for a lifecycle event of a pod.
     pub(crate) const fn is_event(&self) -> bool {
         self.source.is_some()
     }
@@ -210,6 +204,5 @@ pub(crate) struct Page {
     pub(crate) missed: u64,
     /// The number of the last record up to which this page is complete.
     pub(crate) last: u64,
-    /// True if there are more records after that.
     pub(crate) more: bool,
 }

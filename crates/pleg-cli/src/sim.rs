@@ -57,14 +57,12 @@ pub(crate) async fn run(
     ended
 }
 
-/// The control socket of a simulated runtime.
 pub(crate) fn control_path(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".ctl");
     path.into()
 }
 
-/// Sends a command and prints the response.
 pub(crate) async fn control(args: CtlArgs) -> anyhow::Result<ExitCode> {
     let path = control_path(&args.socket);
     let mut stream = UnixStream::connect(&path)

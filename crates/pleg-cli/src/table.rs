@@ -9,7 +9,6 @@ use crate::text::{self, safe};
 
 const GAP: usize = 2;
 
-/// A cell: its escaped text and its style.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,

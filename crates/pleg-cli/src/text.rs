@@ -95,7 +95,6 @@ pub(crate) fn duration(d: Duration) -> String {
     }
 }
 
-/// Formats a duration in seconds.
 pub(crate) fn seconds(seconds: f64) -> String {
     duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }

@@ -124,7 +124,7 @@ impl Printer {
             return Ok(());
         }
         match self.output {
-            Output::Json => json::line(&mut io::stdout(), record),
+            Output::Json => json::print(record),
             Output::Table => table::print(&self.table, self.simulated, record),
         }
     }

@@ -243,10 +243,7 @@ fn found(format: &'static str, body: impl Into<Bytes>) -> Reply {
 }
 
 fn json_reply(object: &impl Serialize) -> Reply {
-    let mut body = Vec::new();
-    // Writing to a vector does not fail.
-    let _ = json::line(&mut body, object);
-    found(JSON, body)
+    found(JSON, json::line(object))
 }
 
 #[cfg(test)]

@@ -61,7 +61,6 @@ async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// All evidence of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Examination {
@@ -106,7 +105,6 @@ impl Examination {
 #[serde(rename_all = "camelCase")]
 struct Recording {
     format: u32,
-    /// The version of this program.
     version: String,
     redacted: bool,
     examination: Examination,

@@ -57,7 +57,7 @@ pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Resul
         figures: figures(examination),
         examination,
     };
-    json::line(&mut io::stdout(), &object)
+    json::print(&object)
 }
 
 pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Result<()> {

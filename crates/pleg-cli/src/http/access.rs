@@ -13,7 +13,6 @@ use super::{Listen, tls};
 use crate::args::AccessArgs;
 use crate::bounded;
 
-/// The reasons of a rejection.
 pub(super) const NO_TOKEN: &str = "no token";
 const WRONG_TOKEN: &str = "wrong token";
 const CLEAR_TOKEN: &str = "its token is itself a line of the token file, which must have digests (printf %s TOKEN | sha256sum)";

@@ -47,7 +47,6 @@ impl fmt::Display for Listen {
 }
 
 impl Listen {
-    /// Returns true if only processes of this host can connect.
     pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().is_loopback(),

@@ -55,7 +55,6 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// A response with this body and these headers.
 pub(crate) fn reply(
     code: StatusCode,
     headers: &[(HeaderName, &'static str)],

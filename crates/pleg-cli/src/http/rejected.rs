@@ -40,7 +40,6 @@ impl Rejected {
         self.note(reason, &format!("{client} ({error})"));
     }
 
-    /// Logs the counts of each minute.
     pub(super) async fn report(&self) -> Infallible {
         let mut minutes = tokio::time::interval(PERIOD);
         // The first tick is the start.

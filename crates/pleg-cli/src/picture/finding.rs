@@ -76,7 +76,6 @@ pub(crate) struct Finding {
 /// Codes of findings, separated by spaces.
 pub(crate) type Codes = &'static str;
 
-/// Returns true if the code is one of these.
 pub(crate) fn contains(codes: Codes, code: &str) -> bool {
     codes.split(' ').any(|other| other == code)
 }
@@ -199,7 +198,6 @@ impl Finding {
         Some(finding.because_of(lines))
     }
 
-    /// The same with a line of evidence.
     pub(crate) fn because(mut self, evidence: impl Into<String>) -> Self {
         self.evidence.push(evidence.into());
         self

@@ -32,7 +32,6 @@ pub(crate) struct Generator {
     pub(crate) not_ready_code: Option<String>,
 }
 
-/// The state of the event stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum State {

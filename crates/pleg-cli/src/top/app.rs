@@ -176,7 +176,6 @@ impl App {
         self.all_expanded != self.expanded.contains(&row.pod.uid)
     }
 
-    /// The number of lines of a pod in the list.
     pub(super) fn lines(&self, row: &PodRow) -> usize {
         match self.is_expanded(row) {
             true => 1 + row.containers.len() + usize::from(row.more_containers > 0),

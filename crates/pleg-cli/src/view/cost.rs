@@ -1,12 +1,6 @@
 //! What the calls to the runtime cost, and what those of upstream's generic PLEG would cost on this node.
 
-use std::time::Duration;
-
-use pleg::core::Instant;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
-
-use super::series::Series;
+use super::*;
 use crate::meter::About;
 
 const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \

@@ -1,14 +1,7 @@
 //! Health: what is wrong, since when, and what to do. The relist period and the event stream.
 
-use pleg::core::StreamState;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
+use super::*;
 
-use super::long;
-use super::model::Inputs;
-use crate::picture::finding::{Finding, Severity};
-
-/// Whether the pods of the node are known, and what is wrong.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -24,7 +17,6 @@ pub(crate) struct HealthView {
     pub(crate) not_examined: Vec<String>,
 }
 
-/// A finding, as it is shown.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -82,16 +74,14 @@ impl From<&Finding> for Reason {
 
 impl HealthView {
     pub(super) fn new(inputs: &Inputs<'_>) -> Self {
-        let findings = inputs.picture.findings.iter();
+        let shown = inputs.picture.findings.iter();
+        let shown = shown.filter(|finding| finding.severity > Severity::Info);
         let unanswered = ["runtime_silent", "list_failed", "stale"];
         let unanswered = unanswered.iter().any(|code| inputs.has(code));
         let unanswered = unanswered.then(|| inputs.seconds_since(inputs.calls.unanswered_since()));
         Self {
             ready: inputs.picture.ready.is_ok(),
-            reasons: findings
-                .filter(|finding| finding.severity > Severity::Info)
-                .map(Reason::from)
-                .collect(),
+            reasons: shown.map(Reason::from).collect(),
             pods: inputs.problems.len(),
             no_answer_seconds: unanswered,
             not_examined: inputs.facts.not_examined.clone(),

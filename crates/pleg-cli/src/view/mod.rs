@@ -14,24 +14,42 @@ mod pods;
 mod query;
 mod series;
 
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::core::{CallError, WallTime};
+use pleg::Exit;
+use pleg::core::{
+    CallError, ContainerState, ContainerStatus, Health, Instant, PodStatus, PodUid, PodView,
+    SandboxState, SandboxStatus, StreamState, WallTime,
+};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::record::Record;
+use crate::filter::Selector;
+use crate::json::{self, utc};
+use crate::picture::Picture;
+use crate::picture::facts::Facts;
+use crate::picture::finding::{Finding, Severity};
+use crate::picture::runtime::Problem;
+use crate::record::{Page, Pod, Record, SYNCED};
 use crate::text::clip;
 pub(crate) use cost::{CallCosts, Calls, Cost};
 pub(crate) use detail::Detail;
+use detail::MOST_HISTORY;
 pub(crate) use difference::{difference, with_moments};
+use feed::Feed;
 pub(crate) use feed::Lines;
 pub(crate) use health::{HealthView, Reason, Relist, StreamView};
 pub(crate) use model::{Inputs, Model};
+use pods::MOST_OF_POD;
 pub(crate) use pods::{ContainerRow, ExitRow, PodRow, PodsPage};
+use query::Sort;
 pub(crate) use query::{MOST_ROWS, Query};
 pub(crate) use series::Point;
+use series::{INTERVAL, Series, interval};
 
 /// The most characters of a name, and of a longer text. A runtime may report texts of any length.
 const MOST_NAME: usize = 256;

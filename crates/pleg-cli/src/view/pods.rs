@@ -1,17 +1,6 @@
 //! The pods of a view: one page of those that match, in order, and the state of each in one word.
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
-use std::fmt;
-
-use pleg::core::{ContainerState, ContainerStatus, PodStatus, PodView, SandboxState, WallTime};
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
-
-use super::model::Inputs;
-use super::query::{MOST_ROWS, Query, Sort};
-use super::{ago, long, name, problem_of};
-use crate::record::Pod;
+use super::*;
 
 /// The most containers that one page shows beside its pods. The detail of a pod shows more.
 const MOST_CONTAINERS: usize = 800;
@@ -34,7 +23,6 @@ pub(crate) struct PodsPage {
     pub(crate) selected: Option<usize>,
 }
 
-/// A pod in the list.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -80,7 +68,6 @@ pub(crate) struct ContainerRow {
     pub(crate) problem: Option<String>,
 }
 
-/// How a container ended.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -10,7 +10,6 @@ const FULL: f64 = 0.9;
 /// The age below which a restart is recent, in seconds.
 const YOUNG: f64 = 600.0;
 
-/// The process of the container runtime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Daemon {

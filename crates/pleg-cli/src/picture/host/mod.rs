@@ -49,9 +49,7 @@ use crate::text::short;
 /// The hidden command that asks one mount.
 pub(crate) const ASK_MOUNT: &str = "doctor-mount";
 
-/// The deadline for reading the processes.
 const SAMPLE_DEADLINE: Duration = Duration::from_secs(10);
-/// The deadline for the runtime's file systems.
 const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The evidence of the host. Fields that could not be read are empty.

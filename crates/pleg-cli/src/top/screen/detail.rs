@@ -1,11 +1,7 @@
 //! One pod in detail.
 
-use super::feed;
 use super::list::{exited, tone_of};
-use super::text::{Lines, Tone, ago, padded};
-use crate::text::{age, lasting, short};
-use crate::top::app::App;
-use crate::view::{ContainerRow, Detail, View};
+use super::*;
 
 pub(super) fn lines(app: &App, view: &View, width: u16) -> Lines {
     let mut lines = Lines::new(width);

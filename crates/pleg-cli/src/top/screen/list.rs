@@ -1,15 +1,8 @@
 //! The list of pods, with the containers of those that are expanded.
 
-use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::Stylize as _;
-use ratatui::text::Text;
-use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use ratatui::widgets::{Cell, Row, Table};
 
-use super::text::{Lines, Tone, ago, cut};
-use crate::text::age;
-use crate::top::app::App;
-use crate::view::{ContainerRow, ExitRow, PodRow, View};
+use super::*;
 
 /// An exit is pointed out for this long.
 const RECENT_EXIT: f64 = 600.0;

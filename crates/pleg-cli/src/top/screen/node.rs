@@ -1,15 +1,10 @@
 //! The node: all findings with their evidence, what was not examined, latencies, and the rate of calls.
 
 use ratatui::buffer::{Buffer, Cell};
-use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::symbols::Marker;
-use ratatui::text::Span;
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Widget as _};
 
-use super::text::{Lines, Tone, sentence, tone_of};
-use crate::figures::span;
-use crate::text::{lasting, seconds};
-use crate::view::{CallCosts, Latency, Point, Reason, View};
+use super::*;
 
 /// On a screen with as many columns, the charts are side by side.
 const SIDE_BY_SIDE: u16 = 120;

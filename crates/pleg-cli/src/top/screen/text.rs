@@ -1,10 +1,6 @@
 //! Text on the screen: escaped, cut by the columns that it needs, and styled by what it means.
 
-use ratatui::style::Style;
-use ratatui::text::{Line, Span};
-
-use crate::text::{age, fit, lasting, safe, width, wrapped};
-use crate::view::Reason;
+use super::*;
 
 /// What a text means. Without colours, all meanings but the dim one are still told apart or said in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
