@@ -22,7 +22,7 @@ use crate::args::{Args, Command as Chosen};
 use crate::bounded;
 use crate::find::ENDPOINT_VARIABLES;
 use crate::http::Access;
-use crate::text::safe;
+use crate::text::{safe, safe_lines};
 
 const CONFIG: &str = "config";
 /// The flag that has no value, but is counted.
@@ -39,9 +39,8 @@ pub(crate) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {
     let settings = match read(file) {
         Ok(settings) => settings,
         Err(problems) => {
-            for line in problems {
-                writeln!(anstream::stderr(), "{}", safe(&line))?;
-            }
+            let text = safe_lines(&problems);
+            write!(anstream::stderr(), "{text}")?;
             return Ok(ExitCode::FAILURE);
         }
     };
@@ -134,8 +133,8 @@ fn settable(command: &Command) -> impl Iterator<Item = &Arg> {
 /// The settings in a file of TOML without tables, or its problems, one a line.
 fn read(file: &Path) -> Result<Settings, Vec<String>> {
     let shown = file.display();
-    let text =
-        bounded::read(file).map_err(|error| vec![format!("cannot read {shown}: {error}")])?;
+    let unread = |error| vec![format!("cannot read {shown}: {error}")];
+    let text = bounded::read(file).map_err(unread)?;
     let newlines = |before: usize| text.bytes().take(before).filter(|b| *b == b'\n').count();
     let line = |span: Range<usize>| 1 + newlines(span.start);
     let table = DeTable::parse(&text).map_err(|error| {
@@ -150,9 +149,8 @@ fn read(file: &Path) -> Result<Settings, Vec<String>> {
         }
     }
     if settings.contains_key(ENDPOINT) && settings.contains_key(SIM) {
-        return Err(vec![format!(
-            "{shown}: `{ENDPOINT}` and `{SIM}` exclude each other"
-        )]);
+        let why = format!("{shown}: `{ENDPOINT}` and `{SIM}` exclude each other");
+        return Err(vec![why]);
     }
     problems.sort();
     let shown = |(line, why)| format!("{shown}:{line}: {why}");
@@ -164,14 +162,12 @@ fn read(file: &Path) -> Result<Settings, Vec<String>> {
 
 /// The value of a setting in a file, as on the command line. An error if the key or the value is not valid.
 fn setting(key: &str, value: &DeValue<'_>) -> Result<String, String> {
+    let types = "a string, a number or a boolean; there are no tables";
     let value = match value {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) => number.to_string(),
         DeValue::Boolean(flag) => flag.to_string(),
-        _ => {
-            let types = "a string, a number or a boolean; there are no tables";
-            return Err(format!("`{key}` must be {types}"));
-        }
+        _ => return Err(format!("`{key}` must be {types}")),
     };
     let command = Args::command();
     let keys: Vec<&str> = settable(&command).filter_map(Arg::get_long).collect();
@@ -185,8 +181,10 @@ fn setting(key: &str, value: &DeValue<'_>) -> Result<String, String> {
 /// Parses a value as the flag's. The error is the reason why it is not valid, or the allowed values.
 fn check(key: &str, value: &str) -> Result<(), String> {
     if key == VERBOSE {
-        let parsed = value.parse::<u8>().map(drop);
-        return parsed.map_err(|_| "use a number from 0 to 3".to_owned());
+        let parsed = value.parse::<u8>();
+        return parsed
+            .map(drop)
+            .map_err(|_| "use a number from 0 to 3".to_owned());
     }
     let flag = format!("--{key}={value}");
     let parsed = Args::command().try_get_matches_from(["pleg", AGENT, &flag]);

@@ -22,6 +22,11 @@ use crate::sim::{Embedded, control_path};
 
 /// `watch` and `pods` wait this long for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// No list succeeds after an error of these kinds.
+const PERMANENT: [CallErrorKind; 4] = {
+    use CallErrorKind::{Malformed, PermissionDenied, TooLarge, Unimplemented};
+    [TooLarge, PermissionDenied, Unimplemented, Malformed]
+};
 
 /// The runtime, which may be found later. Clones share it.
 #[derive(Clone)]
@@ -107,7 +112,7 @@ impl Target {
 
     fn embedded(mode: pleg_sim::Mode) -> anyhow::Result<Self> {
         let embedded = Embedded::start(mode).context("cannot start the embedded runtime")?;
-        let found = Found::new(embedded.endpoint()?, String::new(), Path::new("/"));
+        let found = Found::new(embedded.endpoint.clone(), String::new(), Path::new("/"));
         Ok(Self::new(found.into(), Some(embedded)))
     }
 
@@ -193,9 +198,8 @@ impl Target {
         pleg: &Pleg,
         limit: Option<Duration>,
     ) -> anyhow::Result<()> {
-        let Found {
-            endpoint, origin, ..
-        } = self.found()?;
+        let found = self.found()?;
+        let (endpoint, origin) = (&found.endpoint, &found.origin);
         let advice = format!("start the runtime, or correct its endpoint ({origin})");
         let within = limit.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT);
         let mut waits_for = anyhow!("{endpoint} does not respond");
@@ -218,7 +222,7 @@ impl Target {
                 waits_for = match current.list_error {
                     _ if current.last_list.is_some() => return Ok(()),
                     None => anyhow!("list calls to {endpoint} hang"),
-                    Some(error) if is_temporary_kind(error.kind) => error.into(),
+                    Some(error) if !PERMANENT.contains(&error.kind) => error.into(),
                     Some(error) => {
                         return Err(error).with_context(|| format!("{endpoint} cannot be listed"));
                     }
@@ -241,12 +245,6 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.runtime.fmt(f)
-    }
-}
-
 /// Returns true if a runtime that starts or restarts may cause this error.
 const fn is_temporary(error: &ConnectError) -> bool {
     use ConnectError::{Missing, NotListening, Silent, Starting, Unresponsive};
@@ -255,13 +253,4 @@ const fn is_temporary(error: &ConnectError) -> bool {
         Missing { .. } | NotListening { .. } | Starting { .. }
     );
     may_listen || matches!(error, Silent { .. } | Unresponsive { .. })
-}
-
-/// Returns true if a list may succeed after an error of this kind.
-const fn is_temporary_kind(kind: CallErrorKind) -> bool {
-    use CallErrorKind::{Malformed, PermissionDenied, TooLarge, Unimplemented};
-    !matches!(
-        kind,
-        TooLarge | PermissionDenied | Unimplemented | Malformed
-    )
 }

@@ -44,24 +44,27 @@ impl Found {
     pub(crate) fn new(endpoint: Endpoint, origin: String, root: &Path) -> Self {
         let own = fs::canonicalize(below(root, endpoint.path())).unwrap_or_default();
         let others = sockets(root).into_iter().filter(|(real, _)| *real != own);
+        let others = others.map(|(_, path)| path).collect();
         Self {
-            others: others.map(|(_, path)| path).collect(),
             endpoint,
             origin,
+            others,
         }
     }
 }
 
 pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
     let set = |name| Some((name, env::var_os(name).filter(|value| !value.is_empty())?));
-    let set = ENDPOINT_VARIABLES.into_iter().find_map(set);
-    let found = set.map(|(name, value)| {
-        let endpoint = value.to_string_lossy().parse();
-        let endpoint = endpoint.with_context(|| format!("invalid value of {name}"))?;
-        let origin = format!("set by {name}");
-        Ok(Found::new(endpoint, origin, Path::new("/")))
-    });
-    found.transpose()
+    let Some((name, value)) = ENDPOINT_VARIABLES.into_iter().find_map(set) else {
+        return Ok(None);
+    };
+    let endpoint = value.to_string_lossy().parse();
+    let endpoint = endpoint.with_context(|| format!("invalid value of {name}"))?;
+    Ok(Some(Found::new(
+        endpoint,
+        format!("set by {name}"),
+        Path::new("/"),
+    )))
 }
 
 /// The runtime that crictl's configuration or the kubelet's names, or the first well-known socket.

@@ -84,7 +84,8 @@ impl HealthChanges {
             let lasted = now.since(trouble.since).as_secs_f64();
             record.seconds = Some(lasted).filter(|_| kind != NOT_READY);
             if let Some(problem) = &trouble.problem {
-                record.of(problem);
+                record.pod = Some((&problem.pod).into());
+                record.id = problem.id.as_ref().map(ToString::to_string);
             }
             record
         };
@@ -116,13 +117,12 @@ impl HealthChanges {
 
 impl Trouble {
     fn new(code: &'static str, since: Instant, begins: &dyn Display, ends: &str) -> Self {
-        let (begins, ends, problem) = (begins.to_string(), ends.to_owned(), None);
         Self {
             code,
             since,
-            begins,
-            ends,
-            problem,
+            begins: begins.to_string(),
+            ends: ends.to_owned(),
+            problem: None,
         }
     }
 }

@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::env;
 use std::fmt;
-use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use anstyle::{AnsiColor, Style};
@@ -24,6 +23,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::json;
+use crate::kubelet::identity;
 use crate::table;
 use crate::text::safe;
 
@@ -88,11 +88,9 @@ pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::
 }
 
 fn is_journal() -> bool {
-    let Ok(stderr) = fs::metadata("/proc/self/fd/2") else {
-        return false;
-    };
-    let own = format!("{}:{}", stderr.dev(), stderr.ino());
-    env::var_os(JOURNAL).is_some_and(|stream| *stream == *own)
+    let own = identity(Path::new("/proc/self/fd/2"));
+    let own = own.map(|(device, inode)| format!("{device}:{inode}"));
+    env::var_os(JOURNAL).is_some_and(|stream| own.is_some_and(|own| *stream == *own))
 }
 
 /// The format, and whether each line begins with the priority of its level, such as `<4>`.
@@ -117,11 +115,9 @@ where
         let text = tracing_subscriber::fmt::format().with_target(false);
         match format {
             LogFormat::Json => writer.write_str(&json_line(level, target, event.field_map())),
+            LogFormat::Text if !is_journal => text.format_event(context, writer, event),
             // The journal has a time of its own.
-            LogFormat::Text if is_journal => {
-                text.without_time().format_event(context, writer, event)
-            }
-            LogFormat::Text => text.format_event(context, writer, event),
+            LogFormat::Text => text.without_time().format_event(context, writer, event),
         }
     }
 }

@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use args::{Args, Command, SimArgs, SimCommand};
+use args::{Args, Command, SimCommand};
 
 fn main() -> ExitCode {
     match config::parse().and_then(run) {
@@ -69,11 +69,12 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
             limits::return_freed_memory();
             block_on(async { agent::run(args, stop_signal()?).await })
         }
-        C::Sim(SimArgs {
-            command: Some(SimCommand::Ctl(ctl)),
-            ..
-        }) => until_signal(sim::control(ctl)),
-        C::Sim(args) => block_on(async { sim::run(args, stop_signal()?).await }),
+        C::Sim(args) => match args.command {
+            Some(SimCommand::Ctl { socket, command }) => {
+                until_signal(sim::control(&socket, &command))
+            }
+            None => block_on(async { sim::run(args, stop_signal()?).await }),
+        },
         // It may never return, so it needs no runtime that would wait for it.
         C::AskMount { path } => {
             picture::host::ask_mount(&path);

@@ -53,14 +53,9 @@ struct State {
 
 impl Meter {
     pub(crate) fn new(clock: Clock) -> Self {
-        let state = State {
-            calls: Calls::new(clock.now()),
-            by_key: None,
-        };
-        Self {
-            clock,
-            state: Arc::new(Mutex::new(state)),
-        }
+        let (calls, by_key) = (Calls::new(clock.now()), None);
+        let state = Arc::new(Mutex::new(State { calls, by_key }));
+        Self { clock, state }
     }
 
     /// From now on, each call about one pod is kept by what it reads.
@@ -106,14 +101,9 @@ impl Meter {
     }
 }
 
-const fn is_answer(error: &CallError) -> bool {
-    !matches!(
-        error.kind,
-        CallErrorKind::DeadlineExceeded
-            | CallErrorKind::Unavailable
-            | CallErrorKind::PermissionDenied
-            | CallErrorKind::Cancelled
-    )
+fn is_answer(error: &CallError) -> bool {
+    use CallErrorKind::{Cancelled, DeadlineExceeded, PermissionDenied, Unavailable};
+    ![DeadlineExceeded, Unavailable, PermissionDenied, Cancelled].contains(&error.kind)
 }
 
 /// A call in flight. It is measured when it is dropped.

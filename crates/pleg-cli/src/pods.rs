@@ -21,7 +21,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
     let target = Target::choose(&args.runtime)?;
-    notice(&format!("reading {target}"));
+    notice(&format!("reading {}", target.runtime));
     // One list suffices.
     let builder = target.builder(EventsPolicy::Never, Settings::default())?;
     let pleg = builder.spawn()?;

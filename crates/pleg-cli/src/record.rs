@@ -1,9 +1,9 @@
 //! The records of `pleg watch` and of the agent's recent events: lifecycle events and changes of
 //! health. As JSON, one per line; field names are stable.
 
+use pleg::Delivery;
 use pleg::core::{PodLifecycleEvent, PodName, PodStatus, PodUid, WallTime};
 use pleg::runtime::clock::Clock;
-use pleg::{Delivery, PodProblem};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -101,10 +101,10 @@ impl Record {
     fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let subject = event.subject.as_ref();
         let detected = clock.wall_at(event.detected);
-        let latency_ms = event
+        let happened = event
             .happened_at
-            .filter(|&at| at >= started && at <= detected)
-            .map(|at| (detected.nanos_since(at) / 1000) as f64 / 1000.0);
+            .filter(|at| (started..=detected).contains(at));
+        let latency_ms = happened.map(|at| (detected.nanos_since(at) / 1000) as f64 / 1000.0);
         let text = |text: &str| Some(text).filter(|t| !t.is_empty()).map(str::to_owned);
         Self {
             pod: Some(Pod::new(&event.uid, &event.namespace, &event.pod_name)),
@@ -140,11 +140,10 @@ impl Record {
     }
 
     pub(crate) fn lagged(at: WallTime, missed: u64, what: &str) -> Self {
+        let message = format!("the reader was too slow: {missed} {what} are not shown");
         Self {
             missed: Some(missed),
-            message: Some(format!(
-                "the reader was too slow: {missed} {what} are not shown"
-            )),
+            message: Some(message),
             ..Self::new(LAGGED, at)
         }
     }
@@ -155,11 +154,6 @@ impl Record {
             message: Some(message),
             ..Self::new(kind, at)
         }
-    }
-
-    pub(crate) fn of(&mut self, problem: &PodProblem) {
-        self.pod = Some((&problem.pod).into());
-        self.id = problem.id.as_ref().map(ToString::to_string);
     }
 
     /// The text of a record that is no event, after its pod.

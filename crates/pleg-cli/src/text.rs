@@ -13,11 +13,19 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
-    let escape = |c: char| match is_unsafe(c) {
-        true => c.escape_unicode().to_string(),
-        false => c.into(),
-    };
-    Cow::Owned(text.chars().map(escape).collect())
+    let mut escaped = String::new();
+    for c in text.chars() {
+        match is_unsafe(c) {
+            true => escaped.extend(c.escape_unicode()),
+            false => escaped.push(c),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// The texts, each on a line.
+pub(crate) fn safe_lines(lines: &[String]) -> String {
+    lines.iter().map(|line| safe(line) + "\n").collect()
 }
 
 /// Returns true for control characters, and for invisible and direction-changing ones.

@@ -36,7 +36,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     }
     let runtime = &args.connection.runtime;
     let (target, simulated) = Target::choose_or_demonstrate(runtime, output)?;
-    notice(&format!("watching {target}"));
+    notice(&format!("watching {}", target.runtime));
     let mut builder = target.builder(args.connection.events, Settings::default())?;
     let events = builder.subscribe();
     let pleg = builder.spawn()?;

@@ -8,7 +8,7 @@ use crate::check::sentence;
 use crate::picture::facts::Facts;
 use crate::picture::finding::Layer;
 use crate::record::Pod;
-use crate::text::{duration, lasting, safe, seconds};
+use crate::text::{duration, lasting, safe_lines, seconds};
 use crate::view::View;
 
 const MOST_PODS: usize = 100;
@@ -46,7 +46,7 @@ impl State<'_> {
         let named = self.problems.iter().take(Health::NAMED);
         lines.extend(named.map(|problem| format!("pod {}", self.pod(problem))));
         lines.extend(self.polling());
-        text(&lines)
+        safe_lines(&lines)
     }
 
     /// One line for each check, and below it what shows that it failed, and what to do.
@@ -66,7 +66,7 @@ impl State<'_> {
         lines.extend(not_examined.map(|what| format!("[ ]not examined: {what}")));
         let result = if health.ready { "passed" } else { "failed" };
         lines.push(format!("readyz check {result}"));
-        text(&lines)
+        safe_lines(&lines)
     }
 
     fn check(&self, name: &str, layer: Layer, lines: &mut Vec<String>) {
@@ -148,9 +148,4 @@ impl State<'_> {
             lines.push("[+]runtime_status not known yet".to_owned());
         }
     }
-}
-
-/// Lines of text. Some of them come from a runtime.
-fn text(lines: &[String]) -> String {
-    lines.iter().map(|line| safe(line) + "\n").collect()
 }

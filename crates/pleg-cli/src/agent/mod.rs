@@ -41,14 +41,11 @@ pub(crate) async fn run(
     let probes = OptionFuture::from(args.health_listen.as_ref().map(Listen::bind));
     let probes = probes.await.transpose()?;
     let pleg = builder.spawn()?;
-    let scheme = if access.tls.is_some() {
-        "https"
-    } else {
-        "http"
-    };
-    let url = listener.url(scheme)?;
+    let url = listener.url(access.tls.as_ref().map_or("http", |_| "https"))?;
+    let pages = "/metrics, /healthz, /readyz and /debug/events, and a page at /";
     notice(&format!(
-        "watching {target}; {url} serves /metrics, /healthz, /readyz and /debug/events, and a page at /"
+        "watching {}; {url} serves {pages}",
+        target.runtime
     ));
     if let Some(probes) = &probes {
         let url = probes.url("http")?;

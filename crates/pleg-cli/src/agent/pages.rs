@@ -126,13 +126,11 @@ impl Pages {
             problems: &problems,
             facts: &self.observer.facts(),
         };
-        let body = match verbose {
-            true => state.verbose(),
-            false => state.brief(),
-        };
-        match view.health.ready {
-            true => found(TEXT, body),
-            false => unavailable(body),
+        match (verbose, view.health.ready) {
+            (true, true) => found(TEXT, state.verbose()),
+            (true, false) => unavailable(state.verbose()),
+            (false, true) => found(TEXT, state.brief()),
+            (false, false) => unavailable(state.brief()),
         }
     }
 

@@ -76,7 +76,10 @@ impl Examination {
         let target = Target::choose(&args.connection.runtime)?;
         let clock = target.meter.clock();
         let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
-        notice(&format!("reading {target} for {:?}", args.duration));
+        notice(&format!(
+            "reading {} for {:?}",
+            target.runtime, args.duration
+        ));
         let socket = target.runtime.socket();
         let mut of_host = HostTarget::new(socket.filter(|_| !target.runtime.is_embedded));
         of_host.root.clone_from(&args.root);

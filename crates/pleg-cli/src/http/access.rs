@@ -79,8 +79,10 @@ impl Access {
 
     /// Takes a time that does not depend on the digests.
     fn has(&self, given: &str) -> bool {
-        let equal = |digest: &String| digest.as_bytes().ct_eq(given.as_bytes());
-        let equals = self.digests.iter().map(equal);
+        let equals = self
+            .digests
+            .iter()
+            .map(|digest| digest.as_bytes().ct_eq(given.as_bytes()));
         equals.fold(Choice::from(0), |any, one| any | one).into()
     }
 }

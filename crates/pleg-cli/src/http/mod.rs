@@ -78,13 +78,13 @@ pub(crate) async fn serve(
     access: watch::Receiver<Arc<Access>>,
     handler: Handler,
 ) -> Infallible {
-    let Some(listener) = listener else {
-        return std::future::pending().await;
-    };
     let rejected = Arc::new(Rejected::default());
-    tokio::select! {
-        never = accept(&listener, access, handler, &rejected) => never,
-        never = rejected.report() => never,
+    match listener {
+        None => std::future::pending().await,
+        Some(listener) => tokio::select! {
+            never = accept(&listener, access, handler, &rejected) => never,
+            never = rejected.report() => never,
+        },
     }
 }
 
