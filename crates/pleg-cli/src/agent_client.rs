@@ -32,6 +32,8 @@ use crate::view::{Query, View};
 const DEADLINE: Duration = Duration::from_secs(5);
 const MOST_BYTES: usize = 4 << 20;
 
+type Answer = anyhow::Result<(StatusCode, String)>;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AgentUrl {
     /// The address is `HOST:PORT`; the host is a name or an IP address.
@@ -96,7 +98,6 @@ pub(crate) struct AgentClient {
 }
 
 impl AgentClient {
-    /// Reads the files.
     pub(crate) fn new(url: AgentUrl, args: &ClientArgs) -> anyhow::Result<Self> {
         let authorization = args.token_file.as_deref().map(|file| {
             let shown = file.display();
@@ -141,7 +142,6 @@ impl AgentClient {
             .with_context(|| format!("the agent at {} sent something else", self.url))
     }
 
-    /// The body of a response with status 200.
     async fn get_ok(&self, path: &str) -> anyhow::Result<String> {
         let (code, body) = self.get(path).await?;
         let hint = match (code, &self.authorization) {
@@ -154,7 +154,7 @@ impl AgentClient {
         bail!("the agent at {} answers {code}{hint}", self.url)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> anyhow::Result<(StatusCode, String)> {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         let mut request = Request::get(path).header(HOST, "localhost");
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
@@ -213,19 +213,13 @@ fn of_tls(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// The status and the body of what a server on this host answers. Has no deadline.
-pub(crate) async fn get_from(
-    address: SocketAddr,
-    path: &str,
-) -> anyhow::Result<(StatusCode, String)> {
+pub(crate) async fn get_from(address: SocketAddr, path: &str) -> Answer {
     let stream = TcpStream::connect(address).await?;
     let request = Request::get(path).header(HOST, address.to_string());
     exchange(stream, request.body(Empty::new())?).await
 }
 
-async fn exchange(
-    stream: impl Connection + 'static,
-    request: Request<Empty<Bytes>>,
-) -> anyhow::Result<(StatusCode, String)> {
+async fn exchange(stream: impl Connection + 'static, request: Request<Empty<Bytes>>) -> Answer {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await;

@@ -32,7 +32,6 @@ const ENDPOINT: &str = "runtime-endpoint";
 const SIM: &str = "sim";
 const AGENT: &str = "agent";
 
-/// Valid values of flags, by the name of the flag.
 type Settings = BTreeMap<String, String>;
 
 pub(crate) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {

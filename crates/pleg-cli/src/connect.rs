@@ -32,7 +32,6 @@ const PERMANENT: [CallErrorKind; 4] = {
 #[derive(Clone)]
 pub(crate) struct Chosen {
     found: Arc<OnceLock<Found>>,
-    /// It is the embedded simulated runtime.
     pub(crate) is_embedded: bool,
 }
 
@@ -63,7 +62,6 @@ pub(crate) struct Target {
     pub(crate) runtime: Chosen,
     embedded: Option<Embedded>,
     started: Instant,
-    /// Measures the generator's calls, with the generator's clock.
     pub(crate) meter: Meter,
 }
 

@@ -56,10 +56,8 @@ pub(crate) fn runtime_endpoint(root: &Path) -> Option<(u32, String)> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kubelet {
     pub(crate) pid: u32,
-    /// Its directory in /proc.
     directory: PathBuf,
     arguments: Vec<String>,
-    /// The name of the program that contains it.
     embedded_in: Option<String>,
 }
 

@@ -40,7 +40,6 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Unset until the log is set up.
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 /// Prints a message for the user to standard error, at any level of the log.
@@ -48,7 +47,6 @@ pub(crate) fn notice(message: &str) {
     print(Level::INFO, table::dim(), "", message);
 }
 
-/// Prints an error to standard error, at any level of the log.
 pub(crate) fn show_error(error: &anyhow::Error) {
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     print(Level::ERROR, style, "error:", &format!("{error:#}"));

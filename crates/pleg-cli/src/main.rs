@@ -44,6 +44,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use args::{Args, Command, SimCommand};
 
+type Outcome = anyhow::Result<ExitCode>;
+
 fn main() -> ExitCode {
     match config::parse().and_then(run) {
         Ok(code) => code,
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> anyhow::Result<ExitCode> {
+fn run(args: Args) -> Outcome {
     use Command as C;
     let quiet = matches!(args.command, C::Watch(_) | C::Pods(_) | C::Doctor(_));
     // Lines of the log would disturb what is on the terminal.
@@ -88,9 +90,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Runs a command that a signal ends at once. The exit code is then the one that shells expect for a
 /// process that a signal has ended.
-fn until_signal(
-    command: impl Future<Output = anyhow::Result<ExitCode>>,
-) -> anyhow::Result<ExitCode> {
+fn until_signal(command: impl Future<Output = Outcome>) -> Outcome {
     block_on(async {
         let signal = first_signal([130, 143])?;
         tokio::select! {
@@ -119,7 +119,7 @@ fn first_signal(codes: [u8; 2]) -> io::Result<impl Future<Output = ExitCode>> {
     })
 }
 
-fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+fn block_on(command: impl Future<Output = Outcome>) -> Outcome {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start")?;

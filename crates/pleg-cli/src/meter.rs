@@ -28,10 +28,8 @@ pub(crate) enum About {
 /// The operation of a call about one pod, and the id that it reads: that of the pod for a list.
 pub(crate) type Key = (&'static str, String);
 
-/// All calls of one operation that read the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timing {
-    /// The longest one, answered or not.
     pub(crate) longest: Duration,
     /// How long the longest one was waited for that was not answered.
     pub(crate) unanswered: Option<Duration>,

@@ -8,6 +8,7 @@ use std::fmt::{self, Display};
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
@@ -142,7 +143,6 @@ impl Blocked {
     }
 }
 
-/// Open files or existing threads, and their limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Open {
@@ -183,6 +183,18 @@ impl Proc {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// A figure in a file of the kernel: the word at this place.
+    pub(crate) fn word<T: FromStr>(&self, path: &str, n: usize) -> Option<T> {
+        let text = self.read(path).ok()?;
+        text.split_whitespace().nth(n)?.parse().ok()
+    }
+
+    /// A path, as the process sees it.
+    pub(crate) fn inside(&self, pid: u32, path: &str) -> PathBuf {
+        let root = self.path(&format!("{pid}/root"));
+        root.join(path.trim_start_matches('/'))
+    }
+
     pub(crate) fn mounts(&self, process: impl Display) -> io::Result<String> {
         // A mount of an image with many layers has a line of several KiB.
         bounded::read_up_to(&self.path(&format!("{process}/mountinfo")), 16 << 20)
@@ -217,7 +229,6 @@ impl Proc {
         Some(line.split('\0').map(str::to_owned).collect())
     }
 
-    /// The directories of the threads of a process.
     fn threads(&self, pid: u32) -> impl Iterator<Item = (u32, String)> + use<> {
         let threads = numbers(&self.path(&format!("{pid}/task")));
         let threads = threads.into_iter().flatten();
@@ -235,8 +246,7 @@ impl Proc {
     pub(crate) fn waited(&self, pid: u32) -> Option<Duration> {
         let waited = self.threads(pid).filter_map(|(_, dir)| {
             // The time on a CPU, and the time of waiting for one, in nanoseconds.
-            let text = self.read(&format!("{dir}/schedstat")).ok()?;
-            let nanos = text.split_whitespace().nth(1)?.parse().ok()?;
+            let nanos = self.word(&format!("{dir}/schedstat"), 1)?;
             Some(Duration::from_nanos(nanos))
         });
         waited.reduce(Duration::saturating_add)
@@ -262,9 +272,10 @@ impl Proc {
     }
 
     pub(crate) fn files(&self) -> Option<Open> {
-        let text = self.read("sys/fs/file-nr").ok()?;
-        let mut numbers = text.split_whitespace().map(|n| n.parse().ok());
-        let (open, limit) = numbers.next()?.zip(numbers.nth(1)?)?;
+        let (open, limit) = (
+            self.word("sys/fs/file-nr", 0)?,
+            self.word("sys/fs/file-nr", 2)?,
+        );
         Some(Open { open, limit })
     }
 
@@ -272,14 +283,8 @@ impl Proc {
     pub(crate) fn boot(&self) -> Option<f64> {
         number(&self.read("stat").ok()?, "btime").map(|seconds| seconds as f64)
     }
-
-    pub(crate) fn uptime(&self) -> Option<f64> {
-        let text = self.read("uptime").ok()?;
-        text.split_whitespace().next()?.parse().ok()
-    }
 }
 
-/// The entries of a directory that are numbers.
 fn numbers(directory: &Path) -> io::Result<impl Iterator<Item = u32> + use<>> {
     let entries = fs::read_dir(directory)?.flatten();
     Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))

@@ -15,7 +15,6 @@ use tokio::net::UnixStream;
 use crate::args::SimArgs;
 use crate::log::notice;
 
-/// Serves until the signal.
 pub(crate) async fn run(
     args: SimArgs,
     signal: impl Future<Output = ExitCode>,

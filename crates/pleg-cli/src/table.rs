@@ -29,7 +29,6 @@ impl Cell {
     }
 }
 
-/// The style of headings and of less important text.
 pub(crate) const fn dim() -> Style {
     Style::new().dimmed()
 }
@@ -57,7 +56,6 @@ impl Width {
         }
     }
 
-    /// It may be narrowed to this width.
     pub(crate) const fn at_least(mut self, least: usize) -> Self {
         self.least = least;
         self

@@ -1,15 +1,8 @@
 //! The text of `/readyz`. With `?verbose` it has one line for each check, as in the kube-apiserver:
 //! `[+]` passed, `[-]` failed, and `[!]` degraded, which does not make the node unready.
 
-use pleg::PodProblem;
-use pleg::core::{Health, Instant};
-
+use super::*;
 use crate::check::sentence;
-use crate::picture::facts::Facts;
-use crate::picture::finding::Layer;
-use crate::record::Pod;
-use crate::text::{duration, lasting, safe_lines, seconds};
-use crate::view::View;
 
 const MOST_PODS: usize = 100;
 
@@ -33,7 +26,6 @@ pub(super) struct State<'a> {
 }
 
 impl State<'_> {
-    /// The result, the findings and the pods that they concern.
     pub(super) fn brief(&self) -> String {
         let reasons = &self.view.health.reasons;
         let (not_ready, degraded): (Vec<_>, Vec<_>) = reasons.iter().partition(|r| r.not_ready);

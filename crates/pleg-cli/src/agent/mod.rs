@@ -10,22 +10,32 @@ mod service;
 use std::convert::Infallible;
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::anyhow;
 use futures::future::OptionFuture;
-use pleg::core::Settings;
+use hyper::body::{Bytes, Frame};
+use pleg::core::{Health, Instant, NotReady, Settings, WallTime};
+use pleg::runtime::clock::Clock;
+use pleg::{HealthWatch, PodProblem};
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::args::AgentArgs;
 use crate::connect::Target;
-use crate::http::{self, Access, Handler, Listen};
+use crate::http::{self, Access, Handler, Listen, Reply};
 use crate::log::notice;
 use crate::observer::Observer;
-use crate::picture::facts::Collector;
+use crate::picture::Picture;
+use crate::picture::facts::{Collector, Facts};
+use crate::picture::finding::{Layer, Severity};
+use crate::record::Pod;
+use crate::text::{clip, duration, lasting, safe, safe_lines, seconds};
+use crate::view::{Query, View, difference, with_moments};
 use metrics::Metrics;
-use pages::{Pages, Rendered};
+use pages::{Pages, Rendered, alive};
 use service::Manager;
 
 pub(crate) async fn run(

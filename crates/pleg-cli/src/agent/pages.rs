@@ -1,30 +1,17 @@
 //! What the agent serves.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode};
-use pleg::core::{Instant, NotReady};
-use pleg::runtime::clock::Clock;
-use pleg::{HealthWatch, PodProblem};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::checks::State;
-use super::live;
-use super::metrics::Metrics;
-use crate::http::{self, Reply};
-use crate::json;
-use crate::observer::Observer;
-use crate::page;
-use crate::record::Pod;
-use crate::view;
+use super::*;
+use crate::{json, page};
 
 /// For how long a rendered response is used again, so that many requests cost no more than few.
 const RENDERED_FOR: Duration = Duration::from_millis(250);
@@ -79,7 +66,7 @@ impl Pages {
             ("/debug/pods", true) => self.pods(),
             ("/debug/events", true) => self.events(query),
             (path @ ("/debug/view" | "/debug/live"), true) => {
-                match view::Query::from_parameters(query) {
+                match Query::from_parameters(query) {
                     Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
                     Ok(query) if path == "/debug/live" => self.live(request, query),
                     // The node as `pleg top` shows it: one page of its pods.
@@ -115,9 +102,9 @@ impl Pages {
 
     /// Readiness: the pods of the node are known. Other findings do not change the result.
     fn ready(&self, verbose: bool) -> Reply {
-        let query = view::Query {
+        let query = Query {
             limit: 0,
-            ..view::Query::default()
+            ..Query::default()
         };
         let (view, problems) = self.observer.view_and_problems(&query);
         let state = State {
@@ -143,7 +130,7 @@ impl Pages {
     }
 
     /// The view as server-sent events, and the records that are newer than the header `Last-Event-ID`.
-    fn live(&self, request: &Request<Incoming>, query: view::Query) -> Reply {
+    fn live(&self, request: &Request<Incoming>, query: Query) -> Reply {
         let Ok(permit) = self.live_clients.clone().try_acquire_owned() else {
             return unavailable("too many clients of /debug/live; close another page\n");
         };

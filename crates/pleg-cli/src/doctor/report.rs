@@ -1,16 +1,15 @@
 //! The output of `pleg doctor`: the answer in a sentence, the findings, and the figures behind them.
 
-use std::io::{self, Write};
+use std::io;
 
 use anstyle::{AnsiColor, Style};
-use serde::Serialize;
 
-use super::{Examination, NOT_EXAMINED};
+use super::*;
 use crate::figures::{bytes, millis, span};
 use crate::json;
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::Layer;
 use crate::picture::generator::{Generator, State};
-use crate::picture::runtime::{Evidence, Lists, Pods};
+use crate::picture::runtime::{Lists, Pods};
 use crate::table::{colour, dim, terminal_width};
 use crate::text::{safe, seconds, wrapped};
 

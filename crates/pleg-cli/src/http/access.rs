@@ -1,17 +1,12 @@
 //! Who may read what the server shows: bearer tokens, and certificates of clients.
 
-use std::path::Path;
-
-use anyhow::{Context as _, bail};
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConstantTimeEq as _};
-use tokio_rustls::TlsAcceptor;
 
-use super::{Listen, tls};
+use super::*;
 use crate::args::AccessArgs;
-use crate::bounded;
 
 pub(super) const NO_TOKEN: &str = "no token";
 const WRONG_TOKEN: &str = "wrong token";
@@ -89,7 +84,6 @@ impl Access {
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// SHA-256 in hexadecimal digits.
 fn hex(token: &[u8]) -> String {
     let bytes = digest(&SHA256, token);
     bytes.as_ref().iter().map(|b| format!("{b:02x}")).collect()

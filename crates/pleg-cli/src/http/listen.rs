@@ -2,17 +2,15 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::Context as _;
 use tempfile::TempPath;
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 
-use super::Connection;
+use super::*;
 
 /// The most connections that wait to be accepted: the most that Linux allows by default. If there are more, Linux drops
 /// the attempt of a new client, which tries again after a second. tokio's own value is 128.
@@ -79,7 +77,6 @@ impl Listen {
     }
 }
 
-/// Removes a socket that no process listens on.
 async fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     if is_socket
@@ -98,7 +95,6 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// The URL, with the actual port.
     pub(crate) fn url(&self, scheme: &str) -> io::Result<String> {
         Ok(match self {
             Self::Tcp(listener) => format!("{scheme}://{}", listener.local_addr()?),

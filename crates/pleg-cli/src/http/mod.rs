@@ -10,11 +10,14 @@ mod listen;
 mod rejected;
 pub(crate) mod tls;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -27,8 +30,10 @@ use pleg::runtime::clock::Clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::bounded;
 pub(crate) use access::Access;
 use access::NO_TOKEN;
 pub(crate) use listen::Listen;
@@ -48,7 +53,6 @@ const DEADLINE: Duration = Duration::from_secs(5 * 60);
 const HEADER_BYTES: usize = 8 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A connection: TCP, a unix socket, or TLS.
 pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}

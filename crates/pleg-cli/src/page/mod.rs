@@ -34,7 +34,6 @@ const SCRIPT: &str = concat!(
     "}\n",
 );
 
-/// The document, and its content security policy.
 static PAGE: LazyLock<(Bytes, HeaderValue)> = LazyLock::new(|| {
     let html = DOCUMENT.replacen("/* page.css */", STYLE, 1);
     let html = html.replacen("/* page.js */", SCRIPT, 1);

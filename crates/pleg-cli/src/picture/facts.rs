@@ -267,7 +267,6 @@ impl Collector {
     }
 }
 
-/// Returns true if the runtime answers lists.
 fn is_usable(health: &HealthWatch) -> bool {
     health.ready().is_ok() && !has_any(health, &UNUSABLE)
 }

@@ -52,27 +52,24 @@ impl fmt::Display for Layer {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
     /// Stable; the heading of its section in docs/runbook.md.
-    pub(crate) code: &'static str,
+    pub(crate) code: Code,
     pub(crate) layer: Layer,
     pub(crate) severity: Severity,
     pub(crate) summary: String,
-    /// Lines with the figures.
     pub(crate) evidence: Vec<String>,
-    /// The next step, with the values filled in.
     pub(crate) next: String,
-    /// Its duration, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
-    /// The node is not ready because of it.
     pub(crate) not_ready: bool,
     /// The code of the finding that explains it. It follows that one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cause: Option<&'static str>,
+    pub(crate) cause: Option<Code>,
     /// The codes of findings that this one explains, where both are found.
     #[serde(skip)]
     pub(crate) explains: Codes,
 }
 
+type Code = &'static str;
 /// Codes of findings, separated by spaces.
 pub(crate) type Codes = &'static str;
 
@@ -150,7 +147,6 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
     }
 }
 
-/// The first names, each once, and how many more there are.
 fn first_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     const SHOWN: usize = 3;
     let mut known = BTreeSet::new();
@@ -164,11 +160,7 @@ fn first_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
 }
 
 impl Finding {
-    pub(crate) fn new(
-        code: &'static str,
-        summary: impl Into<String>,
-        next: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn new(code: Code, summary: impl Into<String>, next: impl Into<String>) -> Self {
         let (layer, severity, explains) = kind(code);
         Self {
             code,
@@ -226,7 +218,6 @@ impl Finding {
         self
     }
 
-    /// Returns true if the advice kills or removes something.
     pub(crate) fn destroys(&self) -> bool {
         contains(DESTROY, self.code)
     }

@@ -25,9 +25,7 @@ pub(crate) struct Generator {
     pub(crate) splits_events: bool,
     /// Announced changes, from events and from lists.
     pub(crate) changes: u64,
-    /// The degraded reasons, by code.
     pub(crate) degraded: BTreeMap<String, Reason>,
-    /// The reason for not being ready at the end.
     pub(crate) not_ready: Option<String>,
     pub(crate) not_ready_code: Option<String>,
 }
@@ -38,7 +36,6 @@ pub(crate) enum State {
     /// The generator did not subscribe.
     #[default]
     Off,
-    /// The call is open.
     Open,
     /// The call is open, and an event has arrived.
     Proven,
@@ -52,7 +49,6 @@ pub(crate) enum State {
 pub(crate) struct Reason {
     pub(crate) sentence: String,
     pub(crate) seconds: Option<f64>,
-    /// The generator is still degraded at the end.
     pub(crate) lasts: bool,
     #[serde(skip)]
     since: Option<Instant>,
@@ -85,7 +81,6 @@ impl Generator {
         }
     }
 
-    /// Adds the state of the generator at the end.
     pub(crate) fn end(&mut self, health: &Health, counters: &Counters, now: Instant) {
         self.watch(health, now);
         self.events = counters.events.total();
@@ -121,7 +116,6 @@ impl Generator {
 const REASONS: &str = "never_listed stale stalled closed runtime_silent list_failed list_slow stream_down backlog \
                        unacknowledged";
 
-/// The next step for each of them.
 pub(super) fn next_step(code: &str) -> &'static str {
     match code {
         "never_listed" => "Start the runtime, or set its socket with -r. Run as root.",

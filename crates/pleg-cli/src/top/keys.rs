@@ -1,11 +1,6 @@
 //! What the keys do.
 
-use std::ops::ControlFlow;
-
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-
-use super::app::{App, Field, Page, Prompt};
-use crate::view::Query;
+use super::*;
 
 /// The keys and from column 12 what they do, for the help. A line fits into 80 columns.
 pub(super) const HELP: &str = "\

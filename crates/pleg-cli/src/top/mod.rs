@@ -7,20 +7,26 @@ mod keys;
 mod screen;
 mod source;
 
+use std::collections::HashSet;
 use std::io::{self, IsTerminal as _};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{panic, thread};
 
 use anyhow::{Context as _, bail};
-use crossterm::event::{Event, EventStream};
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures::StreamExt as _;
+use pleg::core::Instant;
 use ratatui::{DefaultTerminal, Frame};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::TopArgs;
-use app::App;
-use source::Source;
+use crate::filter::Selector;
+use crate::view::{MOST_ROWS, PodRow, Query, View};
+use app::{App, Field, Page, Prompt};
+use source::{Answer, Source};
 
 /// Ages change on the screen without any change of the node.
 const REDRAW_PERIOD: Duration = Duration::from_secs(1);

@@ -63,7 +63,6 @@ pub(crate) struct Cost {
     pub(crate) basis: String,
 }
 
-/// The calls to the runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CallCosts {

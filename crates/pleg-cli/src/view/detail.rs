@@ -12,7 +12,6 @@ const MOST_ENDS: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Detail {
-    /// The same as in the list.
     pub(crate) row: PodRow,
     /// The pod does not exist any more. Only its records and ends are known.
     pub(crate) gone: bool,
@@ -28,7 +27,6 @@ pub(crate) struct Detail {
     pub(crate) more_labels: usize,
     /// How its containers ended, with removed ones, oldest first.
     pub(crate) ends: Vec<ExitRow>,
-    /// Its recent records, oldest first.
     pub(crate) history: Vec<Record>,
 }
 

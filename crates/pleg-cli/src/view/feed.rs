@@ -116,7 +116,6 @@ impl Feed {
         counts.map(|(_, count)| count).sum::<u64>() as f64 / lasted as f64
     }
 
-    /// The newest records of a pod, oldest first.
     pub(super) fn history(&self, uid: &str, most: usize) -> Vec<Record> {
         let is_of = |record: &Record| record.pod.as_ref().is_some_and(|pod| pod.uid == uid);
         self.newest(most, is_of)
@@ -135,7 +134,6 @@ fn second(at: Instant) -> u64 {
     at.since(Instant::ORIGIN).as_secs()
 }
 
-/// The record, with texts that are as long as they may be.
 fn shortened(record: &Record) -> Record {
     let mut record = record.clone();
     if let Some(pod) = &mut record.pod {

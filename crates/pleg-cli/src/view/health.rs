@@ -12,7 +12,6 @@ pub(crate) struct HealthView {
     pub(crate) pods: usize,
     /// For how long the runtime has answered no call, if it does not answer now: what is shown is as old.
     pub(crate) no_answer_seconds: Option<f64>,
-    /// What could not be examined, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) not_examined: Vec<String>,
 }
@@ -96,7 +95,6 @@ pub(crate) struct Relist {
     pub(crate) period_seconds: f64,
     /// How long ago the last complete list began.
     pub(crate) last_seconds: Option<f64>,
-    /// For how long the present list has been running.
     pub(crate) in_flight_seconds: Option<f64>,
 }
 

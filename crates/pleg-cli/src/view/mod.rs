@@ -73,12 +73,10 @@ pub(crate) struct View {
     pub(crate) latency: Latency,
     pub(crate) cost: Cost,
     pub(crate) pods: PodsPage,
-    /// The pod that the query names, if it exists.
     pub(crate) detail: Option<Detail>,
     pub(crate) feed: FeedPage,
 }
 
-/// Latencies in the last quarter of an hour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Latency {

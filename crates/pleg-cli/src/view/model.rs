@@ -13,13 +13,11 @@ const LIST_SLOW_MS: f64 = 3_000.0;
 pub(crate) struct Model {
     pub(crate) feed: Feed,
     events: Series,
-    /// The pods that have changed since the last tick.
     changed: HashSet<PodUid>,
     /// The status calls that the generic PLEG would have made.
     statuses: Series,
 }
 
-/// What the generator publishes, at one instant.
 pub(crate) struct Inputs<'a> {
     pub(crate) now: Instant,
     pub(crate) wall: WallTime,

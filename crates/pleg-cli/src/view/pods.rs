@@ -14,7 +14,6 @@ pub(crate) struct PodsPage {
     /// How many containers exist, and how many of them run.
     pub(crate) containers: usize,
     pub(crate) running: usize,
-    /// How many pods match the query.
     pub(crate) matching: usize,
     /// How many of those are before the page.
     pub(crate) offset: usize,
@@ -142,13 +141,8 @@ impl PodRow {
     }
 
     /// Adds the newest container of each name, at most this many.
-    pub(super) fn with_containers(
-        mut self,
-        status: &PodStatus,
-        most: usize,
-        wall: WallTime,
-    ) -> Self {
-        let (newest, all) = (newest(status), &status.containers);
+    pub(super) fn with_containers(mut self, of: &PodStatus, most: usize, wall: WallTime) -> Self {
+        let (newest, all) = (newest(of), &of.containers);
         let shown = newest.iter().take(most);
         self.containers = shown.map(|c| ContainerRow::new(c, all, wall)).collect();
         self.more_containers = newest.len() - self.containers.len();
@@ -180,35 +174,28 @@ impl PodRow {
 
 impl ContainerRow {
     /// `all` are the containers of its pod.
-    pub(super) fn new(
-        container: &ContainerStatus,
-        all: &[ContainerStatus],
-        wall: WallTime,
-    ) -> Self {
-        let details = &container.details;
+    pub(super) fn new(c: &ContainerStatus, all: &[ContainerStatus], wall: WallTime) -> Self {
+        let details = &c.details;
+        let of_name = all.iter().filter(|other| other.name == c.name);
         Self {
-            name: name(&container.name),
-            id: name(container.id.as_str()),
-            state: container.state.as_str().to_owned(),
-            failed: has_failed(container),
-            seconds: state_since(container).map(|at| ago(wall, at)),
-            restarts: container.attempt,
+            name: name(&c.name),
+            id: name(c.id.as_str()),
+            state: c.state.as_str().to_owned(),
+            failed: has_failed(c),
+            seconds: state_since(c).map(|at| ago(wall, at)),
+            restarts: c.attempt,
             exit_code: details.exit_code,
             reason: long(&details.reason),
-            last_exit: ExitRow::last(all.iter().filter(|c| c.name == container.name), wall),
+            last_exit: ExitRow::last(of_name, wall),
             image: name(&details.image),
-            problem: problem_of(container.error.as_ref(), container.status_missing),
+            problem: problem_of(c.error.as_ref(), c.status_missing),
         }
     }
 }
 
 impl ExitRow {
-    /// The last exit among these containers.
-    fn last<'a>(
-        containers: impl Iterator<Item = &'a ContainerStatus>,
-        wall: WallTime,
-    ) -> Option<Self> {
-        let exited = containers.filter(|c| c.state == ContainerState::Exited);
+    fn last<'a>(all: impl Iterator<Item = &'a ContainerStatus>, wall: WallTime) -> Option<Self> {
+        let exited = all.filter(|c| c.state == ContainerState::Exited);
         let last = exited.max_by_key(|c| c.details.finished_at)?;
         let details = &last.details;
         Some(Self {

@@ -13,7 +13,6 @@ const START: Duration = Duration::from_secs(60);
 pub(crate) struct Series {
     /// By the number of the interval. An interval without durations has none.
     sums: BTreeMap<u64, Sum>,
-    /// Since when durations have been measured.
     began: Instant,
 }
 
@@ -82,7 +81,6 @@ impl Series {
         now.since(Instant::from_origin(from))
     }
 
-    /// The oldest interval after the start.
     fn settled(&self, now: Instant) -> u64 {
         self.oldest(now).max(interval(self.began.after(START)) + 1)
     }

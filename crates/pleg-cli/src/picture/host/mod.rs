@@ -57,12 +57,10 @@ const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Host {
     pub(crate) cpus: usize,
-    /// The load average of the last minute.
     pub(crate) load: Option<f64>,
     pub(crate) files: Option<Open>,
     pub(crate) threads: Option<Open>,
     pub(crate) pressure: Pressure,
-    /// Processes that were in state D all the time.
     pub(crate) blocked: Vec<BlockedProcess>,
     pub(crate) daemon: Option<Daemon>,
     pub(crate) limits: Vec<Limit>,
@@ -102,7 +100,6 @@ impl<'a> Calls<'a> {
         pod.map_or_else(|| short(id), |pod| pod.name.clone())
     }
 
-    /// The pods, or `None` if a list failed.
     fn listed(self) -> Option<&'a Pods> {
         self.is_listed.then_some(self.pods)
     }

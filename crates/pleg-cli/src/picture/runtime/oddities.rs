@@ -52,9 +52,7 @@ fn words(code: &str) -> [&'static str; 2] {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Oddity {
-    /// The code of its finding.
     pub(crate) code: String,
-    /// The uid.
     pub(crate) pod: String,
     /// Empty if it is about a sandbox.
     pub(crate) container: String,
@@ -62,7 +60,6 @@ pub(crate) struct Oddity {
     pub(crate) ids: Vec<String>,
     /// The age of the newest.
     pub(crate) millis: f64,
-    /// The restart count of the newest.
     pub(crate) restarts: u32,
 }
 

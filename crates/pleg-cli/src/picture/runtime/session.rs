@@ -15,7 +15,6 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The generator relists at least this often, to check the stream.
 const RELIST: Duration = Duration::from_secs(2);
 const PROBE: Duration = Duration::from_secs(5);
-/// The number of pods that are read at once.
 const PARALLEL: usize = 4;
 
 /// Reads the node, watches it while `host` runs, and reads it again. `origin`: the origin of instants by the wall clock.

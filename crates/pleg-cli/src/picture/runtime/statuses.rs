@@ -8,7 +8,6 @@ use super::*;
 const HANGS: Duration = Duration::from_secs(2);
 /// The time from which on a status call is slow, in milliseconds. It usually takes 1 to 10.
 const SLOW: f64 = 1000.0;
-/// The number of calls and pods that are recorded by name.
 const MOST: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,7 +17,6 @@ pub(crate) struct Statuses {
     /// For each id, the longest status call counts.
     pub(crate) median_millis: Option<f64>,
     pub(crate) p99_millis: Option<f64>,
-    /// The sum of the status calls.
     pub(crate) total_millis: f64,
     /// The slowest calls, after those that hang.
     pub(crate) slowest: Vec<PodCall>,

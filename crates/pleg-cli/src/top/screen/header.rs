@@ -8,7 +8,6 @@ const LOW: u16 = 20;
 const FEW: usize = 2;
 const MANY: usize = 8;
 const TALL: u16 = 36;
-/// As many events per second are pointed out.
 const STORM: f64 = 100.0;
 /// A screen with as many columns shows latencies and the socket.
 const WIDE: usize = 100;

@@ -4,14 +4,11 @@ use ratatui::widgets::{Cell, Row, Table};
 
 use super::*;
 
-/// An exit is pointed out for this long.
 const RECENT_EXIT: f64 = 600.0;
 /// The most of a column between the name and the last one.
 const MOST_WIDTH: u16 = 20;
-/// Between two columns.
 const GAP: u16 = 2;
 
-/// A column after the name.
 struct Column {
     title: &'static str,
     /// The least width; 0 is the width that other columns leave.

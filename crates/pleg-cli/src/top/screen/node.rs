@@ -97,7 +97,6 @@ fn charts(lines: &mut Lines, latency: &Latency, width: u16) {
     lines.all.extend(rows);
 }
 
-/// The latencies that one chart shows.
 struct Measured<'a> {
     points: &'a [Point],
     /// What takes longer is slow.

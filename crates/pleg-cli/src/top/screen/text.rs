@@ -29,7 +29,6 @@ impl From<Tone> for Style {
     }
 }
 
-/// Lines of at most `width` columns.
 pub(super) struct Lines {
     pub(super) width: usize,
     pub(super) all: Vec<Line<'static>>,
@@ -50,12 +49,10 @@ impl Lines {
         self.line(&(text + &rule), Tone::Dim);
     }
 
-    /// One line, cut to the width.
     pub(super) fn line(&mut self, text: &str, tone: Tone) {
         self.spans(&[(text, tone)]);
     }
 
-    /// Several texts on one line, cut to the width.
     pub(super) fn spans(&mut self, texts: &[(&str, Tone)]) {
         let mut left = self.width;
         let mut line = Line::default();
@@ -110,7 +107,6 @@ pub(super) fn ago(lasts: Option<f64>) -> String {
     lasts.map_or_else(String::new, |lasts| format!(", {} ago", age(lasts)))
 }
 
-/// The problem and its duration, as one sentence.
 pub(super) fn sentence(reason: &Reason) -> String {
     let lasting = lasting(reason.seconds);
     format!("{}{lasting}: {}", reason.code, reason.message)
