@@ -1,6 +1,7 @@
 //! Formats and escapes text. The name of a container may contain escape sequences for the terminal.
 
 use std::borrow::Cow;
+use std::fmt::Debug;
 use std::io;
 use std::time::Duration;
 
@@ -118,6 +119,11 @@ pub(crate) fn age(seconds: f64) -> String {
 /// Formats a duration as ` for 9s`, or as nothing.
 pub(crate) fn lasting(seconds: Option<f64>) -> String {
     seconds.map_or_else(String::new, |seconds| format!(" for {}", age(seconds)))
+}
+
+/// The name of a variant.
+pub(crate) fn lower(variant: impl Debug) -> String {
+    format!("{variant:?}").to_lowercase()
 }
 
 /// A number of things, such as `2 pods`.

@@ -62,7 +62,7 @@ impl State<'_> {
     }
 
     fn check(&self, name: &str, layer: Layer, lines: &mut Vec<String>) {
-        let of_layer = layer.to_string();
+        let of_layer = lower(layer);
         let reasons = self.view.health.reasons.iter();
         let mut reasons = reasons.filter(|r| r.layer == of_layer).peekable();
         if reasons.peek().is_none() {

@@ -32,7 +32,7 @@ use crate::picture::Picture;
 use crate::picture::facts::{Collector, Facts};
 use crate::picture::finding::{Layer, Severity};
 use crate::record::Pod;
-use crate::text::{clip, duration, lasting, safe, safe_lines, seconds};
+use crate::text::{clip, duration, lasting, lower, safe, safe_lines, seconds};
 use crate::view::{Query, View, difference, with_moments};
 use metrics::Metrics;
 use pages::{Pages, Rendered, alive};

@@ -11,7 +11,7 @@ use crate::picture::finding::Layer;
 use crate::picture::generator::{Generator, State};
 use crate::picture::runtime::{Lists, Pods};
 use crate::table::{colour, dim, terminal_width};
-use crate::text::{safe, seconds, wrapped};
+use crate::text::{lower, safe, seconds, wrapped};
 
 const SLOWEST: usize = 3;
 const NAME: usize = 12;
@@ -73,7 +73,8 @@ pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Resul
     };
     for finding in findings {
         let style = style(Some(finding.severity));
-        let head = format!("{} {} {}", finding.severity, finding.layer, finding.code);
+        let (severity, layer) = (lower(finding.severity), lower(finding.layer));
+        let head = format!("{severity} {layer} {}", finding.code);
         let cause = finding.cause.map(|cause| format!(", explained by {cause}"));
         let head = format!("\n{style}{head}{style:#}");
         lines(&head, 0, &cause.unwrap_or_default())?;

@@ -16,7 +16,7 @@ use super::finding::{FROM_LISTS, Finding, Severity, contains};
 use super::host::{self, Calls, Host, HostTarget};
 use super::runtime::{self, Conditions, Pods, Unusable};
 use crate::connect::Target;
-use crate::text::{clip, duration, safe};
+use crate::text::{clip, duration, lower, safe};
 
 const PERIOD: Duration = Duration::from_secs(30);
 /// The period while the runtime does not answer: some facts of the host need two looks.
@@ -112,7 +112,7 @@ fn log(finding: &Finding) {
 }
 
 fn set(finding: &Finding, value: f64) {
-    let severity = finding.severity.to_string();
+    let severity = lower(finding.severity);
     gauge!(FINDING, "code" => finding.code, "severity" => severity).set(value);
 }
 

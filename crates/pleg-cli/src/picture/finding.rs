@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::Serialize;
 
@@ -34,18 +33,6 @@ pub(crate) enum Layer {
     Stream,
     Network,
     Kubelet,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
-impl fmt::Display for Layer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -343,7 +330,7 @@ mod tests {
             let withheld = |finding: &&Finding| finding.next.contains("kill and remove nothing");
             let withheld: Vec<_> = all.iter().filter(withheld).map(|f| f.code).collect();
             let expected: &[&str] = if is_withheld { &["shim_zombie"] } else { &[] };
-            assert_eq!(withheld, expected, "{severity}");
+            assert_eq!(withheld, expected, "{severity:?}");
         }
     }
     #[test]

@@ -44,7 +44,7 @@ impl Reason {
     pub(crate) fn silent_agent(error: &str, seconds: f64) -> Self {
         Self {
             code: "agent_silent".to_owned(),
-            severity: Severity::Critical.to_string(),
+            severity: lower(Severity::Critical),
             message: long(error).unwrap_or_default(),
             seconds: Some(seconds),
             action: "Check that the agent runs and listens there.".to_owned(),
@@ -58,8 +58,8 @@ impl From<&Finding> for Reason {
         let text = |text: &String| long(text).unwrap_or_default();
         Self {
             code: finding.code.to_owned(),
-            layer: finding.layer.to_string(),
-            severity: finding.severity.to_string(),
+            layer: lower(finding.layer),
+            severity: lower(finding.severity),
             not_ready: finding.not_ready,
             message: text(&finding.summary),
             evidence: finding.evidence.iter().map(text).collect(),

@@ -16,7 +16,6 @@ mod series;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ use crate::picture::facts::Facts;
 use crate::picture::finding::{Finding, Severity};
 use crate::picture::runtime::Problem;
 use crate::record::{Page, Pod, Record, SYNCED};
-use crate::text::clip;
+use crate::text::{clip, lower};
 pub(crate) use cost::{CallCosts, Calls, Cost};
 pub(crate) use detail::Detail;
 use detail::MOST_HISTORY;

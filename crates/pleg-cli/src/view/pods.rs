@@ -237,12 +237,6 @@ impl PodState {
     }
 }
 
-impl fmt::Display for PodState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
 /// The newest container of each name, by name. The containers of a pod are newest first.
 fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
     let mut names = BTreeSet::new();
@@ -260,21 +254,18 @@ fn has_failed(container: &ContainerStatus) -> bool {
 /// The state of a pod without a problem, by its newest containers.
 fn state(status: &PodStatus, newest: &[&ContainerStatus]) -> PodState {
     let sandbox = status.sandboxes.first().map(|s| s.state);
-    let any = |state: fn(&ContainerState) -> bool| newest.iter().any(|c| state(&c.state));
-    if any(|s| matches!(s, ContainerState::Unknown { .. }))
-        || matches!(sandbox, Some(SandboxState::Unknown { .. }))
-    {
-        PodState::Unknown
-    } else if sandbox != Some(SandboxState::Ready) {
-        PodState::NotReady
-    } else if newest.is_empty() {
-        PodState::Ready
-    } else if any(|s| *s == ContainerState::Running) {
-        PodState::Running
-    } else if any(|s| *s == ContainerState::Created) {
-        PodState::Created
-    } else {
-        PodState::Exited
+    let states = newest.iter().map(|c| match c.state {
+        ContainerState::Created => PodState::Created,
+        ContainerState::Running => PodState::Running,
+        ContainerState::Exited => PodState::Exited,
+        _ => PodState::Unknown,
+    });
+    let is_unknown = states.clone().min() == Some(PodState::Unknown);
+    match sandbox {
+        Some(SandboxState::Unknown { .. }) => PodState::Unknown,
+        _ if is_unknown => PodState::Unknown,
+        Some(SandboxState::Ready) => states.max().unwrap_or(PodState::Ready),
+        _ => PodState::NotReady,
     }
 }
 

@@ -43,11 +43,6 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// As in the parameters of a URL.
-    pub(crate) fn text(self) -> String {
-        format!("{self:?}").to_lowercase()
-    }
-
     /// The order that follows this one when a user goes through all.
     pub(crate) const fn next(self) -> Self {
         use Sort::{Change, Freshness, Name, Restarts, State};

@@ -146,11 +146,10 @@ impl Statuses {
             times.push(call.millis);
             *of_pods.entry(&call.pod).or_default() += call.millis;
         }
-        let mut slowest_pods: Vec<SlowPod> = Vec::new();
-        for (pod, millis) in of_pods {
-            let pod = pod.to_owned();
-            slowest_pods.push(SlowPod { pod, millis });
-        }
+        let slow = of_pods
+            .into_iter()
+            .map(|(pod, millis)| (pod.to_owned(), millis));
+        let mut slowest_pods = Vec::from_iter(slow.map(|(pod, millis)| SlowPod { pod, millis }));
         slowest_pods.sort_by(|a, b| b.millis.total_cmp(&a.millis));
         slowest_pods.truncate(MOST);
         slowest.sort_by(|a, b| b.hangs.cmp(&a.hangs).then(b.millis.total_cmp(&a.millis)));

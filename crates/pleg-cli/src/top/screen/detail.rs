@@ -29,7 +29,7 @@ fn about(lines: &mut Lines, detail: &Detail) {
     } else {
         let is_bad = row.problem.is_some() || row.failed;
         let text = format!(
-            "{}, {} of {} running, restarted {} times",
+            "{:?}, {} of {} running, restarted {} times",
             row.state, row.running, row.names, row.restarts
         );
         lines.text(&text, if is_bad { Tone::Bad } else { Tone::Plain });

@@ -19,7 +19,7 @@ use super::keys;
 use crate::figures::span;
 use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
 use crate::text::{
-    age, counted, duration, fit, lasting, safe, seconds, short, time_of_day, width, wrapped,
+    age, counted, duration, fit, lasting, lower, safe, seconds, short, time_of_day, width, wrapped,
 };
 use crate::view::{CallCosts, ContainerRow, Detail, ExitRow, Latency, PodRow, Point, Reason, View};
 use text::{Lines, Tone, ago, cut, padded, sentence, tone_of, wrapped_within};
@@ -109,7 +109,7 @@ fn keys_or_prompt(line: &mut Lines, app: &App) {
         Some(prompt) => match &prompt.error {
             Some(error) => line.line(error, Tone::Bad),
             None => {
-                let field = format!("{:?}", prompt.field).to_lowercase();
+                let field = lower(prompt.field);
                 let text = format!("{field}: {}▏ Enter: use  Esc: cancel", prompt.text);
                 line.line(&text, Tone::Title);
             }
