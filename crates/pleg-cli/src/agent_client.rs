@@ -1,12 +1,11 @@
 //! A client of the agent's HTTP server.
 
 use std::error::Error;
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use std::{fmt, io};
 
 use anyhow::{Context as _, anyhow, bail};
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -61,23 +60,18 @@ impl FromStr for AgentUrl {
         if path.starts_with('/') {
             return Ok(Self::Unix(path.into()));
         }
-        Self::tcp(text).ok_or(
+        let tcp = || {
+            let url: Uri = text.trim_end_matches('/').parse().ok()?;
+            let scheme = url.scheme_str().unwrap_or("http");
+            let address = format!("{}:{}", url.host()?, url.port_u16()?);
+            let is_valid = ["http", "https"].contains(&scheme) && matches!(url.path(), "" | "/");
+            let tls = scheme == "https";
+            is_valid.then_some(Self::Tcp { tls, address })
+        };
+        tcp().ok_or(
             "not an address; use for example http://127.0.0.1:9394, https://node-1:9394 or \
              unix:///run/pleg/agent.sock",
         )
-    }
-}
-
-impl AgentUrl {
-    fn tcp(text: &str) -> Option<Self> {
-        let url: Uri = text.trim_end_matches('/').parse().ok()?;
-        let tls = match url.scheme_str() {
-            None | Some("http") => false,
-            Some("https") => true,
-            Some(_) => return None,
-        };
-        let address = format!("{}:{}", url.host()?, url.port_u16()?);
-        matches!(url.path(), "" | "/").then_some(Self::Tcp { tls, address })
     }
 }
 
@@ -105,16 +99,13 @@ impl AgentClient {
             HeaderValue::try_from(format!("Bearer {}", token.trim()))
                 .with_context(|| format!("{shown} has more than a token"))
         });
-        let tls = match (&url, &args.ca) {
-            (AgentUrl::Tcp { tls: true, .. }, Some(ca)) => {
-                let own = args.cert.as_deref().zip(args.key.as_deref());
-                Some(tls::connector(ca, own)?)
-            }
-            (AgentUrl::Tcp { tls: true, .. }, None) => {
-                bail!("{url} needs --ca: the authority that signed the certificate of the agent")
-            }
-            (_, Some(_)) => bail!("--ca needs an agent at https://, not at {url}"),
-            (_, None) => None,
+        let own = args.cert.as_deref().zip(args.key.as_deref());
+        let signed = "the authority that signed the certificate of the agent";
+        let tls = match (matches!(url, AgentUrl::Tcp { tls: true, .. }), &args.ca) {
+            (true, Some(ca)) => Some(tls::connector(ca, own)?),
+            (true, None) => bail!("{url} needs --ca: {signed}"),
+            (false, Some(_)) => bail!("--ca needs an agent at https://, not at {url}"),
+            (false, None) => None,
         };
         Ok(Self {
             url,

@@ -17,12 +17,11 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command, CommandFactory as _, FromArgMatches as _};
 use toml::de::{DeTable, DeValue};
 
-use crate::agent;
 use crate::args::{Args, Command as Chosen};
-use crate::bounded;
 use crate::find::ENDPOINT_VARIABLES;
 use crate::http::Access;
 use crate::text::{safe, safe_lines};
+use crate::{agent, bounded};
 
 const CONFIG: &str = "config";
 /// The flag that has no value, but is counted.

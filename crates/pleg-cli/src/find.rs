@@ -1,19 +1,15 @@
 //! Finds the runtime of this node: from the command line, the environment, crictl's configuration, the kubelet's, or the
 //! well-known sockets. A socket that one of the former names is used even if it is missing, instead of another runtime.
 
-use std::env;
-use std::fmt;
-use std::fs;
-use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::{env, fmt, fs, io};
 
 use anyhow::{Context as _, anyhow};
 use pleg_cri::{Endpoint, well_known};
 use serde::Deserialize;
 
-use crate::bounded;
-use crate::kubelet;
+use crate::{bounded, kubelet};
 
 /// Ours, and crictl's. An empty value counts as unset.
 pub(crate) const ENDPOINT_VARIABLES: [&str; 2] =

@@ -2,11 +2,10 @@
 //! object per line. If standard error is the journal, each line begins with its priority, as `sd-daemon(3)` describes.
 
 use std::collections::HashMap;
-use std::env;
-use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::{env, fmt};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
@@ -22,10 +21,9 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::json;
 use crate::kubelet::identity;
-use crate::table;
 use crate::text::safe;
+use crate::{json, table};
 
 const VARIABLE: &str = "PLEG_LOG";
 /// Set by systemd to the device and the inode of the journal's socket.

@@ -56,6 +56,10 @@ impl Observer {
         let mut health = pleg.health();
         let mut changes = HealthChanges::default();
         let mut interval = tokio::time::interval(CHECK_PERIOD);
+        let ids = |uid: &PodUid| {
+            let status = pleg.get(uid).status;
+            status.sandboxes.len() + status.containers.len()
+        };
         loop {
             tokio::select! {
                 delivery = events.next() => {
@@ -69,7 +73,7 @@ impl Observer {
                     self.0.changes.send_modify(|n| *n += 1);
                     continue;
                 }
-                _ = interval.tick() => self.tick(),
+                _ = interval.tick() => self.model().tick(clock.now(), ids),
                 true = health.changed() => {}
             }
             let (picture, problems) = (self.picture(), health.pod_problems());
@@ -142,15 +146,6 @@ impl Observer {
     fn add(&self, record: &Record) {
         let clock = self.0.meter.clock();
         self.model().record(clock.now(), clock.wall(), record);
-    }
-
-    fn tick(&self) {
-        let Shared { pleg, meter, .. } = &*self.0;
-        let ids = |uid: &PodUid| {
-            let status = pleg.get(uid).status;
-            status.sandboxes.len() + status.containers.len()
-        };
-        self.model().tick(meter.clock().now(), ids);
     }
 
     fn model(&self) -> MutexGuard<'_, Model> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::json::utc;
-use crate::text::counted;
+use crate::text::{counted, exit};
 
 /// The type of the record that follows the initial events.
 pub(crate) const SYNCED: &str = "Synced";
@@ -164,12 +164,12 @@ impl Record {
         parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
     }
 
-    /// The exit code and reason of a container, for example `1 Error`.
     pub(crate) fn exit(&self) -> String {
-        let code = self.exit_code.map(|code| code.to_string());
-        let reason = self.reason.as_deref().unwrap_or_default();
-        let exit = format!("{} {reason}", code.unwrap_or_default());
-        exit.trim().to_owned()
+        exit(
+            self.exit_code,
+            "",
+            self.reason.as_deref().unwrap_or_default(),
+        )
     }
 
     pub(crate) const fn is_event(&self) -> bool {

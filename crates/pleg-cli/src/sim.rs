@@ -12,13 +12,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
+use crate::Outcome;
 use crate::args::SimArgs;
 use crate::log::notice;
 
-pub(crate) async fn run(
-    args: SimArgs,
-    signal: impl Future<Output = ExitCode>,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -> Outcome {
     let socket = args.socket.context("--socket is required")?;
     let mut builder = Sim::builder().seed(args.seed).mode(args.mode);
     if let Some(version) = args.runtime_version {

@@ -14,14 +14,11 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
-    let mut escaped = String::new();
-    for c in text.chars() {
-        match is_unsafe(c) {
-            true => escaped.extend(c.escape_unicode()),
-            false => escaped.push(c),
-        }
-    }
-    Cow::Owned(escaped)
+    let escape = |c: char| match is_unsafe(c) {
+        true => c.escape_unicode().to_string(),
+        false => c.into(),
+    };
+    Cow::Owned(text.chars().map(escape).collect())
 }
 
 /// The texts, each on a line.
@@ -119,6 +116,12 @@ pub(crate) fn age(seconds: f64) -> String {
 /// Formats a duration as ` for 9s`, or as nothing.
 pub(crate) fn lasting(seconds: Option<f64>) -> String {
     seconds.map_or_else(String::new, |seconds| format!(" for {}", age(seconds)))
+}
+
+/// An exit code and a reason, for example `1 Error`.
+pub(crate) fn exit(code: Option<i32>, unknown: &str, reason: &str) -> String {
+    let code = code.map_or_else(|| unknown.to_owned(), |code| code.to_string());
+    format!("{code} {reason}").trim().to_owned()
 }
 
 /// The name of a variant.

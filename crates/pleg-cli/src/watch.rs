@@ -3,7 +3,6 @@
 mod follow;
 mod table;
 
-use std::collections::HashMap;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use pleg::core::Settings;
 use pleg::{Pleg, Subscription};
 
+use crate::Outcome;
 use crate::agent_client::AgentClient;
 use crate::args::{Output, WatchArgs};
 use crate::connect::Target;
@@ -53,22 +53,17 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
 async fn within(
     limit: Option<Duration>,
     showing: impl Future<Output = anyhow::Result<()>>,
-) -> anyhow::Result<ExitCode> {
-    let showing = Box::pin(showing);
-    match limit {
-        None => showing.await?,
-        Some(limit) => tokio::time::timeout(limit, showing)
-            .await
-            .unwrap_or(Ok(()))?,
-    }
-    Ok(ExitCode::SUCCESS)
+) -> Outcome {
+    let limit = limit.unwrap_or(Duration::MAX);
+    let ended = tokio::time::timeout(limit, Box::pin(showing)).await;
+    ended.unwrap_or(Ok(())).map(|()| ExitCode::SUCCESS)
 }
 
 async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow::Result<()> {
     let (clock, started) = (pleg.clock(), pleg.clock().wall());
     let mut selected = Selected {
         selector: printer.filters.pods.selector.clone(),
-        known: HashMap::new(),
+        ..Selected::default()
     };
     let mut health = pleg.health();
     let (mut changes, mut generator) = (HealthChanges::default(), Generator::default());

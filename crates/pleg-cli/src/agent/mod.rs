@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use crate::Outcome;
 use crate::args::AgentArgs;
 use crate::connect::Target;
 use crate::http::{self, Access, Handler, Listen, Reply};
@@ -38,10 +39,7 @@ use metrics::Metrics;
 use pages::{Pages, Rendered, alive};
 use service::Manager;
 
-pub(crate) async fn run(
-    args: AgentArgs,
-    signal: impl Future<Output = ExitCode>,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>) -> Outcome {
     let metrics = Metrics::install(args.kubelet_names)?;
     let access = Access::load(&args.access, &args.listen)?;
     let target = Target::choose_or_wait(&args.connection.runtime)?;

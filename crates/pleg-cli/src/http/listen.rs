@@ -1,11 +1,10 @@
 //! Where the server listens: a TCP address or a unix socket.
 
-use std::fmt;
-use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::{fmt, fs};
 
 use tempfile::TempPath;
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};

@@ -205,7 +205,8 @@ impl Collector {
         let not_examined = match host {
             None => vec!["the host: the runtime is simulated".to_owned()],
             Some(host) => {
-                findings.extend(self.check_host(&host, health, usable).await);
+                let slow = has_any(health, &SLOW);
+                findings.extend(self.check_host(&host, slow, usable).await);
                 let rest = "mounts, systemd, the kubelet and its log: pleg doctor reads them";
                 [vec![rest.to_owned()], host.unreadable].concat()
             }
@@ -227,13 +228,7 @@ impl Collector {
     }
 
     /// The findings about the host. Those that follow from lists need a new list: events may be lost since the last one.
-    async fn check_host(
-        &mut self,
-        host: &Host,
-        health: &HealthWatch,
-        usable: bool,
-    ) -> Vec<Finding> {
-        let slow = has_any(health, &SLOW);
+    async fn check_host(&mut self, host: &Host, slow: bool, usable: bool) -> Vec<Finding> {
         // A change since the look at the host is no finding.
         let usable = usable && self.earlier.is_some();
         let check = |pods: &Pods, listed| host::check(host, Calls::new(pods, slow, listed));

@@ -236,7 +236,15 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
         let cause = findings.remove(cause.unwrap_or(0));
         place(cause, &mut findings, &mut arranged);
     }
-    withhold_destruction(&mut arranged);
+    // If the first finding is about the host, a pod may lose its data by advice that kills or removes something.
+    if let [first, others @ ..] = &mut *arranged
+        && first.layer == Layer::Host
+        && first.severity != Severity::Info
+    {
+        for finding in others.iter_mut().filter(|finding| finding.destroys()) {
+            finding.next = "Repair first what the first finding names; kill and remove nothing before. Then examine again.".to_owned();
+        }
+    }
     arranged
 }
 
@@ -249,19 +257,6 @@ fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
     for mut finding in explained {
         finding.cause = Some(code);
         place(finding, rest, arranged);
-    }
-}
-
-/// Replaces advice that kills or removes something if the first finding is about the host: a pod may lose its data then.
-fn withhold_destruction(findings: &mut [Finding]) {
-    let [first, others @ ..] = findings else {
-        return;
-    };
-    if first.layer != Layer::Host || first.severity == Severity::Info {
-        return;
-    }
-    for finding in others.iter_mut().filter(|finding| finding.destroys()) {
-        finding.next = "Repair first what the first finding names; kill and remove nothing before. Then examine again.".to_owned();
     }
 }
 

@@ -149,13 +149,9 @@ impl App {
 
     /// The uid of the pod at the cursor; empty if there is none.
     pub(super) fn at_cursor(&self) -> String {
-        let row = self.current();
+        let pods = self.view.as_ref().map(|view| &view.pods);
+        let row = pods.and_then(|pods| pods.rows.get(self.cursor.checked_sub(pods.offset)?));
         row.map_or_else(String::new, |row| row.pod.uid.clone())
-    }
-
-    fn current(&self) -> Option<&PodRow> {
-        let pods = &self.view.as_ref()?.pods;
-        pods.rows.get(self.cursor.checked_sub(pods.offset)?)
     }
 
     pub(super) fn is_expanded(&self, row: &PodRow) -> bool {

@@ -38,7 +38,9 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
         bail!("pleg top needs a terminal; use pleg watch or pleg pods instead");
     }
     let mut hangup = signal(SignalKind::hangup())?;
-    let mut app = App::new(args.namespace.clone(), args.selector.clone(), has_colour());
+    // As for the other commands: not if `NO_COLOR` is set.
+    let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let mut app = App::new(args.namespace.clone(), args.selector.clone(), colour);
     let mut source = Source::start(&args, app.wanted()).await?;
     let mut terminal = Terminal::open().context("cannot use the terminal")?;
     let mut events = EventStream::new();
@@ -64,11 +66,6 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     drop(terminal);
     source.close().await;
     Ok(ExitCode::SUCCESS)
-}
-
-/// As for the other commands: not if `NO_COLOR` is set.
-fn has_colour() -> bool {
-    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
 }
 
 /// The open terminal. Dropping it restores the terminal: on every exit, after a signal, because then the command is

@@ -77,7 +77,7 @@ impl HealthView {
         let shown = shown.filter(|finding| finding.severity > Severity::Info);
         let unanswered = ["runtime_silent", "list_failed", "stale"];
         let unanswered = unanswered.iter().any(|code| inputs.has(code));
-        let unanswered = unanswered.then(|| inputs.seconds_since(inputs.calls.unanswered_since()));
+        let unanswered = unanswered.then(|| inputs.seconds_since(inputs.calls.unanswered_since));
         Self {
             ready: inputs.picture.ready.is_ok(),
             reasons: shown.map(Reason::from).collect(),

@@ -176,14 +176,14 @@ async fn log(
     file: Option<PathBuf>,
     started: Option<f64>,
 ) -> Result<Journal, String> {
-    let root = host_files(&target.root);
+    let (one, root) = (Arc::new(Semaphore::new(1)), host_files(&target.root));
     let files = move || {
         let known = FILES.split(", ").map(|file| root.join(&file[1..]));
         let files = known.chain(file);
         let texts = files.filter_map(|file| bounded::read_end(&file, MOST_LOG).ok());
         texts.collect::<Vec<String>>()
     };
-    let (files, journal) = tokio::join!(within(DEADLINE, files), journal(target));
+    let (files, journal) = tokio::join!(alone(&one, DEADLINE, files), journal(target));
     let mut log = Journal::default();
     for text in files.iter().flatten().chain(journal.iter().flatten()) {
         log.add(text, now(), started);

@@ -251,7 +251,7 @@ impl Watch {
     }
 }
 
-/// The result of blocking work, if it ends in time and earlier work has ended.
+/// The result of blocking work, if it ends in time and earlier work has ended. Otherwise it is abandoned.
 async fn alone<T: Send + 'static>(
     one: &Arc<Semaphore>,
     deadline: Duration,
@@ -264,14 +264,6 @@ async fn alone<T: Send + 'static>(
         let _until_it_ends = permit;
         work()
     };
-    within(deadline, work).await
-}
-
-/// The result of blocking work, if it ends in time. Otherwise it is abandoned.
-async fn within<T: Send + 'static>(
-    deadline: Duration,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
     match tokio::time::timeout(deadline, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(_)) => Err("the read failed".to_owned()),

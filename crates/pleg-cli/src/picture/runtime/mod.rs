@@ -34,7 +34,7 @@ use super::finding::{Finding, Severity};
 use super::generator::{self, Generator, next_step};
 use super::host::Calls;
 use crate::figures::{bytes, median, millis, quantile, span};
-use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing};
+use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing, Timings};
 use crate::record;
 use crate::text::{clip, short};
 

@@ -82,7 +82,7 @@ pub(crate) async fn collect<T>(
 }
 
 /// Repeats slow calls about single pods, one by one: they may have been slow because the whole node was read at once.
-async fn repeat_slow(runtime: &CriRuntime, calls: &mut BTreeMap<Key, Timing>) {
+async fn repeat_slow(runtime: &CriRuntime, calls: &mut Timings) {
     let clock = runtime.clock();
     let slow = calls.iter_mut().filter(|(_, timing)| is_slow(timing));
     let mut slow: Vec<(&Key, &mut Timing)> = slow.collect();

@@ -119,11 +119,7 @@ fn call(operation: &str, container: &str, id: &str) -> String {
 }
 
 impl Statuses {
-    pub(super) fn new(
-        calls: &BTreeMap<Key, Timing>,
-        views: &[PodView],
-        problems: Vec<Problem>,
-    ) -> Self {
+    pub(super) fn new(calls: &Timings, views: &[PodView], problems: Vec<Problem>) -> Self {
         let ids = |view| objects(view).map(move |(id, ..)| (id.as_str(), view.status.uid.as_str()));
         let pods: BTreeMap<&str, &str> = views.iter().flat_map(ids).collect();
         let call = |((operation, id), timing): (&Key, &Timing)| {

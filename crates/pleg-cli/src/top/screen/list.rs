@@ -53,12 +53,9 @@ fn age_or(seconds: Option<f64>, unknown: &str) -> String {
     seconds.map_or_else(|| unknown.to_owned(), age)
 }
 
-/// The end of a container, for example `1 Error`.
 pub(super) fn exited(exit: &ExitRow) -> String {
-    let code = exit.exit_code.map(|code| code.to_string());
-    let code = code.as_deref().unwrap_or("?");
     let reason = exit.reason.as_deref().unwrap_or_default();
-    format!("{code} {reason}").trim().to_owned()
+    crate::text::exit(exit.exit_code, "?", reason)
 }
 
 fn named_exit(exit: &ExitRow) -> String {
