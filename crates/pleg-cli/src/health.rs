@@ -35,12 +35,7 @@ struct Trouble {
 }
 
 impl HealthChanges {
-    pub(crate) fn update(
-        &mut self,
-        picture: &Picture,
-        problems: &[PodProblem],
-        clock: Clock,
-    ) -> Vec<Record> {
+    pub(crate) fn update(&mut self, picture: &Picture, clock: Clock) -> Vec<Record> {
         let (now, is_first) = (clock.now(), self.0.is_none());
         let last = self.0.take().unwrap_or_default();
         let mut present = BTreeMap::new();
@@ -65,7 +60,7 @@ impl HealthChanges {
                 present.insert(key, trouble);
             }
         }
-        for problem in problems {
+        for problem in &*picture.problems {
             let code = match problem.kind {
                 PodProblemKind::Hung => "pods_hung",
                 _ => "pods_failing",

@@ -76,8 +76,7 @@ impl Observer {
                 _ = interval.tick() => self.model().tick(clock.now(), ids),
                 true = health.changed() => {}
             }
-            let (picture, problems) = (self.picture(), health.pod_problems());
-            for record in changes.update(&picture, &problems, clock) {
+            for record in changes.update(&self.picture(), clock) {
                 self.add(&record);
             }
             self.0.changes.send_modify(|n| *n += 1);
@@ -109,13 +108,9 @@ impl Observer {
     /// The same, and the pods whose calls hang or fail, at the same moment.
     pub(crate) fn view_and_problems(&self, query: &Query) -> (View, Arc<[PodProblem]>) {
         let Shared { pleg, meter, .. } = &*self.0;
-        let (health, facts, now) = (pleg.health(), self.facts(), meter.clock().now());
-        let (current, all) = (health.current(), health.pod_problems());
-        let problems = Problem::all(&all, now);
-        let mut generator = lock(&self.0.generator);
-        generator.look(&current, &pleg.counters(), now);
-        let picture = Picture::of(current.ready(now), &generator, &problems, &facts, now);
-        drop(generator);
+        let (facts, now) = (self.facts(), meter.clock().now());
+        let picture = Picture::now(pleg, &facts, &mut lock(&self.0.generator));
+        let problems = Problem::all(&picture.problems, now);
         let ends = match &*query.pod {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
@@ -125,7 +120,7 @@ impl Observer {
             wall: meter.clock().wall(),
             picture: &picture,
             facts: &facts,
-            health: &current,
+            health: &pleg.health().current(),
             problems: problems.iter().map(|p| (&*p.pod, p)).collect(),
             pods: &pleg.snapshot(),
             ends: &ends,
@@ -134,8 +129,7 @@ impl Observer {
             runtime: &self.0.runtime.to_string(),
             simulated: self.0.runtime.is_simulated(),
         };
-        let view = self.model().view(&inputs, query);
-        (view, all)
+        (self.model().view(&inputs, query), picture.problems.clone())
     }
 
     pub(crate) fn lines(&self, since: Option<WallTime>, after: u64) -> Lines {

@@ -82,7 +82,7 @@ async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow
             }
             None => {
                 let picture = Picture::now(pleg, &Facts::default(), &mut generator);
-                changes.update(&picture, &health.pod_problems(), clock)
+                changes.update(&picture, clock)
             }
         };
         for record in records {

@@ -52,27 +52,27 @@ impl Listen {
     }
 
     pub(crate) async fn bind(&self) -> anyhow::Result<Listener> {
-        let listener: io::Result<_> = async {
-            match self {
-                Self::Tcp(address) => {
-                    let socket = match address.is_ipv4() {
-                        true => TcpSocket::new_v4()?,
-                        false => TcpSocket::new_v6()?,
-                    };
-                    socket.set_reuseaddr(true)?;
-                    socket.bind(*address)?;
-                    socket.listen(BACKLOG).map(Listener::Tcp)
-                }
-                Self::Unix(path) => {
-                    remove_stale_socket(path).await?;
-                    let listener = UnixListener::bind(path)?;
-                    let file = TempPath::try_from_path(path)?;
-                    Ok(Listener::Unix(listener, file))
-                }
+        let listener = self.try_bind().await;
+        listener.with_context(|| format!("cannot listen on {self}"))
+    }
+
+    async fn try_bind(&self) -> io::Result<Listener> {
+        match self {
+            Self::Tcp(address) => {
+                let socket = match address.is_ipv4() {
+                    true => TcpSocket::new_v4()?,
+                    false => TcpSocket::new_v6()?,
+                };
+                socket.set_reuseaddr(true)?;
+                socket.bind(*address)?;
+                socket.listen(BACKLOG).map(Listener::Tcp)
+            }
+            Self::Unix(path) => {
+                remove_stale_socket(path).await?;
+                let listener = UnixListener::bind(path)?;
+                Ok(Listener::Unix(listener, TempPath::try_from_path(path)?))
             }
         }
-        .await;
-        listener.with_context(|| format!("cannot listen on {self}"))
     }
 }
 

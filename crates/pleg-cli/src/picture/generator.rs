@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pleg::core::{Counters, Degraded, Health, Instant, StreamEnd, StreamState};
+use pleg::core::{Counters, Degraded, Health, Instant, NotReady, StreamEnd, StreamState};
 use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, Severity};
@@ -87,9 +87,7 @@ impl Generator {
         self.missed = health.loss.missed;
         self.expected = health.loss.expected;
         self.splits_events = health.splits_events_between_subscribers;
-        let why = health.ready(now).err();
-        self.not_ready = why.as_ref().map(ToString::to_string);
-        self.not_ready_code = why.map(|why| why.as_str().to_owned());
+        self.set_ready(&health.ready(now));
         use StreamEnd::{Declined, Disabled, NeverOffered};
         let (state, why) = match &health.stream {
             StreamState::Subscribed { proven: true, .. } => (State::Proven, None),
@@ -103,6 +101,12 @@ impl Generator {
         self.state = state;
         self.why = why.map(ToString::to_string);
         self.not_subscribed = health.stream.declined().map(str::to_owned);
+    }
+
+    pub(super) fn set_ready(&mut self, ready: &Result<(), NotReady>) {
+        let why = ready.as_ref().err();
+        self.not_ready = why.map(ToString::to_string);
+        self.not_ready_code = why.map(|why| why.as_str().to_owned());
     }
 
     /// Reads the state of the generator, and forgets reasons that are over.
