@@ -27,7 +27,7 @@ const CONFIG: &str = "config";
 /// The flag that has no value, but is counted.
 const VERBOSE: &str = "verbose";
 /// A runtime or a simulated one: these exclude each other.
-const ENDPOINT: &str = "runtime-endpoint";
+pub(crate) const ENDPOINT: &str = "runtime-endpoint";
 const SIM: &str = "sim";
 const AGENT: &str = "agent";
 
@@ -98,7 +98,7 @@ fn layered(args: &[OsString]) -> anyhow::Result<Args> {
 }
 
 /// The environment variable that sets a flag, and its value. An empty value counts as unset.
-fn variable(key: &str) -> Option<(String, String)> {
+pub(crate) fn variable(key: &str) -> Option<(String, String)> {
     let names = match key {
         ENDPOINT => ENDPOINT_VARIABLES.map(str::to_owned).to_vec(),
         _ => vec![format!("PLEG_{}", key.replace('-', "_").to_uppercase())],

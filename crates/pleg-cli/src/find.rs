@@ -3,13 +3,13 @@
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::{env, fmt, fs, io};
+use std::{fmt, fs, io};
 
 use anyhow::{Context as _, anyhow};
 use pleg_cri::{Endpoint, well_known};
 use serde::Deserialize;
 
-use crate::{bounded, kubelet};
+use crate::{bounded, config, kubelet};
 
 /// Ours, and crictl's. An empty value counts as unset.
 pub(crate) const ENDPOINT_VARIABLES: [&str; 2] =
@@ -50,11 +50,10 @@ impl Found {
 }
 
 pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
-    let set = |name| Some((name, env::var_os(name).filter(|value| !value.is_empty())?));
-    let Some((name, value)) = ENDPOINT_VARIABLES.into_iter().find_map(set) else {
+    let Some((name, value)) = config::variable(config::ENDPOINT) else {
         return Ok(None);
     };
-    let endpoint = value.to_string_lossy().parse();
+    let endpoint = value.parse();
     let endpoint = endpoint.with_context(|| format!("invalid value of {name}"))?;
     Ok(Some(Found::new(
         endpoint,

@@ -50,12 +50,9 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     Ok(ended)
 }
 
-async fn within(
-    limit: Option<Duration>,
-    showing: impl Future<Output = anyhow::Result<()>>,
-) -> Outcome {
+async fn within(limit: Option<Duration>, all: impl Future<Output = anyhow::Result<()>>) -> Outcome {
     let limit = limit.unwrap_or(Duration::MAX);
-    let ended = tokio::time::timeout(limit, Box::pin(showing)).await;
+    let ended = tokio::time::timeout(limit, Box::pin(all)).await;
     ended.unwrap_or(Ok(())).map(|()| ExitCode::SUCCESS)
 }
 

@@ -27,9 +27,7 @@ pub(crate) enum Layer {
     Runtime,
     /// A shim or another process of one pod.
     Pod,
-    /// The runtime's lists and status calls.
     Calls,
-    /// The runtime's event stream.
     Stream,
     Network,
     Kubelet,
@@ -199,7 +197,6 @@ impl Finding {
         self
     }
 
-    /// This finding with another severity than its kind has.
     pub(crate) const fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self

@@ -21,7 +21,6 @@ pub(crate) struct Generator {
     pub(crate) missed: u64,
     /// STARTED and STOPPED events that arrived, and those missed.
     pub(crate) expected: u64,
-    /// The runtime gives each event to one subscriber only.
     pub(crate) splits_events: bool,
     /// Announced changes, from events and from lists.
     pub(crate) changes: u64,

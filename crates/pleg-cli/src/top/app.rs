@@ -33,13 +33,12 @@ pub(super) enum Field {
 #[derive(Default)]
 pub(super) struct App {
     pub(super) colour: bool,
-    /// The filters and the order. `asked` adds the rest.
+    /// The filters and the order. [`App::wanted`] adds the rest.
     pub(super) query: Query,
     pub(super) page: Page,
     pub(super) pod: String,
     pub(super) prompt: Option<Prompt>,
     pub(super) feed_only: bool,
-    /// Since when nothing new is shown.
     pub(super) paused: bool,
     /// The place of the cursor among the pods that match.
     pub(super) cursor: usize,

@@ -96,7 +96,6 @@ enum Node {
     Agent(AgentClient),
 }
 
-/// Answers until nobody waits for answers.
 async fn serve(
     node: Node,
     clock: Clock,

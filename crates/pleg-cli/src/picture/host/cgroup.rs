@@ -65,7 +65,6 @@ impl Limit {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Group {
-    /// Where this process finds the host's files.
     files: PathBuf,
     path: String,
 }
