@@ -17,11 +17,7 @@ use crate::{json, page};
 const RENDERED_FOR: Duration = Duration::from_millis(250);
 const MOST_PODS: usize = 500;
 
-const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
-const JSON_LINES: &str = "application/x-ndjson";
-const EVENT_STREAM: &str = "text/event-stream";
 
 const MISDIRECTED: &str = "the header Host must have an IP address or localhost: a page of another site must not \
      read from this one\n";
@@ -90,7 +86,7 @@ impl Pages {
             self.health.show_metrics();
             self.metrics.render()
         });
-        found(METRICS, metrics)
+        found("text/plain; version=0.0.4; charset=utf-8", metrics)
     }
 
     fn alive(&self) -> Reply {
@@ -137,7 +133,10 @@ impl Pages {
         let last = request.headers().get("last-event-id");
         let last = last.and_then(|id| id.to_str().ok());
         let stream = live::stream(permit, self.observer.clone(), self.clock, query, last);
-        let headers = [(CONTENT_TYPE, EVENT_STREAM), (CACHE_CONTROL, "no-store")];
+        let headers = [
+            (CONTENT_TYPE, "text/event-stream"),
+            (CACHE_CONTROL, "no-store"),
+        ];
         let reply = http::reply(StatusCode::OK, &headers, "");
         reply.map(|_| StreamBody::new(stream).boxed_unsync())
     }
@@ -149,7 +148,7 @@ impl Pages {
         };
         let since = since.map(|seconds| self.clock.wall().before(Duration::from_secs(seconds)));
         let page = self.observer.lines(since, after.unwrap_or(0));
-        found(JSON_LINES, page.into_bytes())
+        found("application/x-ndjson", page.into_bytes())
     }
 }
 
@@ -228,7 +227,7 @@ fn found(format: &'static str, body: impl Into<Bytes>) -> Reply {
 }
 
 fn json_reply(object: &impl Serialize) -> Reply {
-    found(JSON, json::line(object))
+    found("application/json", json::line(object))
 }
 
 #[cfg(test)]

@@ -122,8 +122,7 @@ fn problem_of(error: Option<&Arc<CallError>>, is_missing: bool) -> Option<String
 
 /// The age of a moment in seconds. Zero if the runtime's clock is ahead.
 fn ago(now: WallTime, at: WallTime) -> f64 {
-    let nanos = u64::try_from(now.nanos_since(at)).unwrap_or(0);
-    Duration::from_nanos(nanos).as_secs_f64()
+    now.nanos_since(at).max(0) as f64 / 1e9
 }
 
 #[cfg(test)]
