@@ -1,12 +1,11 @@
 //! A client of the agent's HTTP server.
 
 use std::error::Error;
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use std::{fmt, io};
 
 use anyhow::{Context as _, anyhow, bail};
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -31,6 +30,8 @@ use crate::view::{Query, View};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 const MOST_BYTES: usize = 4 << 20;
+
+type Answer = anyhow::Result<(StatusCode, String)>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AgentUrl {
@@ -59,23 +60,18 @@ impl FromStr for AgentUrl {
         if path.starts_with('/') {
             return Ok(Self::Unix(path.into()));
         }
-        Self::tcp(text).ok_or(
+        let tcp = || {
+            let url: Uri = text.trim_end_matches('/').parse().ok()?;
+            let scheme = url.scheme_str().unwrap_or("http");
+            let address = format!("{}:{}", url.host()?, url.port_u16()?);
+            let is_valid = ["http", "https"].contains(&scheme) && matches!(url.path(), "" | "/");
+            let tls = scheme == "https";
+            is_valid.then_some(Self::Tcp { tls, address })
+        };
+        tcp().ok_or(
             "not an address; use for example http://127.0.0.1:9394, https://node-1:9394 or \
              unix:///run/pleg/agent.sock",
         )
-    }
-}
-
-impl AgentUrl {
-    fn tcp(text: &str) -> Option<Self> {
-        let url: Uri = text.trim_end_matches('/').parse().ok()?;
-        let tls = match url.scheme_str() {
-            None | Some("http") => false,
-            Some("https") => true,
-            Some(_) => return None,
-        };
-        let address = format!("{}:{}", url.host()?, url.port_u16()?);
-        matches!(url.path(), "" | "/").then_some(Self::Tcp { tls, address })
     }
 }
 
@@ -96,7 +92,6 @@ pub(crate) struct AgentClient {
 }
 
 impl AgentClient {
-    /// Reads the files.
     pub(crate) fn new(url: AgentUrl, args: &ClientArgs) -> anyhow::Result<Self> {
         let authorization = args.token_file.as_deref().map(|file| {
             let shown = file.display();
@@ -104,16 +99,13 @@ impl AgentClient {
             HeaderValue::try_from(format!("Bearer {}", token.trim()))
                 .with_context(|| format!("{shown} has more than a token"))
         });
-        let tls = match (&url, &args.ca) {
-            (AgentUrl::Tcp { tls: true, .. }, Some(ca)) => {
-                let own = args.cert.as_deref().zip(args.key.as_deref());
-                Some(tls::connector(ca, own)?)
-            }
-            (AgentUrl::Tcp { tls: true, .. }, None) => {
-                bail!("{url} needs --ca: the authority that signed the certificate of the agent")
-            }
-            (_, Some(_)) => bail!("--ca needs an agent at https://, not at {url}"),
-            (_, None) => None,
+        let own = args.cert.as_deref().zip(args.key.as_deref());
+        let signed = "the authority that signed the certificate of the agent";
+        let tls = match (matches!(url, AgentUrl::Tcp { tls: true, .. }), &args.ca) {
+            (true, Some(ca)) => Some(tls::connector(ca, own)?),
+            (true, None) => bail!("{url} needs --ca: {signed}"),
+            (false, Some(_)) => bail!("--ca needs an agent at https://, not at {url}"),
+            (false, None) => None,
         };
         Ok(Self {
             url,
@@ -141,7 +133,6 @@ impl AgentClient {
             .with_context(|| format!("the agent at {} sent something else", self.url))
     }
 
-    /// The body of a response with status 200.
     async fn get_ok(&self, path: &str) -> anyhow::Result<String> {
         let (code, body) = self.get(path).await?;
         let hint = match (code, &self.authorization) {
@@ -154,7 +145,7 @@ impl AgentClient {
         bail!("the agent at {} answers {code}{hint}", self.url)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> anyhow::Result<(StatusCode, String)> {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         let mut request = Request::get(path).header(HOST, "localhost");
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
@@ -213,19 +204,13 @@ fn of_tls(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// The status and the body of what a server on this host answers. Has no deadline.
-pub(crate) async fn get_from(
-    address: SocketAddr,
-    path: &str,
-) -> anyhow::Result<(StatusCode, String)> {
+pub(crate) async fn get_from(address: SocketAddr, path: &str) -> Answer {
     let stream = TcpStream::connect(address).await?;
     let request = Request::get(path).header(HOST, address.to_string());
     exchange(stream, request.body(Empty::new())?).await
 }
 
-async fn exchange(
-    stream: impl Connection + 'static,
-    request: Request<Empty<Bytes>>,
-) -> anyhow::Result<(StatusCode, String)> {
+async fn exchange(stream: impl Connection + 'static, request: Request<Empty<Bytes>>) -> Answer {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await;

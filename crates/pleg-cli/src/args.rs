@@ -19,12 +19,8 @@ use crate::text::{width, wrapped};
 
 /// Show and export the lifecycle events of the pods on a node, without delay and without loss.
 #[derive(Debug, Parser)]
-#[command(
-    name = "pleg",
-    version,
-    max_term_width = 100,
-    arg_required_else_help = true
-)]
+#[command(name = "pleg", version, max_term_width = 100)]
+#[command(arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
   pleg watch                       show the lifecycle events of this node's pods
@@ -384,18 +380,15 @@ pub(crate) struct SimArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
     /// Send a command to a running simulated runtime
-    Ctl(CtlArgs),
-}
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = ctl_help())]
-pub(crate) struct CtlArgs {
-    /// The socket of the simulated runtime
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: PathBuf,
-    /// The command (see below)
-    #[arg(value_name = "COMMAND", default_value = "show")]
-    pub(crate) command: Vec<String>,
+    #[command(after_help = ctl_help())]
+    Ctl {
+        /// The socket of the simulated runtime
+        #[arg(long, value_name = "PATH")]
+        socket: PathBuf,
+        /// The command (see below)
+        #[arg(value_name = "COMMAND", default_value = "show")]
+        command: Vec<String>,
+    },
 }
 
 fn modes() -> impl TypedValueParser<Value = Simulated> {
@@ -409,16 +402,15 @@ fn knob(text: &str) -> Result<String, pleg_sim::SimError> {
 }
 
 fn sim_help() -> String {
-    let modes = Simulated::ALL.map(|mode| {
-        let about = format!("{} ({})", mode.about(), mode.default_version());
-        entry(mode.name(), &about)
-    });
+    let about = |mode: Simulated| format!("{} ({})", mode.about(), mode.default_version());
+    let modes = Simulated::ALL.map(|mode| entry(mode.name(), &about(mode)));
+    let modes = modes.concat();
     let faults = pleg_sim::knob_help().into_iter();
     let faults: String = faults.map(|(usage, about)| entry(&usage, about)).collect();
     format!(
         "\
 Modes:
-{}
+{modes}
 Faults, for --chaos and for pleg sim ctl:
 {faults}
 RATE is 5%, on, or #3 for the third case from now. CALLS is all, a call such as list_containers, or \
@@ -428,14 +420,13 @@ Examples:
   pleg sim --socket /tmp/cri.sock --mode crio --runtime-version 1.31.0
   pleg sim --socket /tmp/cri.sock --chaos drop=5% --chaos all.latency=300ms
   pleg sim ctl --socket /tmp/cri.sock stream_containers.hang=30s
-  pleg watch -r unix:///tmp/cri.sock",
-        modes.concat()
+  pleg watch -r unix:///tmp/cri.sock"
     )
 }
 
 fn ctl_help() -> String {
-    let commands = pleg_sim::control_commands();
-    let commands: String = commands.map(|(name, about)| entry(name, about)).collect();
+    let commands = pleg_sim::control_commands().map(|(name, about)| entry(name, about));
+    let commands: String = commands.collect();
     format!(
         "\
 Commands:

@@ -11,14 +11,11 @@ use nix::fcntl::OFlag;
 const MOST: u64 = 1 << 20;
 
 /// The text of a file of at most 1 MiB.
-///
-/// # Errors
-/// If it is larger, no regular file (a device may be endless, the open of a pipe may block), or cannot be read.
+/// An error if it is larger, no regular file (a device may be endless, the open of a pipe may block), or cannot be read.
 pub(crate) fn read(file: &Path) -> io::Result<String> {
     read_up_to(file, MOST)
 }
 
-/// The same with another bound.
 pub(crate) fn read_up_to(file: &Path, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     open(file)?.take(most + 1).read_to_end(&mut bytes)?;

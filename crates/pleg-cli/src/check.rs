@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use crate::agent_client::AgentClient;
 use crate::args::CheckArgs;
-use crate::text::{clip, lasting, safe};
+use crate::text::{clip, lasting, lower, safe};
 use crate::view::{Query, Reason, View};
 
 /// The most characters of the line: what the node-problem-detector keeps by default.
@@ -24,7 +24,6 @@ pub(crate) async fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// The problem that the agent names first.
 async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
     let client = AgentClient::new(args.agent.clone(), &args.client)?;
     if args.ready_only {
@@ -51,8 +50,8 @@ fn problem(view: &View) -> Option<String> {
     let row = view.pods.rows.first().filter(|_| of_pods);
     let of_pod = row.and_then(|row| {
         let (pod, problem) = (row.pod.shown(), row.problem.as_ref()?);
-        let (state, lasted) = (row.state.to_string(), lasting(row.problem_seconds));
-        Some(format!("{pod} {}{lasted}: {problem}", state.to_lowercase()))
+        let (state, lasted) = (lower(row.state), lasting(row.problem_seconds));
+        Some(format!("{pod} {state}{lasted}: {problem}"))
     });
     of_pod.or_else(|| Some(sentence(reason)))
 }

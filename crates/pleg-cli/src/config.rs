@@ -17,32 +17,28 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command, CommandFactory as _, FromArgMatches as _};
 use toml::de::{DeTable, DeValue};
 
-use crate::agent;
 use crate::args::{Args, Command as Chosen};
-use crate::bounded;
 use crate::find::ENDPOINT_VARIABLES;
 use crate::http::Access;
-use crate::text::safe;
+use crate::text::{safe, safe_lines};
+use crate::{agent, bounded};
 
-/// The flag that names the file. It cannot be in the file.
 const CONFIG: &str = "config";
 /// The flag that has no value, but is counted.
 const VERBOSE: &str = "verbose";
 /// A runtime or a simulated one: these exclude each other.
-const ENDPOINT: &str = "runtime-endpoint";
+pub(crate) const ENDPOINT: &str = "runtime-endpoint";
 const SIM: &str = "sim";
 const AGENT: &str = "agent";
 
-/// Valid values of flags, by the name of the flag.
 type Settings = BTreeMap<String, String>;
 
 pub(crate) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {
     let settings = match read(file) {
         Ok(settings) => settings,
         Err(problems) => {
-            for line in problems {
-                writeln!(anstream::stderr(), "{}", safe(&line))?;
-            }
+            let text = safe_lines(&problems);
+            write!(anstream::stderr(), "{text}")?;
             return Ok(ExitCode::FAILURE);
         }
     };
@@ -102,7 +98,7 @@ fn layered(args: &[OsString]) -> anyhow::Result<Args> {
 }
 
 /// The environment variable that sets a flag, and its value. An empty value counts as unset.
-fn variable(key: &str) -> Option<(String, String)> {
+pub(crate) fn variable(key: &str) -> Option<(String, String)> {
     let names = match key {
         ENDPOINT => ENDPOINT_VARIABLES.map(str::to_owned).to_vec(),
         _ => vec![format!("PLEG_{}", key.replace('-', "_").to_uppercase())],
@@ -135,8 +131,8 @@ fn settable(command: &Command) -> impl Iterator<Item = &Arg> {
 /// The settings in a file of TOML without tables, or its problems, one a line.
 fn read(file: &Path) -> Result<Settings, Vec<String>> {
     let shown = file.display();
-    let text =
-        bounded::read(file).map_err(|error| vec![format!("cannot read {shown}: {error}")])?;
+    let unread = |error| vec![format!("cannot read {shown}: {error}")];
+    let text = bounded::read(file).map_err(unread)?;
     let newlines = |before: usize| text.bytes().take(before).filter(|b| *b == b'\n').count();
     let line = |span: Range<usize>| 1 + newlines(span.start);
     let table = DeTable::parse(&text).map_err(|error| {
@@ -151,9 +147,8 @@ fn read(file: &Path) -> Result<Settings, Vec<String>> {
         }
     }
     if settings.contains_key(ENDPOINT) && settings.contains_key(SIM) {
-        return Err(vec![format!(
-            "{shown}: `{ENDPOINT}` and `{SIM}` exclude each other"
-        )]);
+        let why = format!("{shown}: `{ENDPOINT}` and `{SIM}` exclude each other");
+        return Err(vec![why]);
     }
     problems.sort();
     let shown = |(line, why)| format!("{shown}:{line}: {why}");
@@ -165,14 +160,12 @@ fn read(file: &Path) -> Result<Settings, Vec<String>> {
 
 /// The value of a setting in a file, as on the command line. An error if the key or the value is not valid.
 fn setting(key: &str, value: &DeValue<'_>) -> Result<String, String> {
+    let types = "a string, a number or a boolean; there are no tables";
     let value = match value {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) => number.to_string(),
         DeValue::Boolean(flag) => flag.to_string(),
-        _ => {
-            let types = "a string, a number or a boolean; there are no tables";
-            return Err(format!("`{key}` must be {types}"));
-        }
+        _ => return Err(format!("`{key}` must be {types}")),
     };
     let command = Args::command();
     let keys: Vec<&str> = settable(&command).filter_map(Arg::get_long).collect();
@@ -186,8 +179,10 @@ fn setting(key: &str, value: &DeValue<'_>) -> Result<String, String> {
 /// Parses a value as the flag's. The error is the reason why it is not valid, or the allowed values.
 fn check(key: &str, value: &str) -> Result<(), String> {
     if key == VERBOSE {
-        let parsed = value.parse::<u8>().map(drop);
-        return parsed.map_err(|_| "use a number from 0 to 3".to_owned());
+        let parsed = value.parse::<u8>();
+        return parsed
+            .map(drop)
+            .map_err(|_| "use a number from 0 to 3".to_owned());
     }
     let flag = format!("--{key}={value}");
     let parsed = Args::command().try_get_matches_from(["pleg", AGENT, &flag]);

@@ -22,12 +22,16 @@ use crate::sim::{Embedded, control_path};
 
 /// `watch` and `pods` wait this long for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// No list succeeds after an error of these kinds.
+const PERMANENT: [CallErrorKind; 4] = {
+    use CallErrorKind::{Malformed, PermissionDenied, TooLarge, Unimplemented};
+    [TooLarge, PermissionDenied, Unimplemented, Malformed]
+};
 
 /// The runtime, which may be found later. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Chosen {
     found: Arc<OnceLock<Found>>,
-    /// It is the embedded simulated runtime.
     pub(crate) is_embedded: bool,
 }
 
@@ -54,12 +58,10 @@ impl fmt::Display for Chosen {
     }
 }
 
-/// A runtime to which generators and clients connect.
 pub(crate) struct Target {
     pub(crate) runtime: Chosen,
     embedded: Option<Embedded>,
     started: Instant,
-    /// Measures the generator's calls, with the generator's clock.
     pub(crate) meter: Meter,
 }
 
@@ -108,7 +110,7 @@ impl Target {
 
     fn embedded(mode: pleg_sim::Mode) -> anyhow::Result<Self> {
         let embedded = Embedded::start(mode).context("cannot start the embedded runtime")?;
-        let found = Found::new(embedded.endpoint()?, String::new(), Path::new("/"));
+        let found = Found::new(embedded.endpoint.clone(), String::new(), Path::new("/"));
         Ok(Self::new(found.into(), Some(embedded)))
     }
 
@@ -134,7 +136,6 @@ impl Target {
         Ok(&self.found()?.endpoint)
     }
 
-    /// The time since the runtime was selected.
     pub(crate) fn elapsed(&self) -> Duration {
         self.meter.clock().now().since(self.started)
     }
@@ -159,7 +160,6 @@ impl Target {
         Ok(builder.settings(settings).mode(mode).clock(clock))
     }
 
-    /// A client for other calls, with this deadline.
     pub(crate) fn client(&self, deadline: Duration) -> anyhow::Result<CriClient> {
         let config = |endpoint| CriConfig::new(endpoint).with_call_deadline(deadline);
         Ok(self.connect(config)?.client())
@@ -196,9 +196,8 @@ impl Target {
         pleg: &Pleg,
         limit: Option<Duration>,
     ) -> anyhow::Result<()> {
-        let Found {
-            endpoint, origin, ..
-        } = self.found()?;
+        let found = self.found()?;
+        let (endpoint, origin) = (&found.endpoint, &found.origin);
         let advice = format!("start the runtime, or correct its endpoint ({origin})");
         let within = limit.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT);
         let mut waits_for = anyhow!("{endpoint} does not respond");
@@ -221,7 +220,7 @@ impl Target {
                 waits_for = match current.list_error {
                     _ if current.last_list.is_some() => return Ok(()),
                     None => anyhow!("list calls to {endpoint} hang"),
-                    Some(error) if is_temporary_kind(error.kind) => error.into(),
+                    Some(error) if !PERMANENT.contains(&error.kind) => error.into(),
                     Some(error) => {
                         return Err(error).with_context(|| format!("{endpoint} cannot be listed"));
                     }
@@ -244,12 +243,6 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.runtime.fmt(f)
-    }
-}
-
 /// Returns true if a runtime that starts or restarts may cause this error.
 const fn is_temporary(error: &ConnectError) -> bool {
     use ConnectError::{Missing, NotListening, Silent, Starting, Unresponsive};
@@ -258,13 +251,4 @@ const fn is_temporary(error: &ConnectError) -> bool {
         Missing { .. } | NotListening { .. } | Starting { .. }
     );
     may_listen || matches!(error, Silent { .. } | Unresponsive { .. })
-}
-
-/// Returns true if a list may succeed after an error of this kind.
-const fn is_temporary_kind(kind: CallErrorKind) -> bool {
-    use CallErrorKind::{Malformed, PermissionDenied, TooLarge, Unimplemented};
-    !matches!(
-        kind,
-        TooLarge | PermissionDenied | Unimplemented | Malformed
-    )
 }

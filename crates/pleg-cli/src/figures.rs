@@ -17,14 +17,7 @@ pub(crate) fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Opt
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a position in a list"
-    )]
-    let at = (last as f64 * share) as usize;
-    values.get(at).copied()
+    values.get((last as f64 * share) as usize).copied()
 }
 
 /// A time in milliseconds, as people read it.
@@ -38,14 +31,11 @@ pub(crate) fn span(millis: f64) -> String {
     }
 }
 
-/// A size, as people read it.
 pub(crate) fn bytes(size: u64) -> String {
-    #[allow(clippy::cast_precision_loss, reason = "it is shown")]
-    let size_as_float = size as f64;
-    match size {
-        0..1024 => format!("{size} bytes"),
-        1024..1_048_576 => format!("{:.1} KiB", size_as_float / 1024.0),
-        _ => format!("{:.1} MiB", size_as_float / 1_048_576.0),
+    match size as f64 / 1024.0 {
+        ..1.0 => format!("{size} bytes"),
+        kib @ ..1024.0 => format!("{kib:.1} KiB"),
+        kib => format!("{:.1} MiB", kib / 1024.0),
     }
 }
 

@@ -114,10 +114,8 @@ struct Requirement {
     negated: bool,
 }
 
-impl FromStr for Requirement {
-    type Err = String;
-
-    fn from_str(part: &str) -> Result<Self, String> {
+impl Requirement {
+    fn parse(part: &str) -> Result<Self, String> {
         let part = part.trim();
         let (key, value) = match part.split_once('=') {
             Some((key, value)) => (key, Some(value.strip_prefix('=').unwrap_or(value))),
@@ -129,9 +127,8 @@ impl FromStr for Requirement {
         };
         let key = without_mark.unwrap_or(key).trim();
         if key.is_empty() || key.contains([' ', '(', ')', '!']) {
-            return Err(format!(
-                "{part:?} is not KEY, !KEY, KEY=VALUE or KEY!=VALUE"
-            ));
+            let forms = "KEY, !KEY, KEY=VALUE or KEY!=VALUE";
+            return Err(format!("{part:?} is not {forms}"));
         }
         Ok(Self {
             key: key.to_owned(),
@@ -145,7 +142,7 @@ impl FromStr for Selector {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let requirements = text.split(',').map(str::parse);
+        let requirements = text.split(',').map(Requirement::parse);
         Ok(Self {
             text: text.to_owned(),
             requirements: requirements.collect::<Result<_, _>>()?,

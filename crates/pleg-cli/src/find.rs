@@ -1,19 +1,15 @@
 //! Finds the runtime of this node: from the command line, the environment, crictl's configuration, the kubelet's, or the
 //! well-known sockets. A socket that one of the former names is used even if it is missing, instead of another runtime.
 
-use std::env;
-use std::fmt;
-use std::fs;
-use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 use anyhow::{Context as _, anyhow};
 use pleg_cri::{Endpoint, well_known};
 use serde::Deserialize;
 
-use crate::bounded;
-use crate::kubelet;
+use crate::{bounded, config, kubelet};
 
 /// Ours, and crictl's. An empty value counts as unset.
 pub(crate) const ENDPOINT_VARIABLES: [&str; 2] =
@@ -44,30 +40,29 @@ impl Found {
     pub(crate) fn new(endpoint: Endpoint, origin: String, root: &Path) -> Self {
         let own = fs::canonicalize(below(root, endpoint.path())).unwrap_or_default();
         let others = sockets(root).into_iter().filter(|(real, _)| *real != own);
+        let others = others.map(|(_, path)| path).collect();
         Self {
-            others: others.map(|(_, path)| path).collect(),
             endpoint,
             origin,
+            others,
         }
     }
 }
 
 pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
-    let set = |name| Some((name, env::var_os(name).filter(|value| !value.is_empty())?));
-    let set = ENDPOINT_VARIABLES.into_iter().find_map(set);
-    let found = set.map(|(name, value)| {
-        let endpoint = value.to_string_lossy().parse();
-        let endpoint = endpoint.with_context(|| format!("invalid value of {name}"))?;
-        let origin = format!("set by {name}");
-        Ok(Found::new(endpoint, origin, Path::new("/")))
-    });
-    found.transpose()
+    let Some((name, value)) = config::variable(config::ENDPOINT) else {
+        return Ok(None);
+    };
+    let endpoint = value.parse();
+    let endpoint = endpoint.with_context(|| format!("invalid value of {name}"))?;
+    Ok(Some(Found::new(
+        endpoint,
+        format!("set by {name}"),
+        Path::new("/"),
+    )))
 }
 
 /// The runtime that crictl's configuration or the kubelet's names, or the first well-known socket.
-///
-/// # Errors
-/// If crictl's configuration cannot be used.
 pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
     let advice = "correct it, or set the runtime with -r unix:///path";
     let crictl = crictl_endpoint(&below(root, Path::new(CRICTL)));
@@ -112,7 +107,6 @@ fn sockets(root: &Path) -> Vec<(PathBuf, &'static str)> {
     sockets
 }
 
-/// The part of crictl's configuration that is read.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Crictl {

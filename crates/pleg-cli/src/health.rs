@@ -1,12 +1,11 @@
 //! Changes of health as records: the beginning and the end of each trouble, with its duration.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::time::Duration;
 
+use pleg::PodProblemKind;
 use pleg::core::{Instant, PodUid};
 use pleg::runtime::clock::Clock;
-use pleg::{PodProblem, PodProblemKind};
 
 use crate::picture::Picture;
 use crate::picture::finding::Severity;
@@ -26,27 +25,33 @@ type Key = (&'static str, Option<PodUid>);
 
 #[derive(Clone, Debug)]
 struct Trouble {
-    code: &'static str,
     since: Instant,
-    begins: String,
+    /// Its beginning, without the duration.
+    record: Record,
     /// The start of the message at the end; the duration follows.
     ends: String,
-    problem: Option<PodProblem>,
 }
 
 impl HealthChanges {
-    pub(crate) fn update(
-        &mut self,
-        picture: &Picture,
-        problems: &[PodProblem],
-        clock: Clock,
-    ) -> Vec<Record> {
+    pub(crate) fn update(&mut self, picture: &Picture, clock: Clock) -> Vec<Record> {
         let (now, is_first) = (clock.now(), self.0.is_none());
+        let at = clock.wall_at(now);
         let last = self.0.take().unwrap_or_default();
         let mut present = BTreeMap::new();
+        let mut add = |key: Key, since, record, ends: &str| {
+            let ends = ends.to_owned();
+            present.insert(
+                key,
+                Trouble {
+                    since,
+                    record,
+                    ends,
+                },
+            );
+        };
         if let Err(why) = &picture.ready {
-            let trouble = Trouble::new(why.as_str(), now, why, "ready after");
-            present.insert((NOT_READY, None), trouble);
+            let record = Record::health(NOT_READY, at, why.as_str(), why.to_string());
+            add((NOT_READY, None), now, record, "ready after");
         }
         for finding in &picture.findings {
             let key = (finding.code, None);
@@ -61,68 +66,63 @@ impl HealthChanges {
                     "stream_down" => "subscribed again; no event stream for",
                     _ => "recovered after",
                 };
-                let trouble = Trouble::new(finding.code, since, &finding.summary, ends);
-                present.insert(key, trouble);
+                let summary = finding.summary.clone();
+                add(
+                    key,
+                    since,
+                    Record::health(DEGRADED, at, finding.code, summary),
+                    ends,
+                );
             }
         }
-        for problem in problems {
+        for problem in &*picture.problems {
             let code = match problem.kind {
                 PodProblemKind::Hung => "pods_hung",
                 _ => "pods_failing",
             };
+            let mut record = Record::health(DEGRADED, at, code, problem.to_string());
+            record.pod = Some((&problem.pod).into());
+            record.id = problem.id.as_ref().map(ToString::to_string);
             let ends = format!("{} succeeds again after", problem.operation);
-            let mut trouble = Trouble::new(code, problem.since, problem, &ends);
-            trouble.problem = Some(problem.clone());
-            present.insert(("pod", Some(problem.pod.uid.clone())), trouble);
+            add(
+                ("pod", Some(problem.pod.uid.clone())),
+                problem.since,
+                record,
+                &ends,
+            );
         }
-        let kinds = |(what, _): &Key| match *what {
-            NOT_READY => (NOT_READY, READY),
-            _ => (DEGRADED, RECOVERED),
-        };
-        let record = |kind: &str, trouble: &Trouble, message: String| {
-            let mut record = Record::health(kind, clock.wall_at(now), trouble.code, message);
-            let lasted = now.since(trouble.since).as_secs_f64();
-            record.seconds = Some(lasted).filter(|_| kind != NOT_READY);
-            if let Some(problem) = &trouble.problem {
-                record.of(problem);
-            }
-            record
-        };
         let mut records = Vec::new();
         for (key, trouble) in &last {
             let lasted = now.since(trouble.since);
+            let Record { code, pod, id, .. } = trouble.record.clone();
             if let Some(lasting) = present.get_mut(key) {
                 lasting.clone_from(trouble);
-            } else if trouble.code != "never_listed" || lasted >= SECOND {
-                let message = format!("{} {}", trouble.ends, duration(lasted));
-                records.push(record(kinds(key).1, trouble, message));
+            } else if code.as_deref() != Some("never_listed") || lasted >= SECOND {
+                let kind = if key.0 == NOT_READY { READY } else { RECOVERED };
+                records.push(Record {
+                    code,
+                    pod,
+                    id,
+                    message: Some(format!("{} {}", trouble.ends, duration(lasted))),
+                    seconds: Some(lasted.as_secs_f64()),
+                    ..Record::new(kind, at)
+                });
             }
         }
         for (key, trouble) in &present {
-            let (kind, lasted) = (kinds(key).0, now.since(trouble.since));
-            if last.contains_key(key) || is_first && kind == NOT_READY {
+            let (is_ready, lasted) = (key.0 != NOT_READY, now.since(trouble.since));
+            if last.contains_key(key) || is_first && !is_ready {
                 continue;
             }
-            let mut message = trouble.begins.clone();
+            let mut record = trouble.record.clone();
+            record.seconds = is_ready.then_some(lasted.as_secs_f64());
             if lasted >= SECOND {
+                let message = record.message.get_or_insert_default();
                 message.push_str(&format!(", for {}", duration(lasted)));
             }
-            records.push(record(kind, trouble, message));
+            records.push(record);
         }
         self.0 = Some(present);
         records
-    }
-}
-
-impl Trouble {
-    fn new(code: &'static str, since: Instant, begins: &dyn Display, ends: &str) -> Self {
-        let (begins, ends, problem) = (begins.to_string(), ends.to_owned(), None);
-        Self {
-            code,
-            since,
-            begins,
-            ends,
-            problem,
-        }
     }
 }

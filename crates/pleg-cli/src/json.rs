@@ -1,20 +1,27 @@
 //! The JSON objects of `-o json`, one per line. Field names are stable.
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 
 use pleg::core::{ContainerStatus, PodView, SandboxStatus, WallTime};
 use pleg::runtime::clock::Clock;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Serializer, Value, json};
 
 use crate::record::Pod;
 use crate::text::SafeJson;
 
-/// Writes an object and a newline.
-pub(crate) fn line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
-    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, SafeJson);
-    object.serialize(&mut serializer)?;
-    out.write_all(b"\n")?;
+/// The object on a line.
+pub(crate) fn line(object: &impl Serialize) -> Vec<u8> {
+    let mut line = Vec::new();
+    // Writing to memory does not fail.
+    let _ = object.serialize(&mut Serializer::with_formatter(&mut line, SafeJson));
+    line.push(b'\n');
+    line
+}
+
+pub(crate) fn print(object: &impl Serialize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(&line(object))?;
     out.flush()
 }
 

@@ -13,7 +13,6 @@ use crate::proc::{Belongs, Proc, Process};
 
 /// The configuration file of kubeadm, in case the kubelet's command line names none.
 const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
-/// Where a kubelet serves its health by default.
 const HEALTHZ_PORT: u16 = 10248;
 /// Programs that contain a kubelet. It has no command line of its own.
 const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
@@ -57,10 +56,8 @@ pub(crate) fn runtime_endpoint(root: &Path) -> Option<(u32, String)> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kubelet {
     pub(crate) pid: u32,
-    /// Its directory in /proc.
     directory: PathBuf,
     arguments: Vec<String>,
-    /// The name of the program that contains it.
     embedded_in: Option<String>,
 }
 
@@ -206,7 +203,6 @@ impl Kubelet {
     }
 }
 
-/// The part of a kubelet's configuration that is read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Configuration {

@@ -4,7 +4,6 @@ use std::env;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// glibc's settings.
 const TUNABLES: &str = "GLIBC_TUNABLES";
 /// Larger blocks are mapped one by one, so that they are returned when they are freed. Without this
 /// setting, glibc raises the threshold with each such block that is freed, and keeps the memory.

@@ -2,12 +2,10 @@
 //! object per line. If standard error is the journal, each line begins with its priority, as `sd-daemon(3)` describes.
 
 use std::collections::HashMap;
-use std::env;
-use std::fmt;
-use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::OnceLock;
+use std::{env, fmt};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
@@ -23,9 +21,9 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::json;
-use crate::table;
+use crate::kubelet::identity;
 use crate::text::safe;
+use crate::{json, table};
 
 const VARIABLE: &str = "PLEG_LOG";
 /// Set by systemd to the device and the inode of the journal's socket.
@@ -40,7 +38,6 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Unset until the log is set up.
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 /// Prints a message for the user to standard error, at any level of the log.
@@ -48,7 +45,6 @@ pub(crate) fn notice(message: &str) {
     print(Level::INFO, table::dim(), "", message);
 }
 
-/// Prints an error to standard error, at any level of the log.
 pub(crate) fn show_error(error: &anyhow::Error) {
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     print(Level::ERROR, style, "error:", &format!("{error:#}"));
@@ -87,13 +83,10 @@ pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::
     Ok(())
 }
 
-/// Returns true if standard error is a stream of the journal.
 fn is_journal() -> bool {
-    let Ok(stderr) = fs::metadata("/proc/self/fd/2") else {
-        return false;
-    };
-    let own = format!("{}:{}", stderr.dev(), stderr.ino());
-    env::var_os(JOURNAL).is_some_and(|stream| *stream == *own)
+    let own = identity(Path::new("/proc/self/fd/2"));
+    let own = own.map(|(device, inode)| format!("{device}:{inode}"));
+    env::var_os(JOURNAL).is_some_and(|stream| own.is_some_and(|own| *stream == *own))
 }
 
 /// The format, and whether each line begins with the priority of its level, such as `<4>`.
@@ -118,11 +111,9 @@ where
         let text = tracing_subscriber::fmt::format().with_target(false);
         match format {
             LogFormat::Json => writer.write_str(&json_line(level, target, event.field_map())),
+            LogFormat::Text if !is_journal => text.format_event(context, writer, event),
             // The journal has a time of its own.
-            LogFormat::Text if is_journal => {
-                text.without_time().format_event(context, writer, event)
-            }
-            LogFormat::Text => text.format_event(context, writer, event),
+            LogFormat::Text => text.without_time().format_event(context, writer, event),
         }
     }
 }
@@ -153,10 +144,7 @@ fn json_line(level: Level, target: &str, fields: impl Serialize) -> String {
         target,
         fields,
     };
-    let mut text = Vec::new();
-    // Writing to memory does not fail.
-    let _ = json::line(&mut text, &line);
-    String::from_utf8_lossy(&text).into_owned()
+    String::from_utf8_lossy(&json::line(&line)).into_owned()
 }
 
 fn filter(verbose: u8, quiet: bool) -> anyhow::Result<EnvFilter> {

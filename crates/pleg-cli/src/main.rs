@@ -13,7 +13,6 @@ mod doctor;
 mod figures;
 mod filter;
 mod find;
-mod generate;
 mod health;
 mod http;
 mod json;
@@ -36,13 +35,22 @@ mod top;
 mod view;
 mod watch;
 
-use std::io::{self, IsTerminal as _};
+use std::fs;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::CommandFactory as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use args::{Args, Command, SimArgs, SimCommand};
+use args::{Args, Command, SimCommand};
+use text::safe;
+
+/// The exit codes of a service after SIGINT and SIGTERM. A stop by a service manager is a success.
+const STOP: [u8; 2] = [130, 0];
+
+/// The exit code of a command.
+pub(crate) type Outcome = anyhow::Result<ExitCode>;
 
 fn main() -> ExitCode {
     match config::parse().and_then(run) {
@@ -51,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> anyhow::Result<ExitCode> {
+fn run(args: Args) -> Outcome {
     use Command as C;
     let quiet = matches!(args.command, C::Watch(_) | C::Pods(_) | C::Doctor(_));
     // Lines of the log would disturb what is on the terminal.
@@ -67,29 +75,38 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         C::Doctor(args) => until_signal(async { Ok(doctor::run(args).await) }),
         C::Agent(args) => {
             limits::return_freed_memory();
-            block_on(async { agent::run(args, stop_signal()?).await })
+            block_on(async { agent::run(args, first_signal(STOP)?).await })
         }
-        C::Sim(SimArgs {
-            command: Some(SimCommand::Ctl(ctl)),
-            ..
-        }) => until_signal(sim::control(ctl)),
-        C::Sim(args) => block_on(async { sim::run(args, stop_signal()?).await }),
+        C::Sim(args) => match args.command {
+            Some(SimCommand::Ctl { socket, command }) => {
+                until_signal(sim::control(&socket, &command))
+            }
+            None => block_on(async { sim::run(args, first_signal(STOP)?).await }),
+        },
         // It may never return, so it needs no runtime that would wait for it.
         C::AskMount { path } => {
             picture::host::ask_mount(&path);
             Ok(ExitCode::SUCCESS)
         }
         C::Config(args::ConfigCommand::Check { file }) => config::check_file(&file),
-        C::Completions { shell } => generate::completions(shell),
-        C::Man { dir } => generate::man(&dir),
+        C::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "pleg", &mut script);
+            io::stdout().write_all(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        C::Man { dir } => {
+            let written = fs::create_dir_all(&dir);
+            let written = written.and_then(|()| clap_mangen::generate_to(Args::command(), &dir));
+            written.with_context(|| format!("cannot write to {}", safe(&dir.to_string_lossy())))?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
 /// Runs a command that a signal ends at once. The exit code is then the one that shells expect for a
 /// process that a signal has ended.
-fn until_signal(
-    command: impl Future<Output = anyhow::Result<ExitCode>>,
-) -> anyhow::Result<ExitCode> {
+fn until_signal(command: impl Future<Output = Outcome>) -> Outcome {
     block_on(async {
         let signal = first_signal([130, 143])?;
         tokio::select! {
@@ -97,11 +114,6 @@ fn until_signal(
             code = signal => Ok(code),
         }
     })
-}
-
-/// Returns the exit code of a service after a signal. A stop by a service manager is a success.
-fn stop_signal() -> io::Result<impl Future<Output = ExitCode>> {
-    first_signal([130, 0])
 }
 
 /// Waits for the first signal, and returns its exit code: the first code for SIGINT (Ctrl-C), the second one
@@ -118,7 +130,7 @@ fn first_signal(codes: [u8; 2]) -> io::Result<impl Future<Output = ExitCode>> {
     })
 }
 
-fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+fn block_on(command: impl Future<Output = Outcome>) -> Outcome {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start")?;

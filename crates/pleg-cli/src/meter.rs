@@ -27,11 +27,10 @@ pub(crate) enum About {
 
 /// The operation of a call about one pod, and the id that it reads: that of the pod for a list.
 pub(crate) type Key = (&'static str, String);
+pub(crate) type Timings = BTreeMap<Key, Timing>;
 
-/// All calls of one operation that read the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timing {
-    /// The longest one, answered or not.
     pub(crate) longest: Duration,
     /// How long the longest one was waited for that was not answered.
     pub(crate) unanswered: Option<Duration>,
@@ -48,19 +47,14 @@ pub(crate) struct Meter {
 struct State {
     calls: Calls,
     /// Kept only for doctor: it grows with the number of ids.
-    by_key: Option<BTreeMap<Key, Timing>>,
+    by_key: Option<Timings>,
 }
 
 impl Meter {
     pub(crate) fn new(clock: Clock) -> Self {
-        let state = State {
-            calls: Calls::new(clock.now()),
-            by_key: None,
-        };
-        Self {
-            clock,
-            state: Arc::new(Mutex::new(state)),
-        }
+        let (calls, by_key) = (Calls::new(clock.now()), None);
+        let state = Arc::new(Mutex::new(State { calls, by_key }));
+        Self { clock, state }
     }
 
     /// From now on, each call about one pod is kept by what it reads.
@@ -73,7 +67,7 @@ impl Meter {
     }
 
     /// All calls that were kept, and have ended or were cancelled.
-    pub(crate) fn each(&self) -> BTreeMap<Key, Timing> {
+    pub(crate) fn each(&self) -> Timings {
         self.lock().by_key.clone().unwrap_or_default()
     }
 
@@ -106,15 +100,9 @@ impl Meter {
     }
 }
 
-/// Returns true if this error is an answer of the runtime.
-const fn is_answer(error: &CallError) -> bool {
-    !matches!(
-        error.kind,
-        CallErrorKind::DeadlineExceeded
-            | CallErrorKind::Unavailable
-            | CallErrorKind::PermissionDenied
-            | CallErrorKind::Cancelled
-    )
+fn is_answer(error: &CallError) -> bool {
+    use CallErrorKind::{Cancelled, DeadlineExceeded, PermissionDenied, Unavailable};
+    ![DeadlineExceeded, Unavailable, PermissionDenied, Cancelled].contains(&error.kind)
 }
 
 /// A call in flight. It is measured when it is dropped.
@@ -153,6 +141,8 @@ pub(crate) struct ObservedRuntime<R> {
     pub(crate) meter: Meter,
 }
 
+type Rows<'a> = &'a mut (dyn FnMut(Row<'_>) + Send);
+
 fn of(scope: &Scope) -> (About, &str) {
     match scope {
         Scope::Node => (About::Node, ""),
@@ -163,20 +153,12 @@ fn of(scope: &Scope) -> (About, &str) {
 impl<R: Runtime> Runtime for ObservedRuntime<R> {
     type Events = R::Events;
 
-    async fn list_sandboxes(
-        &self,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
+    async fn list_sandboxes(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
         let call = self.runtime.list_sandboxes(scope, row);
         self.meter.measure(LIST_SANDBOXES, of(scope), call).await
     }
 
-    async fn list_containers(
-        &self,
-        scope: &Scope,
-        row: &mut (dyn FnMut(Row<'_>) + Send),
-    ) -> Result<(), CallError> {
+    async fn list_containers(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
         let call = self.runtime.list_containers(scope, row);
         self.meter.measure(LIST_CONTAINERS, of(scope), call).await
     }
@@ -238,7 +220,7 @@ mod tests {
         let meter = Meter::new(Clock::start());
         // The clock returns no instant twice.
         let millis = |instant: Instant| instant.as_nanos() / 1_000_000;
-        let answered = || millis(meter.calls().unanswered_since());
+        let answered = || millis(meter.calls().unanswered_since);
         let now = || millis(meter.clock().now());
         let began = now();
         call(&meter, About::Node, Some(CallErrorKind::Unavailable)).await;

@@ -56,6 +56,10 @@ impl Observer {
         let mut health = pleg.health();
         let mut changes = HealthChanges::default();
         let mut interval = tokio::time::interval(CHECK_PERIOD);
+        let ids = |uid: &PodUid| {
+            let status = pleg.get(uid).status;
+            status.sandboxes.len() + status.containers.len()
+        };
         loop {
             tokio::select! {
                 delivery = events.next() => {
@@ -69,11 +73,10 @@ impl Observer {
                     self.0.changes.send_modify(|n| *n += 1);
                     continue;
                 }
-                _ = interval.tick() => self.tick(),
+                _ = interval.tick() => self.model().tick(clock.now(), ids),
                 true = health.changed() => {}
             }
-            let (picture, problems) = (self.picture(), health.pod_problems());
-            for record in changes.update(&picture, &problems, clock) {
+            for record in changes.update(&self.picture(), clock) {
                 self.add(&record);
             }
             self.0.changes.send_modify(|n| *n += 1);
@@ -105,13 +108,9 @@ impl Observer {
     /// The same, and the pods whose calls hang or fail, at the same moment.
     pub(crate) fn view_and_problems(&self, query: &Query) -> (View, Arc<[PodProblem]>) {
         let Shared { pleg, meter, .. } = &*self.0;
-        let (health, facts, now) = (pleg.health(), self.facts(), meter.clock().now());
-        let (current, all) = (health.current(), health.pod_problems());
-        let problems = Problem::all(&all, now);
-        let mut generator = lock(&self.0.generator);
-        generator.look(&current, &pleg.counters(), now);
-        let picture = Picture::of(current.ready(now), &generator, &problems, &facts, now);
-        drop(generator);
+        let (facts, now) = (self.facts(), meter.clock().now());
+        let picture = Picture::now(pleg, &facts, &mut lock(&self.0.generator));
+        let problems = Problem::all(&picture.problems, now);
         let ends = match &*query.pod {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
@@ -121,7 +120,7 @@ impl Observer {
             wall: meter.clock().wall(),
             picture: &picture,
             facts: &facts,
-            health: &current,
+            health: &pleg.health().current(),
             problems: problems.iter().map(|p| (&*p.pod, p)).collect(),
             pods: &pleg.snapshot(),
             ends: &ends,
@@ -130,12 +129,9 @@ impl Observer {
             runtime: &self.0.runtime.to_string(),
             simulated: self.0.runtime.is_simulated(),
         };
-        let view = self.model().view(&inputs, query);
-        (view, all)
+        (self.model().view(&inputs, query), picture.problems.clone())
     }
 
-    /// The records that were added later than `since` and after number `after`, as far as one response
-    /// may hold.
     pub(crate) fn lines(&self, since: Option<WallTime>, after: u64) -> Lines {
         let now = self.0.meter.clock().wall();
         self.model().feed.lines(now, since, after)
@@ -144,15 +140,6 @@ impl Observer {
     fn add(&self, record: &Record) {
         let clock = self.0.meter.clock();
         self.model().record(clock.now(), clock.wall(), record);
-    }
-
-    fn tick(&self) {
-        let Shared { pleg, meter, .. } = &*self.0;
-        let ids = |uid: &PodUid| {
-            let status = pleg.get(uid).status;
-            status.sandboxes.len() + status.containers.len()
-        };
-        self.model().tick(meter.clock().now(), ids);
     }
 
     fn model(&self) -> MutexGuard<'_, Model> {

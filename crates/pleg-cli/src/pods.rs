@@ -14,14 +14,14 @@ use crate::json;
 use crate::log::notice;
 use crate::record::Pod;
 use crate::table::{Cell, Table, Width, colour, dim};
-use crate::text::{duration, short};
+use crate::text::{duration, exit, short};
 
 /// Time for the status calls after the first list: the deadline of the calls of one pod.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
     let target = Target::choose(&args.runtime)?;
-    notice(&format!("reading {target}"));
+    notice(&format!("reading {}", target.runtime));
     // One list suffices.
     let builder = target.builder(EventsPolicy::Never, Settings::default())?;
     let pleg = builder.spawn()?;
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
     match args.output {
         Output::Json => {
             for view in &pods {
-                json::line(&mut io::stdout(), &json::pod(view, pleg.clock()))?;
+                json::print(&json::pod(view, pleg.clock()))?;
             }
         }
         Output::Table => show(&pods, pleg.clock())?,
@@ -97,11 +97,10 @@ fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
     });
     let containers = status.containers.iter().map(|c| {
         let code = c.details.exit_code;
-        let exit = code.map(|code| code.to_string()).unwrap_or_default();
-        let exit = format!("{exit} {}", c.details.reason);
+        let exit = exit(code, "", &c.details.reason);
         let state = state(c.state.as_str(), code.is_some_and(|code| code != 0));
-        let (name, exit, id) = (&*c.name, exit.trim(), c.id.as_str());
-        row("container", name, state, exit, c.created_at, c.attempt, id)
+        let (name, id) = (&*c.name, c.id.as_str());
+        row("container", name, state, &exit, c.created_at, c.attempt, id)
     });
     let mut rows: Vec<_> = sandboxes.chain(containers).collect();
     if let Some([name, .., uid]) = rows.first_mut().map(Vec::as_mut_slice) {

@@ -8,6 +8,7 @@ use std::fmt::{self, Display};
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
@@ -38,7 +39,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Parses `/proc/PID/stat`.
     fn parse(stat: &str) -> Option<Self> {
         // The second field is the name, in parentheses. It may contain any character.
         let (head, rest) = stat.rsplit_once(')')?;
@@ -87,7 +87,6 @@ impl Process {
         (uptime - seconds(self.started)).max(0.0)
     }
 
-    /// Its resident memory in bytes.
     pub(crate) fn resident(&self) -> u64 {
         let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
         let page = page.and_then(|bytes| u64::try_from(bytes).ok());
@@ -144,7 +143,6 @@ impl Blocked {
     }
 }
 
-/// Open files or existing threads, and their limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Open {
@@ -171,7 +169,6 @@ impl Proc {
         self.0.join(path)
     }
 
-    /// Returns true if the processes of the host are visible from here.
     pub(crate) fn shows_host(&self) -> bool {
         let namespace = fs::read_link(self.path("self/ns/pid"));
         namespace.is_ok_and(|namespace| namespace == Path::new(HOST_PIDS))
@@ -186,12 +183,23 @@ impl Proc {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// A figure in a file of the kernel: the word at this place.
+    pub(crate) fn word<T: FromStr>(&self, path: &str, n: usize) -> Option<T> {
+        let text = self.read(path).ok()?;
+        text.split_whitespace().nth(n)?.parse().ok()
+    }
+
+    /// A path, as the process sees it.
+    pub(crate) fn inside(&self, pid: u32, path: &str) -> PathBuf {
+        let root = self.path(&format!("{pid}/root"));
+        root.join(path.trim_start_matches('/'))
+    }
+
     pub(crate) fn mounts(&self, process: impl Display) -> io::Result<String> {
         // A mount of an image with many layers has a line of several KiB.
         bounded::read_up_to(&self.path(&format!("{process}/mountinfo")), 16 << 20)
     }
 
-    /// The owner of a process, if it can be read.
     pub(crate) fn belongs(&self, pid: u32) -> Option<Belongs> {
         let real = number(&self.read(&format!("{pid}/status")).ok()?, "Uid:")?;
         let groups = self.read(&format!("{pid}/cgroup")).ok()?;
@@ -221,14 +229,12 @@ impl Proc {
         Some(line.split('\0').map(str::to_owned).collect())
     }
 
-    /// The directories of the threads of a process.
     fn threads(&self, pid: u32) -> impl Iterator<Item = (u32, String)> + use<> {
         let threads = numbers(&self.path(&format!("{pid}/task")));
         let threads = threads.into_iter().flatten();
         threads.map(move |thread| (thread, format!("{pid}/task/{thread}")))
     }
 
-    /// The threads of a process that are in state D.
     pub(crate) fn blocked_threads(&self, pid: u32) -> BTreeMap<u32, Blocked> {
         let threads = self.threads(pid);
         let blocked = threads.filter(|(_, dir)| self.process(dir).is_some_and(|t| t.state == 'D'));
@@ -240,14 +246,12 @@ impl Proc {
     pub(crate) fn waited(&self, pid: u32) -> Option<Duration> {
         let waited = self.threads(pid).filter_map(|(_, dir)| {
             // The time on a CPU, and the time of waiting for one, in nanoseconds.
-            let text = self.read(&format!("{dir}/schedstat")).ok()?;
-            let nanos = text.split_whitespace().nth(1)?.parse().ok()?;
+            let nanos = self.word(&format!("{dir}/schedstat"), 1)?;
             Some(Duration::from_nanos(nanos))
         });
         waited.reduce(Duration::saturating_add)
     }
 
-    /// The place at which the process or thread of this directory is blocked.
     pub(crate) fn blocked(&self, directory: impl Display) -> Blocked {
         let status = self.read(&format!("{directory}/status"));
         let status = status.unwrap_or_default();
@@ -260,7 +264,6 @@ impl Proc {
         }
     }
 
-    /// The number of open descriptors of a process and its soft limit.
     pub(crate) fn descriptors(&self, pid: u32) -> Option<Open> {
         let open = fs::read_dir(self.path(&format!("{pid}/fd"))).ok()?.count();
         let limit = number(&self.read(&format!("{pid}/limits")).ok()?, "Max open files")?;
@@ -269,9 +272,10 @@ impl Proc {
     }
 
     pub(crate) fn files(&self) -> Option<Open> {
-        let text = self.read("sys/fs/file-nr").ok()?;
-        let mut numbers = text.split_whitespace().map(|n| n.parse().ok());
-        let (open, limit) = numbers.next()?.zip(numbers.nth(1)?)?;
+        let (open, limit) = (
+            self.word("sys/fs/file-nr", 0)?,
+            self.word("sys/fs/file-nr", 2)?,
+        );
         Some(Open { open, limit })
     }
 
@@ -279,15 +283,8 @@ impl Proc {
     pub(crate) fn boot(&self) -> Option<f64> {
         number(&self.read("stat").ok()?, "btime").map(|seconds| seconds as f64)
     }
-
-    /// The seconds since the boot.
-    pub(crate) fn uptime(&self) -> Option<f64> {
-        let text = self.read("uptime").ok()?;
-        text.split_whitespace().next()?.parse().ok()
-    }
 }
 
-/// The entries of a directory that are numbers.
 fn numbers(directory: &Path) -> io::Result<impl Iterator<Item = u32> + use<>> {
     let entries = fs::read_dir(directory)?.flatten();
     Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
@@ -355,7 +352,7 @@ mod tests {
         assert!(own.started_at(proc.boot().unwrap()) > 1e9);
         assert!(proc.waited(own.pid).is_some());
         assert!(own.threads > 1 && own.resident() > 1 << 20, "{own:?}");
-        assert!(own.age(proc.uptime().unwrap()) < 3600.0 * 24.0);
+        assert!(own.age(proc.word("uptime", 0).unwrap()) < 3600.0 * 24.0);
         let used = proc.descriptors(own.pid).unwrap();
         assert!(used.open > 2 && used.open < used.limit, "{used}");
         assert!(proc.pids().unwrap().any(|pid| pid == own.pid));

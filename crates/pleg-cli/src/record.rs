@@ -1,26 +1,22 @@
 //! The records of `pleg watch` and of the agent's recent events: lifecycle events and changes of
 //! health. As JSON, one per line; field names are stable.
 
+use pleg::Delivery;
 use pleg::core::{PodLifecycleEvent, PodName, PodStatus, PodUid, WallTime};
 use pleg::runtime::clock::Clock;
-use pleg::{Delivery, PodProblem};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::json::utc;
-use crate::text::counted;
+use crate::text::{counted, exit};
 
 /// The type of the record that follows the initial events.
 pub(crate) const SYNCED: &str = "Synced";
 /// Records were lost, because their reader was too slow.
 pub(crate) const LAGGED: &str = "Lagged";
-/// A degraded reason begins.
 pub(crate) const DEGRADED: &str = "Degraded";
-/// A degraded reason has ended.
 pub(crate) const RECOVERED: &str = "Recovered";
-/// The node's pods are not known any more.
 pub(crate) const NOT_READY: &str = "NotReady";
-/// They are known again.
 pub(crate) const READY: &str = "Ready";
 
 /// A lifecycle event, or a change of health. A field that does not apply is absent.
@@ -105,10 +101,10 @@ impl Record {
     fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let subject = event.subject.as_ref();
         let detected = clock.wall_at(event.detected);
-        let latency_ms = event
+        let happened = event
             .happened_at
-            .filter(|&at| at >= started && at <= detected)
-            .map(|at| (detected.nanos_since(at) / 1000) as f64 / 1000.0);
+            .filter(|at| (started..=detected).contains(at));
+        let latency_ms = happened.map(|at| (detected.nanos_since(at) / 1000) as f64 / 1000.0);
         let text = |text: &str| Some(text).filter(|t| !t.is_empty()).map(str::to_owned);
         Self {
             pod: Some(Pod::new(&event.uid, &event.namespace, &event.pod_name)),
@@ -144,11 +140,10 @@ impl Record {
     }
 
     pub(crate) fn lagged(at: WallTime, missed: u64, what: &str) -> Self {
+        let message = format!("the reader was too slow: {missed} {what} are not shown");
         Self {
             missed: Some(missed),
-            message: Some(format!(
-                "the reader was too slow: {missed} {what} are not shown"
-            )),
+            message: Some(message),
             ..Self::new(LAGGED, at)
         }
     }
@@ -161,12 +156,6 @@ impl Record {
         }
     }
 
-    /// Names the pod that this change is about.
-    pub(crate) fn of(&mut self, problem: &PodProblem) {
-        self.pod = Some((&problem.pod).into());
-        self.id = problem.id.as_ref().map(ToString::to_string);
-    }
-
     /// The text of a record that is no event, after its pod.
     pub(crate) fn text(&self, with_pod: bool) -> String {
         let pod = self.pod.as_ref().filter(|_| with_pod).map(Pod::shown);
@@ -175,15 +164,14 @@ impl Record {
         parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
     }
 
-    /// The exit code and reason of a container, for example `1 Error`.
     pub(crate) fn exit(&self) -> String {
-        let code = self.exit_code.map(|code| code.to_string());
-        let reason = self.reason.as_deref().unwrap_or_default();
-        let exit = format!("{} {reason}", code.unwrap_or_default());
-        exit.trim().to_owned()
+        exit(
+            self.exit_code,
+            "",
+            self.reason.as_deref().unwrap_or_default(),
+        )
     }
 
-    /// Returns true for a lifecycle event of a pod.
     pub(crate) const fn is_event(&self) -> bool {
         self.source.is_some()
     }
@@ -210,6 +198,5 @@ pub(crate) struct Page {
     pub(crate) missed: u64,
     /// The number of the last record up to which this page is complete.
     pub(crate) last: u64,
-    /// True if there are more records after that.
     pub(crate) more: bool,
 }

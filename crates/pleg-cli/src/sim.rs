@@ -12,14 +12,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-use crate::args::{CtlArgs, SimArgs};
+use crate::Outcome;
+use crate::args::SimArgs;
 use crate::log::notice;
 
-/// Serves until the signal.
-pub(crate) async fn run(
-    args: SimArgs,
-    signal: impl Future<Output = ExitCode>,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -> Outcome {
     let socket = args.socket.context("--socket is required")?;
     let mut builder = Sim::builder().seed(args.seed).mode(args.mode);
     if let Some(version) = args.runtime_version {
@@ -42,9 +39,8 @@ pub(crate) async fn run(
         let serving = sim.serve_unix(&socket, std::future::pending())?;
         let _control = sim.serve_control(control_path(&socket))?;
         let (mode, path) = (args.mode, serving.path().display());
-        notice(&format!(
-            "a simulated runtime ({mode}) listens on unix://{path}"
-        ));
+        let listens = format!("a simulated runtime ({mode}) listens on unix://{path}");
+        notice(&listens);
         std::future::pending().await
     };
     // A configured fault may make the creation of a pod hang.
@@ -57,20 +53,18 @@ pub(crate) async fn run(
     ended
 }
 
-/// The control socket of a simulated runtime.
 pub(crate) fn control_path(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".ctl");
     path.into()
 }
 
-/// Sends a command and prints the response.
-pub(crate) async fn control(args: CtlArgs) -> anyhow::Result<ExitCode> {
-    let path = control_path(&args.socket);
-    let mut stream = UnixStream::connect(&path)
-        .await
-        .with_context(|| format!("no simulated runtime listens on {}", path.display()))?;
-    let line = args.command.join(" ").replace('\n', " ");
+pub(crate) async fn control(socket: &Path, command: &[String]) -> anyhow::Result<ExitCode> {
+    let path = control_path(socket);
+    let stream = UnixStream::connect(&path).await;
+    let silent = || format!("no simulated runtime listens on {}", path.display());
+    let mut stream = stream.with_context(silent)?;
+    let line = command.join(" ").replace('\n', " ");
     stream.write_all(format!("{line}\n").as_bytes()).await?;
     let mut response = BufReader::new(stream).lines();
     let mut out = anstream::stdout();
@@ -89,31 +83,25 @@ pub(crate) async fn control(args: CtlArgs) -> anyhow::Result<ExitCode> {
 /// The embedded simulated runtime, with a workload of pods that are created, crash and are removed.
 pub(crate) struct Embedded {
     sim: Sim,
-    dir: TempDir,
+    pub(crate) endpoint: Endpoint,
+    _dir: TempDir,
 }
 
 impl Embedded {
     pub(crate) fn start(mode: Mode) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("pleg-sim").tempdir()?;
-        let embedded = Self {
-            sim: Sim::builder().mode(mode).build(),
-            dir,
-        };
-        let (sim, socket) = (&embedded.sim, embedded.socket());
-        let _serving = sim.serve_unix(socket, std::future::pending())?;
-        let _workload = sim.spawn_workload(WorkloadConfig::default());
-        Ok(embedded)
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.dir.path().join("cri.sock")
-    }
-
-    pub(crate) fn endpoint(&self) -> anyhow::Result<Endpoint> {
-        let socket = self.socket();
+        let socket = dir.path().join("cri.sock");
         let path = socket.to_str();
         let path = path.context("the path of the temporary directory is not UTF-8")?;
-        Ok(path.parse()?)
+        let (sim, endpoint) = (Sim::builder().mode(mode).build(), path.parse()?);
+        let _serving = sim.serve_unix(&socket, std::future::pending())?;
+        let _workload = sim.spawn_workload(WorkloadConfig::default());
+        let _dir = dir;
+        Ok(Self {
+            sim,
+            endpoint,
+            _dir,
+        })
     }
 
     pub(crate) async fn stop(self) {

@@ -9,7 +9,6 @@ use crate::text::{self, safe};
 
 const GAP: usize = 2;
 
-/// A cell: its escaped text and its style.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -30,7 +29,6 @@ impl Cell {
     }
 }
 
-/// The style of headings and of less important text.
 pub(crate) const fn dim() -> Style {
     Style::new().dimmed()
 }
@@ -58,7 +56,6 @@ impl Width {
         }
     }
 
-    /// It may be narrowed to this width.
     pub(crate) const fn at_least(mut self, least: usize) -> Self {
         self.least = least;
         self

@@ -1,6 +1,7 @@
 //! Formats and escapes text. The name of a container may contain escape sequences for the terminal.
 
 use std::borrow::Cow;
+use std::fmt::Debug;
 use std::io;
 use std::time::Duration;
 
@@ -18,6 +19,11 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
         false => c.into(),
     };
     Cow::Owned(text.chars().map(escape).collect())
+}
+
+/// The texts, each on a line.
+pub(crate) fn safe_lines(lines: &[String]) -> String {
+    lines.iter().map(|line| safe(line) + "\n").collect()
 }
 
 /// Returns true for control characters, and for invisible and direction-changing ones.
@@ -95,7 +101,6 @@ pub(crate) fn duration(d: Duration) -> String {
     }
 }
 
-/// Formats a duration in seconds.
 pub(crate) fn seconds(seconds: f64) -> String {
     duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
@@ -111,6 +116,17 @@ pub(crate) fn age(seconds: f64) -> String {
 /// Formats a duration as ` for 9s`, or as nothing.
 pub(crate) fn lasting(seconds: Option<f64>) -> String {
     seconds.map_or_else(String::new, |seconds| format!(" for {}", age(seconds)))
+}
+
+/// An exit code and a reason, for example `1 Error`.
+pub(crate) fn exit(code: Option<i32>, unknown: &str, reason: &str) -> String {
+    let code = code.map_or_else(|| unknown.to_owned(), |code| code.to_string());
+    format!("{code} {reason}").trim().to_owned()
+}
+
+/// The name of a variant.
+pub(crate) fn lower(variant: impl Debug) -> String {
+    format!("{variant:?}").to_lowercase()
 }
 
 /// A number of things, such as `2 pods`.

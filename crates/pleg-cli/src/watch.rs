@@ -3,7 +3,6 @@
 mod follow;
 mod table;
 
-use std::collections::HashMap;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use pleg::core::Settings;
 use pleg::{Pleg, Subscription};
 
+use crate::Outcome;
 use crate::agent_client::AgentClient;
 use crate::args::{Output, WatchArgs};
 use crate::connect::Target;
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     }
     let runtime = &args.connection.runtime;
     let (target, simulated) = Target::choose_or_demonstrate(runtime, output)?;
-    notice(&format!("watching {target}"));
+    notice(&format!("watching {}", target.runtime));
     let mut builder = target.builder(args.connection.events, Settings::default())?;
     let events = builder.subscribe();
     let pleg = builder.spawn()?;
@@ -50,25 +50,17 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     Ok(ended)
 }
 
-async fn within(
-    limit: Option<Duration>,
-    showing: impl Future<Output = anyhow::Result<()>>,
-) -> anyhow::Result<ExitCode> {
-    let showing = Box::pin(showing);
-    match limit {
-        None => showing.await?,
-        Some(limit) => tokio::time::timeout(limit, showing)
-            .await
-            .unwrap_or(Ok(()))?,
-    }
-    Ok(ExitCode::SUCCESS)
+async fn within(limit: Option<Duration>, all: impl Future<Output = anyhow::Result<()>>) -> Outcome {
+    let limit = limit.unwrap_or(Duration::MAX);
+    let ended = tokio::time::timeout(limit, Box::pin(all)).await;
+    ended.unwrap_or(Ok(())).map(|()| ExitCode::SUCCESS)
 }
 
 async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow::Result<()> {
     let (clock, started) = (pleg.clock(), pleg.clock().wall());
     let mut selected = Selected {
         selector: printer.filters.pods.selector.clone(),
-        known: HashMap::new(),
+        ..Selected::default()
     };
     let mut health = pleg.health();
     let (mut changes, mut generator) = (HealthChanges::default(), Generator::default());
@@ -87,7 +79,7 @@ async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow
             }
             None => {
                 let picture = Picture::now(pleg, &Facts::default(), &mut generator);
-                changes.update(&picture, &health.pod_problems(), clock)
+                changes.update(&picture, clock)
             }
         };
         for record in records {
@@ -124,7 +116,7 @@ impl Printer {
             return Ok(());
         }
         match self.output {
-            Output::Json => json::line(&mut io::stdout(), record),
+            Output::Json => json::print(record),
             Output::Table => table::print(&self.table, self.simulated, record),
         }
     }

@@ -1,15 +1,8 @@
 //! The text of `/readyz`. With `?verbose` it has one line for each check, as in the kube-apiserver:
 //! `[+]` passed, `[-]` failed, and `[!]` degraded, which does not make the node unready.
 
-use pleg::PodProblem;
-use pleg::core::{Health, Instant};
-
+use super::*;
 use crate::check::sentence;
-use crate::picture::facts::Facts;
-use crate::picture::finding::Layer;
-use crate::record::Pod;
-use crate::text::{duration, lasting, safe, seconds};
-use crate::view::View;
 
 const MOST_PODS: usize = 100;
 
@@ -33,7 +26,6 @@ pub(super) struct State<'a> {
 }
 
 impl State<'_> {
-    /// The result, the findings and the pods that they concern.
     pub(super) fn brief(&self) -> String {
         let reasons = &self.view.health.reasons;
         let (not_ready, degraded): (Vec<_>, Vec<_>) = reasons.iter().partition(|r| r.not_ready);
@@ -46,7 +38,7 @@ impl State<'_> {
         let named = self.problems.iter().take(Health::NAMED);
         lines.extend(named.map(|problem| format!("pod {}", self.pod(problem))));
         lines.extend(self.polling());
-        text(&lines)
+        safe_lines(&lines)
     }
 
     /// One line for each check, and below it what shows that it failed, and what to do.
@@ -66,11 +58,11 @@ impl State<'_> {
         lines.extend(not_examined.map(|what| format!("[ ]not examined: {what}")));
         let result = if health.ready { "passed" } else { "failed" };
         lines.push(format!("readyz check {result}"));
-        text(&lines)
+        safe_lines(&lines)
     }
 
     fn check(&self, name: &str, layer: Layer, lines: &mut Vec<String>) {
-        let of_layer = layer.to_string();
+        let of_layer = lower(layer);
         let reasons = self.view.health.reasons.iter();
         let mut reasons = reasons.filter(|r| r.layer == of_layer).peekable();
         if reasons.peek().is_none() {
@@ -148,9 +140,4 @@ impl State<'_> {
             lines.push("[+]runtime_status not known yet".to_owned());
         }
     }
-}
-
-/// Lines of text. Some of them come from a runtime.
-fn text(lines: &[String]) -> String {
-    lines.iter().map(|line| safe(line) + "\n").collect()
 }

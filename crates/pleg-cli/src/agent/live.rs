@@ -4,18 +4,9 @@
 //! none twice. The first view of a connection is complete, the others are patches for the one before, so that the page of
 //! an idle node costs little. Nothing is computed before the client has taken what was sent.
 
-use std::convert::Infallible;
-use std::time::Duration;
-
 use futures::{Stream, stream};
-use hyper::body::{Bytes, Frame};
-use pleg::core::{Instant, WallTime};
-use pleg::runtime::clock::Clock;
-use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::observer::Observer;
-use crate::view::{Query, difference, with_moments};
+use super::*;
 
 /// The most clients at a time. The agent keeps the last view of each: 60 kB with usual names.
 pub(super) const CLIENTS: usize = 16;
@@ -68,11 +59,9 @@ struct Client {
     clock: Clock,
     changes: watch::Receiver<u64>,
     query: Query,
-    /// The number of the last record that was sent.
     sent: u64,
     /// Only records since then.
     since: Option<WallTime>,
-    /// There may be records that were not sent.
     has_changed: bool,
     /// When records may be sent next, and when a view is sent next.
     records_due: Instant,

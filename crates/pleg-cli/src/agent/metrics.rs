@@ -70,7 +70,6 @@ impl Metrics {
     }
 }
 
-/// Registers the descriptions of all metrics with the recorder.
 pub(super) fn describe() {
     pleg::describe_metrics();
     pleg_cri::describe_metrics();

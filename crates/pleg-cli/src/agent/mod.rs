@@ -10,28 +10,36 @@ mod service;
 use std::convert::Infallible;
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::anyhow;
 use futures::future::OptionFuture;
-use pleg::core::Settings;
+use hyper::body::{Bytes, Frame};
+use pleg::core::{Health, Instant, NotReady, Settings, WallTime};
+use pleg::runtime::clock::Clock;
+use pleg::{HealthWatch, PodProblem};
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use crate::Outcome;
 use crate::args::AgentArgs;
 use crate::connect::Target;
-use crate::http::{self, Access, Handler, Listen};
+use crate::http::{self, Access, Handler, Listen, Reply};
 use crate::log::notice;
 use crate::observer::Observer;
-use crate::picture::facts::Collector;
+use crate::picture::Picture;
+use crate::picture::facts::{Collector, Facts};
+use crate::picture::finding::{Layer, Severity};
+use crate::record::Pod;
+use crate::text::{clip, duration, lasting, lower, safe, safe_lines, seconds};
+use crate::view::{Query, View, difference, with_moments};
 use metrics::Metrics;
-use pages::{Pages, Rendered};
+use pages::{Pages, Rendered, alive};
 use service::Manager;
 
-pub(crate) async fn run(
-    args: AgentArgs,
-    signal: impl Future<Output = ExitCode>,
-) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>) -> Outcome {
     let metrics = Metrics::install(args.kubelet_names)?;
     let access = Access::load(&args.access, &args.listen)?;
     let target = Target::choose_or_wait(&args.connection.runtime)?;
@@ -41,14 +49,11 @@ pub(crate) async fn run(
     let probes = OptionFuture::from(args.health_listen.as_ref().map(Listen::bind));
     let probes = probes.await.transpose()?;
     let pleg = builder.spawn()?;
-    let scheme = if access.tls.is_some() {
-        "https"
-    } else {
-        "http"
-    };
-    let url = listener.url(scheme)?;
+    let url = listener.url(access.tls.as_ref().map_or("http", |_| "https"))?;
+    let pages = "/metrics, /healthz, /readyz and /debug/events, and a page at /";
     notice(&format!(
-        "watching {target}; {url} serves /metrics, /healthz, /readyz and /debug/events, and a page at /"
+        "watching {}; {url} serves {pages}",
+        target.runtime
     ));
     if let Some(probes) = &probes {
         let url = probes.url("http")?;

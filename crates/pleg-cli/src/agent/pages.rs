@@ -1,40 +1,23 @@
 //! What the agent serves.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode};
-use pleg::core::{Instant, NotReady};
-use pleg::runtime::clock::Clock;
-use pleg::{HealthWatch, PodProblem};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::checks::State;
-use super::live;
-use super::metrics::Metrics;
-use crate::http::{self, Reply};
-use crate::json;
-use crate::observer::Observer;
-use crate::page;
-use crate::record::Pod;
-use crate::view;
+use super::*;
+use crate::{json, page};
 
 /// For how long a rendered response is used again, so that many requests cost no more than few.
 const RENDERED_FOR: Duration = Duration::from_millis(250);
 const MOST_PODS: usize = 500;
 
-const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
-const JSON_LINES: &str = "application/x-ndjson";
-const EVENT_STREAM: &str = "text/event-stream";
 
 const MISDIRECTED: &str = "the header Host must have an IP address or localhost: a page of another site must not \
      read from this one\n";
@@ -79,7 +62,7 @@ impl Pages {
             ("/debug/pods", true) => self.pods(),
             ("/debug/events", true) => self.events(query),
             (path @ ("/debug/view" | "/debug/live"), true) => {
-                match view::Query::from_parameters(query) {
+                match Query::from_parameters(query) {
                     Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
                     Ok(query) if path == "/debug/live" => self.live(request, query),
                     // The node as `pleg top` shows it: one page of its pods.
@@ -103,7 +86,7 @@ impl Pages {
             self.health.show_metrics();
             self.metrics.render()
         });
-        found(METRICS, metrics)
+        found("text/plain; version=0.0.4; charset=utf-8", metrics)
     }
 
     fn alive(&self) -> Reply {
@@ -115,9 +98,9 @@ impl Pages {
 
     /// Readiness: the pods of the node are known. Other findings do not change the result.
     fn ready(&self, verbose: bool) -> Reply {
-        let query = view::Query {
+        let query = Query {
             limit: 0,
-            ..view::Query::default()
+            ..Query::default()
         };
         let (view, problems) = self.observer.view_and_problems(&query);
         let state = State {
@@ -126,13 +109,11 @@ impl Pages {
             problems: &problems,
             facts: &self.observer.facts(),
         };
-        let body = match verbose {
-            true => state.verbose(),
-            false => state.brief(),
-        };
-        match view.health.ready {
-            true => found(TEXT, body),
-            false => unavailable(body),
+        match (verbose, view.health.ready) {
+            (true, true) => found(TEXT, state.verbose()),
+            (true, false) => unavailable(state.verbose()),
+            (false, true) => found(TEXT, state.brief()),
+            (false, false) => unavailable(state.brief()),
         }
     }
 
@@ -145,14 +126,17 @@ impl Pages {
     }
 
     /// The view as server-sent events, and the records that are newer than the header `Last-Event-ID`.
-    fn live(&self, request: &Request<Incoming>, query: view::Query) -> Reply {
+    fn live(&self, request: &Request<Incoming>, query: Query) -> Reply {
         let Ok(permit) = self.live_clients.clone().try_acquire_owned() else {
             return unavailable("too many clients of /debug/live; close another page\n");
         };
         let last = request.headers().get("last-event-id");
         let last = last.and_then(|id| id.to_str().ok());
         let stream = live::stream(permit, self.observer.clone(), self.clock, query, last);
-        let headers = [(CONTENT_TYPE, EVENT_STREAM), (CACHE_CONTROL, "no-store")];
+        let headers = [
+            (CONTENT_TYPE, "text/event-stream"),
+            (CACHE_CONTROL, "no-store"),
+        ];
         let reply = http::reply(StatusCode::OK, &headers, "");
         reply.map(|_| StreamBody::new(stream).boxed_unsync())
     }
@@ -164,7 +148,7 @@ impl Pages {
         };
         let since = since.map(|seconds| self.clock.wall().before(Duration::from_secs(seconds)));
         let page = self.observer.lines(since, after.unwrap_or(0));
-        found(JSON_LINES, page.into_bytes())
+        found("application/x-ndjson", page.into_bytes())
     }
 }
 
@@ -243,10 +227,7 @@ fn found(format: &'static str, body: impl Into<Bytes>) -> Reply {
 }
 
 fn json_reply(object: &impl Serialize) -> Reply {
-    let mut body = Vec::new();
-    // Writing to a vector does not fail.
-    let _ = json::line(&mut body, object);
-    found(JSON, body)
+    found("application/json", json::line(object))
 }
 
 #[cfg(test)]

@@ -4,23 +4,14 @@
 //! The watchdog is fed while the generator is alive, so that systemd restarts an agent that stalls, and
 //! none whose runtime is down.
 
-use std::convert::Infallible;
 use std::env;
 use std::ffi::OsStr;
-use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
 
-use pleg::runtime::clock::Clock;
-
-use super::pages::alive;
+use super::*;
 use crate::health::CHECK_PERIOD;
-use crate::observer::Observer;
-use crate::picture::Picture;
-use crate::picture::finding::Severity;
-use crate::text::{clip, safe};
 
 const MOST_STATUS: usize = 200;
 
@@ -32,7 +23,6 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    /// The service manager that started this process, if one did.
     pub(super) fn from_environment() -> Self {
         let address = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
         let failed = |error: &io::Error| {
@@ -100,7 +90,6 @@ fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// One line: whether the agent is ready, and what is wrong.
 fn status(picture: &Picture) -> String {
     let mut text = match &picture.ready {
         Ok(()) => "ready".to_owned(),

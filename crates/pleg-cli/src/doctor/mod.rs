@@ -14,7 +14,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{DoctorArgs, Output};
@@ -61,7 +60,6 @@ async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// All evidence of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Examination {
@@ -75,15 +73,17 @@ pub(crate) struct Examination {
 impl Examination {
     async fn of_node(args: &DoctorArgs) -> anyhow::Result<Self> {
         let target = Target::choose(&args.connection.runtime)?;
-        let clock = target.meter.clock();
-        let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
-        notice(&format!("reading {target} for {:?}", args.duration));
+        let began = target.meter.clock().wall();
+        notice(&format!(
+            "reading {} for {:?}",
+            target.runtime, args.duration
+        ));
         let socket = target.runtime.socket();
         let mut of_host = HostTarget::new(socket.filter(|_| !target.runtime.is_embedded));
         of_host.root.clone_from(&args.root);
         let (events, duration) = (args.connection.events, args.duration);
         let host = Box::pin(host::collect(&of_host, duration));
-        let both = runtime::collect(&target, events, duration, origin, host);
+        let both = runtime::collect(&target, events, duration, host);
         let (runtime, host) = Box::pin(both).await?;
         target.close().await;
         Ok(Self {
@@ -106,7 +106,6 @@ impl Examination {
 #[serde(rename_all = "camelCase")]
 struct Recording {
     format: u32,
-    /// The version of this program.
     version: String,
     redacted: bool,
     examination: Examination,

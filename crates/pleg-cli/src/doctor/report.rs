@@ -1,18 +1,17 @@
 //! The output of `pleg doctor`: the answer in a sentence, the findings, and the figures behind them.
 
-use std::io::{self, Write};
+use std::io;
 
 use anstyle::{AnsiColor, Style};
-use serde::Serialize;
 
-use super::{Examination, NOT_EXAMINED};
+use super::*;
 use crate::figures::{bytes, millis, span};
 use crate::json;
-use crate::picture::finding::{Finding, Layer, Severity};
+use crate::picture::finding::Layer;
 use crate::picture::generator::{Generator, State};
-use crate::picture::runtime::{Evidence, Lists, Pods};
+use crate::picture::runtime::{Lists, Pods};
 use crate::table::{colour, dim, terminal_width};
-use crate::text::{safe, seconds, wrapped};
+use crate::text::{lower, safe, seconds, wrapped};
 
 const SLOWEST: usize = 3;
 const NAME: usize = 12;
@@ -57,7 +56,7 @@ pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Resul
         figures: figures(examination),
         examination,
     };
-    json::line(&mut io::stdout(), &object)
+    json::print(&object)
 }
 
 pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
@@ -74,7 +73,8 @@ pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Resul
     };
     for finding in findings {
         let style = style(Some(finding.severity));
-        let head = format!("{} {} {}", finding.severity, finding.layer, finding.code);
+        let (severity, layer) = (lower(finding.severity), lower(finding.layer));
+        let head = format!("{severity} {layer} {}", finding.code);
         let cause = finding.cause.map(|cause| format!(", explained by {cause}"));
         let head = format!("\n{style}{head}{style:#}");
         lines(&head, 0, &cause.unwrap_or_default())?;

@@ -1,19 +1,13 @@
 //! Who may read what the server shows: bearer tokens, and certificates of clients.
 
-use std::path::Path;
-
-use anyhow::{Context as _, bail};
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConstantTimeEq as _};
-use tokio_rustls::TlsAcceptor;
 
-use super::{Listen, tls};
+use super::*;
 use crate::args::AccessArgs;
-use crate::bounded;
 
-/// The reasons of a rejection.
 pub(super) const NO_TOKEN: &str = "no token";
 const WRONG_TOKEN: &str = "wrong token";
 const CLEAR_TOKEN: &str = "its token is itself a line of the token file, which must have digests (printf %s TOKEN | sha256sum)";
@@ -80,15 +74,16 @@ impl Access {
 
     /// Takes a time that does not depend on the digests.
     fn has(&self, given: &str) -> bool {
-        let equal = |digest: &String| digest.as_bytes().ct_eq(given.as_bytes());
-        let equals = self.digests.iter().map(equal);
+        let equals = self
+            .digests
+            .iter()
+            .map(|digest| digest.as_bytes().ct_eq(given.as_bytes()));
         equals.fold(Choice::from(0), |any, one| any | one).into()
     }
 }
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// SHA-256 in hexadecimal digits.
 fn hex(token: &[u8]) -> String {
     let bytes = digest(&SHA256, token);
     bytes.as_ref().iter().map(|b| format!("{b:02x}")).collect()

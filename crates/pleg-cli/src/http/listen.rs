@@ -1,18 +1,15 @@
 //! Where the server listens: a TCP address or a unix socket.
 
-use std::fmt;
-use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::{fmt, fs};
 
-use anyhow::Context as _;
 use tempfile::TempPath;
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 
-use super::Connection;
+use super::*;
 
 /// The most connections that wait to be accepted: the most that Linux allows by default. If there are more, Linux drops
 /// the attempt of a new client, which tries again after a second. tokio's own value is 128.
@@ -47,7 +44,6 @@ impl fmt::Display for Listen {
 }
 
 impl Listen {
-    /// Returns true if only processes of this host can connect.
     pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().is_loopback(),
@@ -74,14 +70,12 @@ impl Listen {
             Self::Unix(path) => {
                 remove_stale_socket(path).await?;
                 let listener = UnixListener::bind(path)?;
-                let file = TempPath::try_from_path(path)?;
-                Ok(Listener::Unix(listener, file))
+                Ok(Listener::Unix(listener, TempPath::try_from_path(path)?))
             }
         }
     }
 }
 
-/// Removes a socket that no process listens on.
 async fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     if is_socket
@@ -100,7 +94,6 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// The URL, with the actual port.
     pub(crate) fn url(&self, scheme: &str) -> io::Result<String> {
         Ok(match self {
             Self::Tcp(listener) => format!("{scheme}://{}", listener.local_addr()?),

@@ -10,11 +10,14 @@ mod listen;
 mod rejected;
 pub(crate) mod tls;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -27,8 +30,10 @@ use pleg::runtime::clock::Clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::bounded;
 pub(crate) use access::Access;
 use access::NO_TOKEN;
 pub(crate) use listen::Listen;
@@ -48,19 +53,15 @@ const DEADLINE: Duration = Duration::from_secs(5 * 60);
 const HEADER_BYTES: usize = 8 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A connection: TCP, a unix socket, or TLS.
 pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// A response with this body and these headers.
-pub(crate) fn reply(
-    code: StatusCode,
-    headers: &[(HeaderName, &'static str)],
-    body: impl Into<Bytes>,
-) -> Reply {
+type Headers<'a> = &'a [(HeaderName, &'static str)];
+
+pub(crate) fn reply(code: StatusCode, headers: Headers<'_>, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Full::new(body.into()).boxed_unsync());
     *reply.status_mut() = code;
     for (name, value) in headers {
@@ -79,22 +80,28 @@ pub(crate) async fn serve(
     access: watch::Receiver<Arc<Access>>,
     handler: Handler,
 ) -> Infallible {
-    let Some(listener) = listener else {
-        return std::future::pending().await;
-    };
-    let rejected = Arc::new(Rejected::default());
-    tokio::select! {
-        never = accept(&listener, access, handler, &rejected) => never,
-        never = rejected.report() => never,
+    let rejected = Rejected::default();
+    let server = Arc::new(Server {
+        access,
+        handler,
+        rejected,
+    });
+    match listener {
+        None => std::future::pending().await,
+        Some(listener) => tokio::select! {
+            never = accept(&listener, &server) => never,
+            never = server.rejected.report() => never,
+        },
     }
 }
 
-async fn accept(
-    listener: &Listener,
+struct Server {
     access: watch::Receiver<Arc<Access>>,
     handler: Handler,
-    rejected: &Arc<Rejected>,
-) -> Infallible {
+    rejected: Rejected,
+}
+
+async fn accept(listener: &Listener, server: &Arc<Server>) -> Infallible {
     // Each with its client, the oldest one first. Some may have ended.
     let mut open: VecDeque<(String, AbortOnDropHandle<()>)> = VecDeque::new();
     let descriptors = Arc::new(Semaphore::new(CONNECTIONS + CLOSING));
@@ -113,9 +120,7 @@ async fn accept(
             }
         };
         failing = false;
-        let (access, handler) = (access.borrow().clone(), handler.clone());
-        let connection = serve_one(stream, client.clone(), access, handler, rejected.clone());
-        let mut connection = Box::pin(connection);
+        let mut connection = Box::pin(serve_one(stream, client.clone(), server.clone()));
         // A request that was sent at once is answered before further connections can close this one.
         if futures::poll!(&mut connection).is_ready() {
             continue;
@@ -142,13 +147,8 @@ fn to_close<T>(open: &VecDeque<(String, T)>, client: &str) -> usize {
     open.iter().position(may_close).unwrap_or(0)
 }
 
-async fn serve_one(
-    mut stream: Box<dyn Connection>,
-    client: String,
-    access: Arc<Access>,
-    handler: Handler,
-    rejected: Arc<Rejected>,
-) {
+async fn serve_one(mut stream: Box<dyn Connection>, client: String, server: Arc<Server>) {
+    let (access, rejected) = (server.access.borrow().clone(), &server.rejected);
     if let Some(tls) = &access.tls {
         stream = match timeout(HEADER_DEADLINE, tls.accept(stream)).await {
             Ok(Ok(stream)) => Box::new(stream),
@@ -158,7 +158,7 @@ async fn serve_one(
     }
     let service = service_fn(|request: Request<Incoming>| {
         let checked = access.check(request.headers());
-        let reply = handler(&request, checked.is_ok());
+        let reply = (server.handler)(&request, checked.is_ok());
         // A probe has no token and needs none.
         if let Err(reason) = checked
             && (reason != NO_TOKEN || reply.status() == StatusCode::UNAUTHORIZED)

@@ -1,12 +1,8 @@
 //! Log lines about rejected clients: each reason at once, and then one line a minute with a count.
 
-use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::io;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
 use rustls::Error;
+
+use super::*;
 
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -40,7 +36,6 @@ impl Rejected {
         self.note(reason, &format!("{client} ({error})"));
     }
 
-    /// Logs the counts of each minute.
     pub(super) async fn report(&self) -> Infallible {
         let mut minutes = tokio::time::interval(PERIOD);
         // The first tick is the start.

@@ -1,18 +1,14 @@
 //! TLS 1.3 of the agent and of the commands that read it. The files are PEM.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use anyhow::{Context as _, bail};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::TlsConnector;
 
-use crate::bounded;
+use super::*;
 
 /// Serves with a certificate. Accepts only clients with a certificate of one of the authorities, if there are any.
 pub(super) fn acceptor(

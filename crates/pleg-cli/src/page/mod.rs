@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use ring::digest;
@@ -34,8 +34,7 @@ const SCRIPT: &str = concat!(
     "}\n",
 );
 
-/// The document, and its content security policy.
-static PAGE: LazyLock<(Bytes, HeaderValue)> = LazyLock::new(|| {
+static PAGE: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     let html = DOCUMENT.replacen("/* page.css */", STYLE, 1);
     let html = html.replacen("/* page.js */", SCRIPT, 1);
     // Only these very texts are allowed: markup in a name cannot become a script.
@@ -46,9 +45,6 @@ static PAGE: LazyLock<(Bytes, HeaderValue)> = LazyLock::new(|| {
         hash(SCRIPT),
         hash(STYLE)
     );
-    // Base64 has only characters that are allowed.
-    let policy = HeaderValue::try_from(policy);
-    let policy = policy.unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'"));
     (html.into(), policy)
 });
 
@@ -60,6 +56,7 @@ fn hash(text: &str) -> String {
 
 pub(crate) fn reply() -> Reply {
     let opener_policy = HeaderName::from_static("cross-origin-opener-policy");
+    let (html, policy) = &*PAGE;
     let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CACHE_CONTROL, "no-store"),
@@ -67,11 +64,10 @@ pub(crate) fn reply() -> Reply {
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
         (opener_policy, "same-origin"),
+        // Base64 has only characters that are allowed.
+        (CONTENT_SECURITY_POLICY, policy),
     ];
-    let (html, policy) = PAGE.clone();
-    let mut reply = http::reply(StatusCode::OK, &headers, html);
-    reply.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
-    reply
+    http::reply(StatusCode::OK, &headers, html.clone())
 }
 
 #[cfg(test)]
@@ -87,7 +83,6 @@ mod tests {
         for loads in "src= href=\"http url( @import innerHTML eval(".split(' ') {
             assert!(!html.contains(loads), "{loads}");
         }
-        let policy = policy.to_str().unwrap();
         assert!(policy.contains("script-src 'sha256-"), "{policy}");
         assert!(!policy.contains("unsafe"), "{policy}");
     }

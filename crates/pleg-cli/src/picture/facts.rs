@@ -16,7 +16,7 @@ use super::finding::{FROM_LISTS, Finding, Severity, contains};
 use super::host::{self, Calls, Host, HostTarget};
 use super::runtime::{self, Conditions, Pods, Unusable};
 use crate::connect::Target;
-use crate::text::{clip, duration, safe};
+use crate::text::{clip, duration, lower, safe};
 
 const PERIOD: Duration = Duration::from_secs(30);
 /// The period while the runtime does not answer: some facts of the host need two looks.
@@ -112,7 +112,7 @@ fn log(finding: &Finding) {
 }
 
 fn set(finding: &Finding, value: f64) {
-    let severity = finding.severity.to_string();
+    let severity = lower(finding.severity);
     gauge!(FINDING, "code" => finding.code, "severity" => severity).set(value);
 }
 
@@ -205,7 +205,8 @@ impl Collector {
         let not_examined = match host {
             None => vec!["the host: the runtime is simulated".to_owned()],
             Some(host) => {
-                findings.extend(self.check_host(&host, health, usable).await);
+                let slow = has_any(health, &SLOW);
+                findings.extend(self.check_host(&host, slow, usable).await);
                 let rest = "mounts, systemd, the kubelet and its log: pleg doctor reads them";
                 [vec![rest.to_owned()], host.unreadable].concat()
             }
@@ -227,13 +228,7 @@ impl Collector {
     }
 
     /// The findings about the host. Those that follow from lists need a new list: events may be lost since the last one.
-    async fn check_host(
-        &mut self,
-        host: &Host,
-        health: &HealthWatch,
-        usable: bool,
-    ) -> Vec<Finding> {
-        let slow = has_any(health, &SLOW);
+    async fn check_host(&mut self, host: &Host, slow: bool, usable: bool) -> Vec<Finding> {
         // A change since the look at the host is no finding.
         let usable = usable && self.earlier.is_some();
         let check = |pods: &Pods, listed| host::check(host, Calls::new(pods, slow, listed));
@@ -267,7 +262,6 @@ impl Collector {
     }
 }
 
-/// Returns true if the runtime answers lists.
 fn is_usable(health: &HealthWatch) -> bool {
     health.ready().is_ok() && !has_any(health, &UNUSABLE)
 }

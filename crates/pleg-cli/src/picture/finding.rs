@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::Serialize;
 
@@ -28,55 +27,37 @@ pub(crate) enum Layer {
     Runtime,
     /// A shim or another process of one pod.
     Pod,
-    /// The runtime's lists and status calls.
     Calls,
-    /// The runtime's event stream.
     Stream,
     Network,
     Kubelet,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
-impl fmt::Display for Layer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
     /// Stable; the heading of its section in docs/runbook.md.
-    pub(crate) code: &'static str,
+    pub(crate) code: Code,
     pub(crate) layer: Layer,
     pub(crate) severity: Severity,
     pub(crate) summary: String,
-    /// Lines with the figures.
     pub(crate) evidence: Vec<String>,
-    /// The next step, with the values filled in.
     pub(crate) next: String,
-    /// Its duration, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
-    /// The node is not ready because of it.
     pub(crate) not_ready: bool,
     /// The code of the finding that explains it. It follows that one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cause: Option<&'static str>,
+    pub(crate) cause: Option<Code>,
     /// The codes of findings that this one explains, where both are found.
     #[serde(skip)]
     pub(crate) explains: Codes,
 }
 
+type Code = &'static str;
 /// Codes of findings, separated by spaces.
 pub(crate) type Codes = &'static str;
 
-/// Returns true if the code is one of these.
 pub(crate) fn contains(codes: Codes, code: &str) -> bool {
     codes.split(' ').any(|other| other == code)
 }
@@ -151,7 +132,6 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
     }
 }
 
-/// The first names, each once, and how many more there are.
 fn first_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     const SHOWN: usize = 3;
     let mut known = BTreeSet::new();
@@ -165,11 +145,7 @@ fn first_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
 }
 
 impl Finding {
-    pub(crate) fn new(
-        code: &'static str,
-        summary: impl Into<String>,
-        next: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn new(code: Code, summary: impl Into<String>, next: impl Into<String>) -> Self {
         let (layer, severity, explains) = kind(code);
         Self {
             code,
@@ -199,7 +175,6 @@ impl Finding {
         Some(finding.because_of(lines))
     }
 
-    /// The same with a line of evidence.
     pub(crate) fn because(mut self, evidence: impl Into<String>) -> Self {
         self.evidence.push(evidence.into());
         self
@@ -222,13 +197,11 @@ impl Finding {
         self
     }
 
-    /// This finding with another severity than its kind has.
     pub(crate) const fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self
     }
 
-    /// Returns true if the advice kills or removes something.
     pub(crate) fn destroys(&self) -> bool {
         contains(DESTROY, self.code)
     }
@@ -260,7 +233,15 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
         let cause = findings.remove(cause.unwrap_or(0));
         place(cause, &mut findings, &mut arranged);
     }
-    withhold_destruction(&mut arranged);
+    // If the first finding is about the host, a pod may lose its data by advice that kills or removes something.
+    if let [first, others @ ..] = &mut *arranged
+        && first.layer == Layer::Host
+        && first.severity != Severity::Info
+    {
+        for finding in others.iter_mut().filter(|finding| finding.destroys()) {
+            finding.next = "Repair first what the first finding names; kill and remove nothing before. Then examine again.".to_owned();
+        }
+    }
     arranged
 }
 
@@ -273,19 +254,6 @@ fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
     for mut finding in explained {
         finding.cause = Some(code);
         place(finding, rest, arranged);
-    }
-}
-
-/// Replaces advice that kills or removes something if the first finding is about the host: a pod may lose its data then.
-fn withhold_destruction(findings: &mut [Finding]) {
-    let [first, others @ ..] = findings else {
-        return;
-    };
-    if first.layer != Layer::Host || first.severity == Severity::Info {
-        return;
-    }
-    for finding in others.iter_mut().filter(|finding| finding.destroys()) {
-        finding.next = "Repair first what the first finding names; kill and remove nothing before. Then examine again.".to_owned();
     }
 }
 
@@ -354,7 +322,7 @@ mod tests {
             let withheld = |finding: &&Finding| finding.next.contains("kill and remove nothing");
             let withheld: Vec<_> = all.iter().filter(withheld).map(|f| f.code).collect();
             let expected: &[&str] = if is_withheld { &["shim_zombie"] } else { &[] };
-            assert_eq!(withheld, expected, "{severity}");
+            assert_eq!(withheld, expected, "{severity:?}");
         }
     }
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pleg::core::{Counters, Degraded, Health, Instant, StreamEnd, StreamState};
+use pleg::core::{Counters, Degraded, Health, Instant, NotReady, StreamEnd, StreamState};
 use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, Severity};
@@ -21,25 +21,20 @@ pub(crate) struct Generator {
     pub(crate) missed: u64,
     /// STARTED and STOPPED events that arrived, and those missed.
     pub(crate) expected: u64,
-    /// The runtime gives each event to one subscriber only.
     pub(crate) splits_events: bool,
     /// Announced changes, from events and from lists.
     pub(crate) changes: u64,
-    /// The degraded reasons, by code.
     pub(crate) degraded: BTreeMap<String, Reason>,
-    /// The reason for not being ready at the end.
     pub(crate) not_ready: Option<String>,
     pub(crate) not_ready_code: Option<String>,
 }
 
-/// The state of the event stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum State {
     /// The generator did not subscribe.
     #[default]
     Off,
-    /// The call is open.
     Open,
     /// The call is open, and an event has arrived.
     Proven,
@@ -53,7 +48,6 @@ pub(crate) enum State {
 pub(crate) struct Reason {
     pub(crate) sentence: String,
     pub(crate) seconds: Option<f64>,
-    /// The generator is still degraded at the end.
     pub(crate) lasts: bool,
     #[serde(skip)]
     since: Option<Instant>,
@@ -86,16 +80,13 @@ impl Generator {
         }
     }
 
-    /// Adds the state of the generator at the end.
     pub(crate) fn end(&mut self, health: &Health, counters: &Counters, now: Instant) {
         self.watch(health, now);
         self.events = counters.events.total();
         self.missed = health.loss.missed;
         self.expected = health.loss.expected;
         self.splits_events = health.splits_events_between_subscribers;
-        let why = health.ready(now).err();
-        self.not_ready = why.as_ref().map(ToString::to_string);
-        self.not_ready_code = why.map(|why| why.as_str().to_owned());
+        self.set_ready(&health.ready(now));
         use StreamEnd::{Declined, Disabled, NeverOffered};
         let (state, why) = match &health.stream {
             StreamState::Subscribed { proven: true, .. } => (State::Proven, None),
@@ -111,6 +102,12 @@ impl Generator {
         self.not_subscribed = health.stream.declined().map(str::to_owned);
     }
 
+    pub(super) fn set_ready(&mut self, ready: &Result<(), NotReady>) {
+        let why = ready.as_ref().err();
+        self.not_ready = why.map(ToString::to_string);
+        self.not_ready_code = why.map(|why| why.as_str().to_owned());
+    }
+
     /// Reads the state of the generator, and forgets reasons that are over.
     pub(crate) fn look(&mut self, health: &Health, counters: &Counters, now: Instant) {
         self.end(health, counters, now);
@@ -122,7 +119,6 @@ impl Generator {
 const REASONS: &str = "never_listed stale stalled closed runtime_silent list_failed list_slow stream_down backlog \
                        unacknowledged";
 
-/// The next step for each of them.
 pub(super) fn next_step(code: &str) -> &'static str {
     match code {
         "never_listed" => "Start the runtime, or set its socket with -r. Run as root.",

@@ -7,8 +7,10 @@ pub(crate) mod generator;
 pub(crate) mod host;
 pub(crate) mod runtime;
 
-use pleg::Pleg;
+use std::sync::Arc;
+
 use pleg::core::{Instant, NotReady};
+use pleg::{Pleg, PodProblem};
 
 use facts::Facts;
 use finding::{Finding, arrange};
@@ -21,18 +23,27 @@ pub(crate) struct Picture {
     pub(crate) ready: Result<(), NotReady>,
     /// The worst first, and each cause before what it explains.
     pub(crate) findings: Vec<Finding>,
+    /// The pods whose calls hang or fail.
+    pub(crate) problems: Arc<[PodProblem]>,
 }
 
 impl Picture {
     /// Looks at a generator. `generator` remembers earlier looks, so it must be the same each time.
     pub(crate) fn now(pleg: &Pleg, facts: &Facts, generator: &mut Generator) -> Self {
         let (health, now) = (pleg.health(), pleg.now());
-        let problems = Problem::all(&health.pod_problems(), now);
+        let (ready, problems) = (health.ready(), health.pod_problems());
         generator.look(&health.current(), &pleg.counters(), now);
-        Self::of(health.ready(), generator, &problems, facts, now)
+        // Only this says that the generator has ended.
+        generator.set_ready(&ready);
+        let of_pods = Problem::all(&problems, now);
+        let picture = Self::of(ready, generator, &of_pods, facts, now);
+        Self {
+            problems,
+            ..picture
+        }
     }
 
-    /// The picture of `generator` and `facts` alone. Facts about a runtime that has answered since are left out.
+    /// The picture of `generator`, `problems` and `facts` alone. Facts about a runtime that has answered since are left out.
     pub(crate) fn of(
         ready: Result<(), NotReady>,
         generator: &Generator,
@@ -50,7 +61,10 @@ impl Picture {
             !is_over && findings.iter().all(|f| f.code != fact.code)
         });
         findings.extend(of_facts);
-        let findings = arrange(findings);
-        Self { ready, findings }
+        Self {
+            ready,
+            findings: arrange(findings),
+            problems: Arc::default(),
+        }
     }
 }

@@ -1,14 +1,6 @@
 //! What `pleg top` shows, and how answers change it. No I/O: time is an argument.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
-
-use pleg::core::Instant;
-
-use super::source::Answer;
-use crate::filter::Selector;
-use crate::view::{MOST_ROWS, PodRow, Query, View};
+use super::*;
 
 /// Without an answer for this long, what is shown is called old.
 const OLD_AFTER: Duration = Duration::from_secs(3);
@@ -20,7 +12,6 @@ pub(super) enum Page {
     Pods,
     /// The pod whose uid is in `App::pod`.
     Pod,
-    /// Health, latency and cost.
     Node,
     Help,
 }
@@ -42,34 +33,28 @@ pub(super) enum Field {
 #[derive(Default)]
 pub(super) struct App {
     pub(super) colour: bool,
-    /// The filters and the order. `asked` adds the rest.
+    /// The filters and the order. [`App::wanted`] adds the rest.
     pub(super) query: Query,
     pub(super) page: Page,
-    /// The uid of the pod in detail.
     pub(super) pod: String,
     pub(super) prompt: Option<Prompt>,
-    /// The feed fills the place of the list.
     pub(super) feed_only: bool,
-    /// Since when nothing new is shown.
     pub(super) paused: bool,
     /// The place of the cursor among the pods that match.
     pub(super) cursor: usize,
     /// The uid of the pod that the cursor follows, unless it is empty.
     pub(super) selected: String,
-    /// The place of the first pod on the screen.
     pub(super) top: usize,
     pub(super) expanded: HashSet<String>,
     pub(super) all_expanded: bool,
     /// How many lines of a page are scrolled away.
     pub(super) scroll: usize,
-    /// The selected pod is shown beside the list.
     pub(super) has_halves: bool,
     /// How many lines the list or the page has on the screen.
     pub(super) height: usize,
     pub(super) view: Option<Arc<View>>,
     /// When the last view came, even if it is not shown because of a pause.
     pub(super) answered: Option<Instant>,
-    /// Why there was no answer to the last query.
     pub(super) error: Option<String>,
 }
 
@@ -163,20 +148,15 @@ impl App {
 
     /// The uid of the pod at the cursor; empty if there is none.
     pub(super) fn at_cursor(&self) -> String {
-        let row = self.current();
+        let pods = self.view.as_ref().map(|view| &view.pods);
+        let row = pods.and_then(|pods| pods.rows.get(self.cursor.checked_sub(pods.offset)?));
         row.map_or_else(String::new, |row| row.pod.uid.clone())
-    }
-
-    fn current(&self) -> Option<&PodRow> {
-        let pods = &self.view.as_ref()?.pods;
-        pods.rows.get(self.cursor.checked_sub(pods.offset)?)
     }
 
     pub(super) fn is_expanded(&self, row: &PodRow) -> bool {
         self.all_expanded != self.expanded.contains(&row.pod.uid)
     }
 
-    /// The number of lines of a pod in the list.
     pub(super) fn lines(&self, row: &PodRow) -> usize {
         match self.is_expanded(row) {
             true => 1 + row.containers.len() + usize::from(row.more_containers > 0),

@@ -1,11 +1,6 @@
 //! What the keys do.
 
-use std::ops::ControlFlow;
-
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-
-use super::app::{App, Field, Page, Prompt};
-use crate::view::Query;
+use super::*;
 
 /// The keys and from column 12 what they do, for the help. A line fits into 80 columns.
 pub(super) const HELP: &str = "\
@@ -71,8 +66,18 @@ impl App {
 
     fn list_key(&mut self, key: KeyCode) {
         match key {
-            KeyCode::Enter => self.open(),
-            KeyCode::Char(' ') => self.expand(),
+            KeyCode::Enter => {
+                self.pod = self.at_cursor();
+                if !self.pod.is_empty() {
+                    self.toggle(Page::Pod);
+                }
+            }
+            KeyCode::Char(' ') => {
+                let uid = self.at_cursor();
+                if !self.expanded.remove(&uid) {
+                    self.expanded.insert(uid);
+                }
+            }
             KeyCode::Char('e') => {
                 self.all_expanded = !self.all_expanded;
                 self.expanded.clear();
@@ -116,20 +121,6 @@ impl App {
         let matching = self.view.as_ref().map_or(0, |view| view.pods.matching);
         self.cursor = place.min(matching.saturating_sub(1));
         self.follow();
-    }
-
-    fn open(&mut self) {
-        self.pod = self.at_cursor();
-        if !self.pod.is_empty() {
-            self.toggle(Page::Pod);
-        }
-    }
-
-    fn expand(&mut self) {
-        let uid = self.at_cursor();
-        if !self.expanded.remove(&uid) {
-            self.expanded.insert(uid);
-        }
     }
 
     fn ask(&mut self, field: Field) {

@@ -7,20 +7,26 @@ mod keys;
 mod screen;
 mod source;
 
+use std::collections::HashSet;
 use std::io::{self, IsTerminal as _};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{panic, thread};
 
 use anyhow::{Context as _, bail};
-use crossterm::event::{Event, EventStream};
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures::StreamExt as _;
+use pleg::core::Instant;
 use ratatui::{DefaultTerminal, Frame};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::TopArgs;
-use app::App;
-use source::Source;
+use crate::filter::Selector;
+use crate::view::{MOST_ROWS, PodRow, Query, View};
+use app::{App, Field, Page, Prompt};
+use source::{Answer, Source};
 
 /// Ages change on the screen without any change of the node.
 const REDRAW_PERIOD: Duration = Duration::from_secs(1);
@@ -32,7 +38,9 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
         bail!("pleg top needs a terminal; use pleg watch or pleg pods instead");
     }
     let mut hangup = signal(SignalKind::hangup())?;
-    let mut app = App::new(args.namespace.clone(), args.selector.clone(), has_colour());
+    // As for the other commands: not if `NO_COLOR` is set.
+    let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let mut app = App::new(args.namespace.clone(), args.selector.clone(), colour);
     let mut source = Source::start(&args, app.wanted()).await?;
     let mut terminal = Terminal::open().context("cannot use the terminal")?;
     let mut events = EventStream::new();
@@ -58,11 +66,6 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     drop(terminal);
     source.close().await;
     Ok(ExitCode::SUCCESS)
-}
-
-/// As for the other commands: not if `NO_COLOR` is set.
-fn has_colour() -> bool {
-    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
 }
 
 /// The open terminal. Dropping it restores the terminal: on every exit, after a signal, because then the command is

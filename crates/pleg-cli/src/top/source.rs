@@ -1,19 +1,16 @@
 //! Where `pleg top` gets its views: from a generator of its own, or from an agent.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use pleg::Pleg;
-use pleg::core::{Instant, Settings};
+use pleg::core::Settings;
 use pleg::runtime::clock::Clock;
 use tokio::sync::{mpsc, watch};
 
+use super::*;
 use crate::agent_client::AgentClient;
-use crate::args::{Output, TopArgs};
+use crate::args::Output;
 use crate::connect::Target;
 use crate::observer::Observer;
 use crate::picture::facts::Collector;
-use crate::view::{Query, View};
 
 /// How often a view is computed, or an agent asked for it.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -28,7 +25,6 @@ pub(super) struct Answer {
 }
 
 pub(super) struct Source {
-    /// The clock of the answers.
     pub(super) clock: Clock,
     queries: watch::Sender<Query>,
     pub(super) answers: mpsc::Receiver<Answer>,
@@ -61,7 +57,6 @@ impl Source {
         })
     }
 
-    /// Answers are about this query from now on.
     pub(super) fn ask(&self, query: Query) {
         self.queries.send_if_modified(|asked| {
             let is_other = *asked != query;
@@ -101,7 +96,6 @@ enum Node {
     Agent(AgentClient),
 }
 
-/// Answers until nobody waits for answers.
 async fn serve(
     node: Node,
     clock: Clock,

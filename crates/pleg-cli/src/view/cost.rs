@@ -1,12 +1,6 @@
 //! What the calls to the runtime cost, and what those of upstream's generic PLEG would cost on this node.
 
-use std::time::Duration;
-
-use pleg::core::Instant;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
-
-use super::series::Series;
+use super::*;
 use crate::meter::About;
 
 const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \
@@ -19,21 +13,20 @@ const GENERIC_PERIOD_SECONDS: f64 = 1.0;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
-    began: Instant,
+    /// The time of the last answer; before the first answer, of the start.
+    pub(crate) unanswered_since: Instant,
     /// Complete lists: two calls each.
     pub(crate) lists: Series,
     /// Calls about one pod, one container or one sandbox.
     pub(super) reads: Series,
-    last_answer: Option<Instant>,
 }
 
 impl Calls {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            began: now,
+            unanswered_since: now,
             lists: Series::new(now),
             reads: Series::new(now),
-            last_answer: None,
         }
     }
 
@@ -46,13 +39,8 @@ impl Calls {
             About::Runtime => {}
         }
         if answered {
-            self.last_answer = Some(now);
+            self.unanswered_since = now;
         }
-    }
-
-    /// The time of the last answer; before the first answer, of the start.
-    pub(crate) fn unanswered_since(&self) -> Instant {
-        self.last_answer.unwrap_or(self.began)
     }
 }
 
@@ -69,7 +57,6 @@ pub(crate) struct Cost {
     pub(crate) basis: String,
 }
 
-/// The calls to the runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CallCosts {

@@ -1,14 +1,6 @@
 //! One pod in detail: its sandboxes, containers and labels, how its containers ended, and its history.
 
-use pleg::Exit;
-use pleg::core::{Labels, PodView};
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
-
-use super::model::Inputs;
-use super::pods::MOST_OF_POD;
-use super::{ContainerRow, ExitRow, PodRow, ago, long, name, problem_of};
-use crate::record::Record;
+use super::*;
 
 const MOST_SANDBOXES: usize = 20;
 const MOST_CONTAINERS: usize = 200;
@@ -20,7 +12,6 @@ const MOST_ENDS: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Detail {
-    /// The same as in the list.
     pub(crate) row: PodRow,
     /// The pod does not exist any more. Only its records and ends are known.
     pub(crate) gone: bool,
@@ -36,7 +27,6 @@ pub(crate) struct Detail {
     pub(crate) more_labels: usize,
     /// How its containers ended, with removed ones, oldest first.
     pub(crate) ends: Vec<ExitRow>,
-    /// Its recent records, oldest first.
     pub(crate) history: Vec<Record>,
 }
 
@@ -59,6 +49,10 @@ impl Detail {
         let containers = status.containers.iter().take(MOST_CONTAINERS);
         let containers = containers.map(|c| ContainerRow::new(c, &[], inputs.wall));
         let labels = status.sandboxes.first().map(|s| &s.details.labels);
+        let pairs = labels
+            .iter()
+            .flat_map(|labels| labels.iter())
+            .take(MOST_LABELS);
         Self {
             row: row.with_containers(status, MOST_OF_POD, inputs.wall),
             gone: false,
@@ -68,8 +62,8 @@ impl Detail {
             sandboxes: sandboxes(view, inputs),
             containers: containers.collect(),
             more_containers: status.containers.len().saturating_sub(MOST_CONTAINERS),
-            labels: labels.map(pairs).unwrap_or_default(),
             more_labels: labels.map_or(0, |l| l.len().saturating_sub(MOST_LABELS)),
+            labels: pairs.map(|(key, value)| (name(key), name(value))).collect(),
             ends: ends(inputs),
             history,
         }
@@ -93,7 +87,7 @@ impl Detail {
 
 fn sandboxes(view: &PodView, inputs: &Inputs<'_>) -> Vec<SandboxRow> {
     let sandboxes = view.status.sandboxes.iter().take(MOST_SANDBOXES);
-    let row = |s: &pleg::core::SandboxStatus| SandboxRow {
+    let row = |s: &SandboxStatus| SandboxRow {
         id: name(s.id.as_str()),
         state: s.state.as_str().to_owned(),
         attempt: s.attempt,
@@ -103,20 +97,10 @@ fn sandboxes(view: &PodView, inputs: &Inputs<'_>) -> Vec<SandboxRow> {
     sandboxes.map(row).collect()
 }
 
-fn pairs(labels: &Labels) -> Vec<(String, String)> {
-    let pairs = labels.iter().take(MOST_LABELS);
-    pairs.map(|(key, value)| (name(key), name(value))).collect()
-}
-
+/// Of a sandbox, the name is empty.
 fn ends(inputs: &Inputs<'_>) -> Vec<ExitRow> {
     let older = inputs.ends.len().saturating_sub(MOST_ENDS);
-    let newest = inputs.ends.iter().skip(older);
-    newest.map(|end| exit(end, inputs)).collect()
-}
-
-/// Of a sandbox, the name is empty.
-fn exit(end: &Exit, inputs: &Inputs<'_>) -> ExitRow {
-    ExitRow {
+    let row = |end: &Exit| ExitRow {
         container: name(&end.name),
         exit_code: end.exit_code,
         reason: long(&end.reason),
@@ -124,5 +108,6 @@ fn exit(end: &Exit, inputs: &Inputs<'_>) -> ExitRow {
             Some(at) => ago(inputs.wall, at),
             None => inputs.seconds_since(end.detected),
         }),
-    }
+    };
+    inputs.ends.iter().skip(older).map(row).collect()
 }

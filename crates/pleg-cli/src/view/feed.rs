@@ -1,12 +1,6 @@
 //! The recent records, bounded in number and length: for views, for `/debug/events` and for `/debug/live`.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use pleg::core::{Instant, WallTime};
-
-use super::{FeedPage, Query, long, name};
-use crate::json::{self, utc};
-use crate::record::{Page, Record, SYNCED};
+use super::*;
 
 /// The most records that are kept. With texts as long as they may be, they need 6 MB, and 0.7 MB with usual ones.
 const MOST_RECORDS: usize = 2_000;
@@ -15,7 +9,6 @@ const PAGE_BYTES: usize = 64 << 10;
 /// The number of seconds over which the rate is averaged.
 const RATE_SECONDS: u64 = 10;
 
-/// The recent records, oldest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
     /// When it began, which tells apart the numbers of two processes.
@@ -37,12 +30,8 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// The first line says what follows.
-    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
-        let mut page = Vec::new();
-        // Writing to a vector does not fail.
-        let _ = json::line(&mut page, &self.head);
-        page.append(&mut self.lines);
-        page
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        [json::line(&self.head), self.lines].concat()
     }
 }
 
@@ -88,13 +77,11 @@ impl Feed {
         let (mut lines, mut last) = (Vec::new(), after.max(first - 1));
         for (at, number, record) in numbered {
             if number > after && since.is_none_or(|since| at >= since) {
-                let before = lines.len();
-                // Writing to a vector does not fail.
-                let _ = json::line(&mut lines, record);
-                if before > 0 && lines.len() > PAGE_BYTES {
-                    lines.truncate(before);
+                let line = json::line(record);
+                if !lines.is_empty() && lines.len() + line.len() > PAGE_BYTES {
                     break;
                 }
+                lines.extend(line);
             }
             last = last.max(number);
         }
@@ -129,11 +116,9 @@ impl Feed {
         counts.map(|(_, count)| count).sum::<u64>() as f64 / lasted as f64
     }
 
-    /// The newest records of a pod, oldest first.
     pub(super) fn history(&self, uid: &str, most: usize) -> Vec<Record> {
-        self.newest(most, |record| {
-            record.pod.as_ref().is_some_and(|pod| pod.uid == uid)
-        })
+        let is_of = |record: &Record| record.pod.as_ref().is_some_and(|pod| pod.uid == uid);
+        self.newest(most, is_of)
     }
 
     fn newest(&self, most: usize, matches: impl Fn(&Record) -> bool) -> Vec<Record> {
@@ -149,7 +134,6 @@ fn second(at: Instant) -> u64 {
     at.since(Instant::ORIGIN).as_secs()
 }
 
-/// The record, with texts that are as long as they may be.
 fn shortened(record: &Record) -> Record {
     let mut record = record.clone();
     if let Some(pod) = &mut record.pod {

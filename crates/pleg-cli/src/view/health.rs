@@ -1,14 +1,7 @@
 //! Health: what is wrong, since when, and what to do. The relist period and the event stream.
 
-use pleg::core::StreamState;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
+use super::*;
 
-use super::long;
-use super::model::Inputs;
-use crate::picture::finding::{Finding, Severity};
-
-/// Whether the pods of the node are known, and what is wrong.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -19,12 +12,10 @@ pub(crate) struct HealthView {
     pub(crate) pods: usize,
     /// For how long the runtime has answered no call, if it does not answer now: what is shown is as old.
     pub(crate) no_answer_seconds: Option<f64>,
-    /// What could not be examined, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) not_examined: Vec<String>,
 }
 
-/// A finding, as it is shown.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -53,7 +44,7 @@ impl Reason {
     pub(crate) fn silent_agent(error: &str, seconds: f64) -> Self {
         Self {
             code: "agent_silent".to_owned(),
-            severity: Severity::Critical.to_string(),
+            severity: lower(Severity::Critical),
             message: long(error).unwrap_or_default(),
             seconds: Some(seconds),
             action: "Check that the agent runs and listens there.".to_owned(),
@@ -67,8 +58,8 @@ impl From<&Finding> for Reason {
         let text = |text: &String| long(text).unwrap_or_default();
         Self {
             code: finding.code.to_owned(),
-            layer: finding.layer.to_string(),
-            severity: finding.severity.to_string(),
+            layer: lower(finding.layer),
+            severity: lower(finding.severity),
             not_ready: finding.not_ready,
             message: text(&finding.summary),
             evidence: finding.evidence.iter().map(text).collect(),
@@ -82,16 +73,14 @@ impl From<&Finding> for Reason {
 
 impl HealthView {
     pub(super) fn new(inputs: &Inputs<'_>) -> Self {
-        let findings = inputs.picture.findings.iter();
+        let shown = inputs.picture.findings.iter();
+        let shown = shown.filter(|finding| finding.severity > Severity::Info);
         let unanswered = ["runtime_silent", "list_failed", "stale"];
         let unanswered = unanswered.iter().any(|code| inputs.has(code));
-        let unanswered = unanswered.then(|| inputs.seconds_since(inputs.calls.unanswered_since()));
+        let unanswered = unanswered.then(|| inputs.seconds_since(inputs.calls.unanswered_since));
         Self {
             ready: inputs.picture.ready.is_ok(),
-            reasons: findings
-                .filter(|finding| finding.severity > Severity::Info)
-                .map(Reason::from)
-                .collect(),
+            reasons: shown.map(Reason::from).collect(),
             pods: inputs.problems.len(),
             no_answer_seconds: unanswered,
             not_examined: inputs.facts.not_examined.clone(),
@@ -106,7 +95,6 @@ pub(crate) struct Relist {
     pub(crate) period_seconds: f64,
     /// How long ago the last complete list began.
     pub(crate) last_seconds: Option<f64>,
-    /// For how long the present list has been running.
     pub(crate) in_flight_seconds: Option<f64>,
 }
 

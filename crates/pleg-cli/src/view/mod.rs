@@ -14,24 +14,41 @@ mod pods;
 mod query;
 mod series;
 
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pleg::core::{CallError, WallTime};
+use pleg::Exit;
+use pleg::core::{
+    CallError, ContainerState, ContainerStatus, Health, Instant, PodStatus, PodUid, PodView,
+    SandboxState, SandboxStatus, StreamState, WallTime,
+};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::record::Record;
-use crate::text::clip;
+use crate::filter::Selector;
+use crate::json::{self, utc};
+use crate::picture::Picture;
+use crate::picture::facts::Facts;
+use crate::picture::finding::{Finding, Severity};
+use crate::picture::runtime::Problem;
+use crate::record::{Page, Pod, Record, SYNCED};
+use crate::text::{clip, lower};
 pub(crate) use cost::{CallCosts, Calls, Cost};
 pub(crate) use detail::Detail;
+use detail::MOST_HISTORY;
 pub(crate) use difference::{difference, with_moments};
+use feed::Feed;
 pub(crate) use feed::Lines;
 pub(crate) use health::{HealthView, Reason, Relist, StreamView};
 pub(crate) use model::{Inputs, Model};
+use pods::MOST_OF_POD;
 pub(crate) use pods::{ContainerRow, ExitRow, PodRow, PodsPage};
+use query::Sort;
 pub(crate) use query::{MOST_ROWS, Query};
 pub(crate) use series::Point;
+use series::{INTERVAL, Series, interval};
 
 /// The most characters of a name, and of a longer text. A runtime may report texts of any length.
 const MOST_NAME: usize = 256;
@@ -55,12 +72,10 @@ pub(crate) struct View {
     pub(crate) latency: Latency,
     pub(crate) cost: Cost,
     pub(crate) pods: PodsPage,
-    /// The pod that the query names, if it exists.
     pub(crate) detail: Option<Detail>,
     pub(crate) feed: FeedPage,
 }
 
-/// Latencies in the last quarter of an hour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Latency {
@@ -107,8 +122,7 @@ fn problem_of(error: Option<&Arc<CallError>>, is_missing: bool) -> Option<String
 
 /// The age of a moment in seconds. Zero if the runtime's clock is ahead.
 fn ago(now: WallTime, at: WallTime) -> f64 {
-    let nanos = u64::try_from(now.nanos_since(at)).unwrap_or(0);
-    Duration::from_nanos(nanos).as_secs_f64()
+    now.nanos_since(at).max(0) as f64 / 1e9
 }
 
 #[cfg(test)]

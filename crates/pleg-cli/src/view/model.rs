@@ -1,24 +1,6 @@
 //! What is remembered of a node between two views, and how a view is computed.
 
-use std::collections::{HashMap, HashSet};
-use std::time::Duration;
-
-use pleg::Exit;
-use pleg::core::{Health, Instant, PodUid, PodView, WallTime};
-
-use super::cost::{Calls, Cost};
-use super::detail::{Detail, MOST_HISTORY};
-use super::feed::Feed;
-use super::health::{HealthView, Relist, StreamView};
-use super::pods::PodsPage;
-use super::query::Query;
-use super::series::{INTERVAL, Series, interval};
-use super::{Latency, View, name};
-use crate::json::utc;
-use crate::picture::Picture;
-use crate::picture::facts::Facts;
-use crate::picture::runtime::Problem;
-use crate::record::Record;
+use super::*;
 
 /// The most pods that are remembered as changed until the next tick.
 const MOST_CHANGED: usize = 10_000;
@@ -31,13 +13,11 @@ const LIST_SLOW_MS: f64 = 3_000.0;
 pub(crate) struct Model {
     pub(crate) feed: Feed,
     events: Series,
-    /// The pods that have changed since the last tick.
     changed: HashSet<PodUid>,
     /// The status calls that the generic PLEG would have made.
     statuses: Series,
 }
 
-/// What the generator publishes, at one instant.
 pub(crate) struct Inputs<'a> {
     pub(crate) now: Instant,
     pub(crate) wall: WallTime,
@@ -76,7 +56,6 @@ impl Model {
         }
     }
 
-    /// A lifecycle event, or a change of health.
     pub(crate) fn record(&mut self, now: Instant, at: WallTime, record: &Record) {
         self.feed.add(now, at, record);
         if let Some(ms) = record.latency_ms {

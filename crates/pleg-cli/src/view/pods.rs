@@ -1,17 +1,6 @@
 //! The pods of a view: one page of those that match, in order, and the state of each in one word.
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
-use std::fmt;
-
-use pleg::core::{ContainerState, ContainerStatus, PodStatus, PodView, SandboxState, WallTime};
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
-
-use super::model::Inputs;
-use super::query::{MOST_ROWS, Query, Sort};
-use super::{ago, long, name, problem_of};
-use crate::record::Pod;
+use super::*;
 
 /// The most containers that one page shows beside its pods. The detail of a pod shows more.
 const MOST_CONTAINERS: usize = 800;
@@ -25,7 +14,6 @@ pub(crate) struct PodsPage {
     /// How many containers exist, and how many of them run.
     pub(crate) containers: usize,
     pub(crate) running: usize,
-    /// How many pods match the query.
     pub(crate) matching: usize,
     /// How many of those are before the page.
     pub(crate) offset: usize,
@@ -34,7 +22,6 @@ pub(crate) struct PodsPage {
     pub(crate) selected: Option<usize>,
 }
 
-/// A pod in the list.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -80,7 +67,6 @@ pub(crate) struct ContainerRow {
     pub(crate) problem: Option<String>,
 }
 
-/// How a container ended.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -155,13 +141,8 @@ impl PodRow {
     }
 
     /// Adds the newest container of each name, at most this many.
-    pub(super) fn with_containers(
-        mut self,
-        status: &PodStatus,
-        most: usize,
-        wall: WallTime,
-    ) -> Self {
-        let (newest, all) = (newest(status), &status.containers);
+    pub(super) fn with_containers(mut self, of: &PodStatus, most: usize, wall: WallTime) -> Self {
+        let (newest, all) = (newest(of), &of.containers);
         let shown = newest.iter().take(most);
         self.containers = shown.map(|c| ContainerRow::new(c, all, wall)).collect();
         self.more_containers = newest.len() - self.containers.len();
@@ -193,35 +174,28 @@ impl PodRow {
 
 impl ContainerRow {
     /// `all` are the containers of its pod.
-    pub(super) fn new(
-        container: &ContainerStatus,
-        all: &[ContainerStatus],
-        wall: WallTime,
-    ) -> Self {
-        let details = &container.details;
+    pub(super) fn new(c: &ContainerStatus, all: &[ContainerStatus], wall: WallTime) -> Self {
+        let details = &c.details;
+        let of_name = all.iter().filter(|other| other.name == c.name);
         Self {
-            name: name(&container.name),
-            id: name(container.id.as_str()),
-            state: container.state.as_str().to_owned(),
-            failed: has_failed(container),
-            seconds: state_since(container).map(|at| ago(wall, at)),
-            restarts: container.attempt,
+            name: name(&c.name),
+            id: name(c.id.as_str()),
+            state: c.state.as_str().to_owned(),
+            failed: has_failed(c),
+            seconds: state_since(c).map(|at| ago(wall, at)),
+            restarts: c.attempt,
             exit_code: details.exit_code,
             reason: long(&details.reason),
-            last_exit: ExitRow::last(all.iter().filter(|c| c.name == container.name), wall),
+            last_exit: ExitRow::last(of_name, wall),
             image: name(&details.image),
-            problem: problem_of(container.error.as_ref(), container.status_missing),
+            problem: problem_of(c.error.as_ref(), c.status_missing),
         }
     }
 }
 
 impl ExitRow {
-    /// The last exit among these containers.
-    fn last<'a>(
-        containers: impl Iterator<Item = &'a ContainerStatus>,
-        wall: WallTime,
-    ) -> Option<Self> {
-        let exited = containers.filter(|c| c.state == ContainerState::Exited);
+    fn last<'a>(all: impl Iterator<Item = &'a ContainerStatus>, wall: WallTime) -> Option<Self> {
+        let exited = all.filter(|c| c.state == ContainerState::Exited);
         let last = exited.max_by_key(|c| c.details.finished_at)?;
         let details = &last.details;
         Some(Self {
@@ -263,12 +237,6 @@ impl PodState {
     }
 }
 
-impl fmt::Display for PodState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
 /// The newest container of each name, by name. The containers of a pod are newest first.
 fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
     let mut names = BTreeSet::new();
@@ -286,21 +254,18 @@ fn has_failed(container: &ContainerStatus) -> bool {
 /// The state of a pod without a problem, by its newest containers.
 fn state(status: &PodStatus, newest: &[&ContainerStatus]) -> PodState {
     let sandbox = status.sandboxes.first().map(|s| s.state);
-    let any = |state: fn(&ContainerState) -> bool| newest.iter().any(|c| state(&c.state));
-    if any(|s| matches!(s, ContainerState::Unknown { .. }))
-        || matches!(sandbox, Some(SandboxState::Unknown { .. }))
-    {
-        PodState::Unknown
-    } else if sandbox != Some(SandboxState::Ready) {
-        PodState::NotReady
-    } else if newest.is_empty() {
-        PodState::Ready
-    } else if any(|s| *s == ContainerState::Running) {
-        PodState::Running
-    } else if any(|s| *s == ContainerState::Created) {
-        PodState::Created
-    } else {
-        PodState::Exited
+    let states = newest.iter().map(|c| match c.state {
+        ContainerState::Created => PodState::Created,
+        ContainerState::Running => PodState::Running,
+        ContainerState::Exited => PodState::Exited,
+        _ => PodState::Unknown,
+    });
+    let is_unknown = states.clone().min() == Some(PodState::Unknown);
+    match sandbox {
+        Some(SandboxState::Unknown { .. }) => PodState::Unknown,
+        _ if is_unknown => PodState::Unknown,
+        Some(SandboxState::Ready) => states.max().unwrap_or(PodState::Ready),
+        _ => PodState::NotReady,
     }
 }
 

@@ -1,10 +1,6 @@
 //! What of a node is asked for: which pods, in which order, and which page of them.
 
-use pleg::core::PodStatus;
-use serde::{Deserialize, Serialize};
-
-use crate::filter::Selector;
-use crate::record::Record;
+use super::*;
 
 /// The most pods and records in a view.
 pub(crate) const MOST_ROWS: usize = 200;
@@ -47,20 +43,10 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// As in the parameters of a URL.
-    pub(crate) fn text(self) -> String {
-        format!("{self:?}").to_lowercase()
-    }
-
     /// The order that follows this one when a user goes through all.
     pub(crate) const fn next(self) -> Self {
-        match self {
-            Self::State => Self::Name,
-            Self::Name => Self::Restarts,
-            Self::Restarts => Self::Change,
-            Self::Change => Self::Freshness,
-            Self::Freshness => Self::State,
-        }
+        use Sort::{Change, Freshness, Name, Restarts, State};
+        [Name, Restarts, Change, Freshness, State][self as usize]
     }
 }
 
@@ -85,8 +71,8 @@ impl Query {
         let containers = status.containers.iter();
         let containers = containers.flat_map(|c| [&*c.name, c.id.as_str(), &*c.details.image]);
         let texts = sandboxes.chain(containers).chain([status.uid.as_str()]);
-        self.labels.as_ref().is_none_or(selected)
-            && self.shows(&status.namespace, &status.name, texts)
+        let pod = [&*status.namespace, &*status.name];
+        self.labels.as_ref().is_none_or(selected) && self.shows(pod, texts)
     }
 
     /// Returns true if the record is shown. Records about the whole node are.
@@ -96,22 +82,16 @@ impl Query {
         };
         let texts = [Some(&pod.uid), record.name.as_ref(), record.id.as_ref()];
         let texts = texts.into_iter().flatten().map(String::as_str);
-        self.shows(&pod.namespace, &pod.name, texts)
+        self.shows([&pod.namespace, &pod.name], texts)
     }
 
     /// Compares the namespace, and searches in the name and in other texts of a pod.
-    fn shows<'a>(
-        &self,
-        namespace: &str,
-        name: &str,
-        mut texts: impl Iterator<Item = &'a str>,
-    ) -> bool {
+    fn shows<'a>(&self, pod: [&str; 2], mut texts: impl Iterator<Item = &'a str>) -> bool {
+        let [namespace, _] = pod;
         let search = self.search.to_lowercase();
         let is_found = |text: &str| text.to_lowercase().contains(&search);
         (self.namespace.is_empty() || self.namespace == namespace)
-            && (search.is_empty()
-                || is_found(&format!("{namespace}/{name}"))
-                || texts.any(is_found))
+            && (search.is_empty() || is_found(&pod.join("/")) || texts.any(is_found))
     }
 }
 

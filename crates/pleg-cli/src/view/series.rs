@@ -1,11 +1,6 @@
 //! Measured durations of the last quarter of an hour, in intervals.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use pleg::core::Instant;
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
+use super::*;
 
 /// The length of an interval, and how many are kept: a quarter of an hour.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
@@ -18,18 +13,16 @@ const START: Duration = Duration::from_secs(60);
 pub(crate) struct Series {
     /// By the number of the interval. An interval without durations has none.
     sums: BTreeMap<u64, Sum>,
-    /// Since when durations have been measured.
     began: Instant,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sum {
     count: u64,
     total: Duration,
     longest: Duration,
 }
 
-/// The durations of one interval.
 #[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -65,8 +58,14 @@ impl Series {
     /// The intervals up to now, oldest first. None from before the start.
     pub(crate) fn points(&self, now: Instant) -> Vec<Point> {
         let numbers = self.oldest(now)..=interval(now);
-        let sums = numbers.map(|number| self.sums.get(&number).copied().unwrap_or_default());
-        sums.map(Point::new).collect()
+        let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+        let point = |sum: &Sum| Point {
+            count: sum.count,
+            mean_ms: Some(ms(sum.total) / sum.count as f64),
+            longest_ms: Some(ms(sum.longest)),
+        };
+        let points = numbers.map(|number| self.sums.get(&number).map(point));
+        points.map(Option::unwrap_or_default).collect()
     }
 
     /// The number of durations after the start, and their sum.
@@ -77,13 +76,11 @@ impl Series {
         })
     }
 
-    /// The time that totals span.
     pub(crate) fn span(&self, now: Instant) -> Duration {
         let from = Duration::from_secs(self.settled(now) * INTERVAL.as_secs());
         now.since(Instant::from_origin(from))
     }
 
-    /// The oldest interval after the start.
     fn settled(&self, now: Instant) -> u64 {
         self.oldest(now).max(interval(self.began.after(START)) + 1)
     }
@@ -91,18 +88,6 @@ impl Series {
     fn oldest(&self, now: Instant) -> u64 {
         let before = INTERVALS as u64 - 1;
         interval(self.began).max(interval(now).saturating_sub(before))
-    }
-}
-
-impl Point {
-    fn new(sum: Sum) -> Self {
-        let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-        let any = sum.count > 0;
-        Self {
-            count: sum.count,
-            mean_ms: any.then(|| ms(sum.total) / sum.count as f64),
-            longest_ms: any.then(|| ms(sum.longest)),
-        }
     }
 }
 

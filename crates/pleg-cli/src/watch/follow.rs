@@ -1,14 +1,10 @@
 //! `pleg watch` of an agent: shows its recent records, and then each new one.
 
-use std::time::Duration;
-
 use pleg::core::Instant;
 use pleg::runtime::clock::{Clock, wall};
 
-use super::Printer;
-use crate::agent_client::AgentClient;
-use crate::log::notice;
-use crate::record::{DEGRADED, Page, RECOVERED, Record};
+use super::*;
+use crate::record::{DEGRADED, Page, RECOVERED};
 use crate::text::duration;
 
 /// The agent is asked for new records once in this time.

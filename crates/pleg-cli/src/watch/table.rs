@@ -1,12 +1,11 @@
 //! The table of `pleg watch`.
 
-use std::io;
-
 use anstyle::{AnsiColor, Style};
 
+use super::*;
 use crate::figures::span;
-use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
-use crate::table::{Cell, Table, Width, colour, dim};
+use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED};
+use crate::table::{Cell, Width, colour, dim};
 use crate::text::{short, time_of_day};
 
 /// Begins every line if the pods are simulated although nobody asked for that.

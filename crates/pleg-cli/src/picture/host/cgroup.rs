@@ -34,7 +34,6 @@ fn figures(group: &str, controller: &str) -> impl Iterator<Item = &'static str> 
     figures.split(", ")
 }
 
-/// Returns true for a group of version 1.
 fn is_old(group: &str, controller: &str) -> bool {
     group.starts_with(&format!("{MOUNT}/{controller}/"))
 }
@@ -64,16 +63,13 @@ impl Limit {
     }
 }
 
-/// The directory of a control group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Group {
-    /// Where this process finds the host's files.
     files: PathBuf,
     path: String,
 }
 
 impl Group {
-    /// Finds the group in the text of `/proc/PID/cgroup`.
     pub(super) fn find(files: &Path, text: &str, controller: &str) -> Option<Self> {
         let group_of = |name: &str| {
             let mut groups = text.lines().filter_map(|line| {
@@ -113,7 +109,6 @@ impl Group {
         figure?.parse().ok()
     }
 
-    /// This group and those above it.
     fn with_parents(&self) -> impl Iterator<Item = Self> {
         let paths = Path::new(&self.path).ancestors();
         let groups = paths.map(|path| {
@@ -241,7 +236,6 @@ fn raise(limit: &Limit) -> String {
     format!("Raise the limit: `{command}`; then find out what the group's processes do")
 }
 
-/// The command that ends a freeze.
 pub(super) fn thaw(group: &str) -> String {
     match is_old(group, "freezer") {
         true => format!("`echo THAWED > {group}/freezer.state`"),

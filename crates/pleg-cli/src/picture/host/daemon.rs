@@ -7,10 +7,8 @@ use super::*;
 const DEADLINE: Duration = Duration::from_secs(2);
 /// The share of the open files at which a process or the system is close to its limit.
 const FULL: f64 = 0.9;
-/// The age below which a restart is recent, in seconds.
 const YOUNG: f64 = 600.0;
 
-/// The process of the container runtime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Daemon {
@@ -23,7 +21,6 @@ pub(crate) struct Daemon {
     pub(crate) resident_bytes: u64,
     /// The CPU time that it used, in CPUs.
     pub(crate) cpus: f64,
-    /// The average number of its threads that waited for a CPU.
     pub(crate) waiting_for_cpu: Option<f64>,
     pub(crate) age_seconds: Option<f64>,
     /// Another process listened on the socket at the start.

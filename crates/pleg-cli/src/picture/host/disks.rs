@@ -28,7 +28,6 @@ pub(crate) struct Disk {
     pub(crate) mount: Option<String>,
 }
 
-/// The well-known directories for data and state.
 const CONTAINERD: [&str; 2] = ["/var/lib/containerd", "/run/containerd"];
 const CRIO: [&str; 2] = ["/var/lib/containers/storage", "/run/containers/storage"];
 
@@ -41,7 +40,7 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     };
     let arguments = proc.arguments(daemon.pid).unwrap_or_default();
     let config = value(&arguments, &["--config", "-c"]).unwrap_or("/etc/containerd/config.toml");
-    let config = bounded::read(&of_daemon(proc, daemon.pid, config)).unwrap_or_default();
+    let config = bounded::read(&proc.inside(daemon.pid, config)).unwrap_or_default();
     let config = DeTable::parse(&config).ok();
     let config = config.as_ref().map(toml::Spanned::get_ref);
     let paths = flags.into_iter().zip(defaults).map(|(flag, default)| {
@@ -50,12 +49,6 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
         path.unwrap_or(default).to_owned()
     });
     paths.collect()
-}
-
-/// A path of the daemon, from here.
-fn of_daemon(proc: &Proc, daemon: u32, path: &str) -> PathBuf {
-    let root = proc.path(&format!("{daemon}/root"));
-    root.join(path.trim_start_matches('/'))
 }
 
 /// Reads the file systems of these directories of the daemon, or of the well-known ones: a full disk may have ended it.
@@ -68,7 +61,7 @@ pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> 
     };
     let daemon = daemon.unwrap_or(1);
     let disks = directories.into_iter().filter_map(|path| {
-        let found = statvfs(&of_daemon(&proc, daemon, &path)).ok()?;
+        let found = statvfs(&proc.inside(daemon, &path)).ok()?;
         let read_only = found.flags().contains(FsFlags::ST_RDONLY);
         #[allow(clippy::useless_conversion, reason = "some platforms count in 32 bits")]
         Some(Disk {
@@ -84,7 +77,6 @@ pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> 
     disks.collect()
 }
 
-/// The mount point that contains the directory.
 fn mount_of(proc: &Proc, daemon: u32, path: &str) -> Option<String> {
     let table = proc.mounts(daemon).ok()?;
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));

@@ -61,7 +61,6 @@ pub(crate) struct Relists {
     pub(crate) last_seen_seconds: Option<f64>,
 }
 
-/// The kubelet's log of the last quarter of an hour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Journal {
@@ -70,7 +69,6 @@ pub(crate) struct Journal {
     pub(crate) unhealthy: u64,
     /// Lines with "skipping pod synchronization".
     pub(crate) skipped: u64,
-    /// The age of the last line with "PLEG is not healthy".
     pub(crate) ago_seconds: Option<f64>,
     /// For how long the PLEG was not active, from that line, for example `3m5.6s`; and the threshold in it.
     pub(crate) inactive: Option<String>,
@@ -128,7 +126,6 @@ async fn healthz(address: SocketAddr) -> Option<Healthz> {
     })
 }
 
-/// The metrics of the read-only port, if there is one.
 async fn metrics(target: &HostTarget) -> Option<String> {
     let answer = tokio::time::timeout(DEADLINE, get_from(target.read_only, "/metrics"));
     let (status, text) = answer.await.ok()?.ok()?;
@@ -179,14 +176,14 @@ async fn log(
     file: Option<PathBuf>,
     started: Option<f64>,
 ) -> Result<Journal, String> {
-    let root = host_files(&target.root);
+    let (one, root) = (Arc::new(Semaphore::new(1)), host_files(&target.root));
     let files = move || {
-        let known = FILES.split(", ").map(|file| file.trim_start_matches('/'));
-        let files = known.map(|file| root.join(file)).chain(file);
+        let known = FILES.split(", ").map(|file| root.join(&file[1..]));
+        let files = known.chain(file);
         let texts = files.filter_map(|file| bounded::read_end(&file, MOST_LOG).ok());
         texts.collect::<Vec<String>>()
     };
-    let (files, journal) = tokio::join!(within(DEADLINE, files), journal(target));
+    let (files, journal) = tokio::join!(alone(&one, DEADLINE, files), journal(target));
     let mut log = Journal::default();
     for text in files.iter().flatten().chain(journal.iter().flatten()) {
         log.add(text, now(), started);

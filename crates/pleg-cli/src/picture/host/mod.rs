@@ -49,9 +49,7 @@ use crate::text::short;
 /// The hidden command that asks one mount.
 pub(crate) const ASK_MOUNT: &str = "doctor-mount";
 
-/// The deadline for reading the processes.
 const SAMPLE_DEADLINE: Duration = Duration::from_secs(10);
-/// The deadline for the runtime's file systems.
 const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The evidence of the host. Fields that could not be read are empty.
@@ -59,12 +57,10 @@ const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Host {
     pub(crate) cpus: usize,
-    /// The load average of the last minute.
     pub(crate) load: Option<f64>,
     pub(crate) files: Option<Open>,
     pub(crate) threads: Option<Open>,
     pub(crate) pressure: Pressure,
-    /// Processes that were in state D all the time.
     pub(crate) blocked: Vec<BlockedProcess>,
     pub(crate) daemon: Option<Daemon>,
     pub(crate) limits: Vec<Limit>,
@@ -104,7 +100,6 @@ impl<'a> Calls<'a> {
         pod.map_or_else(|| short(id), |pod| pod.name.clone())
     }
 
-    /// The pods, or `None` if a list failed.
     fn listed(self) -> Option<&'a Pods> {
         self.is_listed.then_some(self.pods)
     }
@@ -256,7 +251,7 @@ impl Watch {
     }
 }
 
-/// The result of blocking work, if it ends in time and earlier work has ended.
+/// The result of blocking work, if it ends in time and earlier work has ended. Otherwise it is abandoned.
 async fn alone<T: Send + 'static>(
     one: &Arc<Semaphore>,
     deadline: Duration,
@@ -269,14 +264,6 @@ async fn alone<T: Send + 'static>(
         let _until_it_ends = permit;
         work()
     };
-    within(deadline, work).await
-}
-
-/// The result of blocking work, if it ends in time. Otherwise it is abandoned.
-async fn within<T: Send + 'static>(
-    deadline: Duration,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
     match tokio::time::timeout(deadline, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(_)) => Err("the read failed".to_owned()),

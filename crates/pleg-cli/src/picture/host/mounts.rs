@@ -132,7 +132,6 @@ fn unescaped(path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns true if its data is elsewhere or a process serves it.
 fn is_remote(fs: &str) -> bool {
     contains(REMOTE, fs.split('.').next().unwrap_or(fs))
 }

@@ -20,10 +20,8 @@ const CPU: &str = "Find what uses most CPU time (`top`); set CPU limits, or rese
 /// The average number of threads of the runtime that wait for a CPU and make its calls slow.
 const WAITS: f64 = 0.1;
 
-/// Pressure stall information of each resource.
 pub(crate) type Pressure = BTreeMap<String, Option<Stalls>>;
 
-/// The time for which some and all tasks waited for a resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Stalls {
@@ -71,7 +69,6 @@ pub(super) fn counters(proc: &Proc) -> Counters {
     counters.collect()
 }
 
-/// The pressure during the time between two samples.
 pub(super) fn assess(samples: &Samples) -> Pressure {
     let stall = |(_, before): (f64, u64), (avg10, after): (f64, u64)| {
         let stalled = Duration::from_micros(after.saturating_sub(before)).as_secs_f64();

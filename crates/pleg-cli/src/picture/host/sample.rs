@@ -74,12 +74,13 @@ impl Sample {
         let mut sample = Self {
             pressure: pressure::counters(&proc),
             files: proc.files(),
-            uptime: proc.uptime(),
+            uptime: proc.word("uptime", 0),
             shows_host: proc.shows_host(),
+            load: proc.word("loadavg", 0),
+            threads: threads(&proc),
             number: before.number.wrapping_add(1),
             ..Self::default()
         };
-        sample.read_load(&proc);
         let loads = sample.load.zip(before.load);
         let rise = loads.is_none_or(|(now, last)| now - last >= RISE && now < BUSY);
         let all = thorough || rise;
@@ -123,19 +124,6 @@ impl Sample {
         Ok(sample)
     }
 
-    /// Reads the load and the number of threads: `0.50 0.40 0.30 2/800 12345`.
-    fn read_load(&mut self, proc: &Proc) {
-        let text = proc.read("loadavg").unwrap_or_default();
-        let mut fields = text.split_whitespace();
-        self.load = fields.next().and_then(|load| load.parse().ok());
-        let existing = fields.nth(2).and_then(|field| field.split_once('/'));
-        let limit = |file: &str| proc.read(file).ok()?.trim().parse().ok();
-        let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"].map(limit);
-        let threads = existing.and_then(|(_, threads)| threads.parse().ok());
-        let threads = threads.zip(limits.into_iter().flatten().min());
-        self.threads = threads.map(|(open, limit)| Open { open, limit });
-    }
-
     fn read_daemon(&mut self, proc: &Proc, pid: u32, files: &Path, before: &Self) {
         let Some(seen) = self.processes.get_mut(&pid) else {
             return;
@@ -166,11 +154,22 @@ impl Sample {
         self.processes.values()
     }
 
-    /// The same process in this sample.
     pub(super) fn same(&self, process: &Process) -> Option<&Seen> {
         let seen = self.processes.get(&process.pid);
         seen.filter(|seen| seen.process.is(process))
     }
+}
+
+/// The existing threads, from a line such as `0.50 0.40 0.30 2/800 12345`, and the lower one of both limits.
+fn threads(proc: &Proc) -> Option<Open> {
+    let running: String = proc.word("loadavg", 3)?;
+    let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"].map(|file| proc.word(file, 0));
+    let (open, limit) = (
+        running.split_once('/')?.1,
+        limits.into_iter().flatten().min()?,
+    );
+    let open = open.parse().ok()?;
+    Some(Open { open, limit })
 }
 
 #[derive(Debug, Default)]
@@ -213,7 +212,6 @@ impl Samples {
     }
 }
 
-/// The facts that both samples of a process show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Lasting {

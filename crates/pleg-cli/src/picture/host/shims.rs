@@ -88,7 +88,6 @@ pub(super) enum Role {
     Other,
     /// A child of a shim, with the id and the control group of its container.
     Container(String, Option<Group>),
-    /// A program such as `runc`.
     Helper,
     /// Another child of the runtime or of a shim. It may become the process of a container.
     Child,
@@ -162,7 +161,7 @@ fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> bool {
     let Some(ours) = identity(socket) else {
         return address == socket;
     };
-    let inside = proc.path(&format!("{pid}/root/{}", address.display()));
+    let inside = proc.inside(pid, &address.to_string_lossy());
     identity(&inside) == Some(ours) || identity(address) == Some(ours)
 }
 
@@ -295,7 +294,6 @@ fn found(code: &'static str, summary: &str, next: &str, rows: Vec<Row>) -> Optio
     Finding::about(code, lines, summary, next)
 }
 
-/// The rows about those members that have a line.
 fn rows(all: &[Member], calls: Calls<'_>, line: impl Fn(&Member) -> Option<String>) -> Vec<Row> {
     let rows = all.iter().filter_map(|member| {
         let line = line(member)?;

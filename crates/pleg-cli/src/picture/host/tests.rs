@@ -117,7 +117,7 @@ fn findings_follow_from_the_evidence_and_the_runbook_explains_them() {
         let recording = serde_json::to_string(&host(evidence)).unwrap();
         assert_eq!(host(&recording), host(evidence));
         let findings = checked(evidence, false, true);
-        let shown = |f: &Finding| format!("{} {}", f.code, f.severity);
+        let shown = |f: &Finding| format!("{} {}", f.code, crate::text::lower(f.severity));
         let found: Vec<_> = findings.iter().map(shown).collect();
         assert_eq!(found.join(", "), expected.trim(), "{evidence}");
         for finding in findings {

@@ -15,7 +15,6 @@ const LIMIT: u64 = 16 << 20;
 const LATE: f64 = 1000.0;
 /// The duration from which on the kubelet is nearly blind.
 const VERY_LATE: f64 = 30_000.0;
-/// The share of the limit that is a warning.
 const LARGE: f64 = 0.8;
 /// The time per pod cannot be estimated with fewer pods.
 const ENOUGH: usize = 5;
@@ -150,7 +149,6 @@ impl Lists {
         self.rounds.push_mut(round)
     }
 
-    /// Returns true if the runtime answered the last lists.
     pub(super) fn succeeded(&self) -> bool {
         let last = self.rounds.last();
         last.is_some_and(|round| round.calls().count() == 2 && round.is_complete())

@@ -34,11 +34,10 @@ use super::finding::{Finding, Severity};
 use super::generator::{self, Generator, next_step};
 use super::host::Calls;
 use crate::figures::{bytes, median, millis, quantile, span};
-use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing};
+use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing, Timings};
 use crate::record;
 use crate::text::{clip, short};
 
-/// The number of characters of a runtime's text that are recorded.
 const MOST_TEXT: usize = 300;
 /// The number of conditions that are recorded. containerd has three.
 const MOST_CONDITIONS: usize = 8;

@@ -17,44 +17,43 @@ const MANY_RESTARTS: usize = 30;
 /// The number of pods that are recorded with each code.
 const MOST: usize = 100;
 
-const CODES: &str =
-    "container_runs_twice sandbox_twice sandbox_empty container_not_started containers_restart";
-
 type Rule = fn(&Oddity) -> bool;
 type Object<'a> = (&'a Id, Option<WallTime>);
 
-/// The summary and the next step: `{}` stands for the names of the pods, `{pod}` for the first, `{id}` for its older object.
-fn words(code: &str) -> [&'static str; 2] {
-    match code {
-        "container_runs_twice" => [
-            "a container of {} runs twice: both write to the same volumes",
-            "Find out which one the kubelet knows (kubectl describe pod), and stop the other (crictl stop ID); the older is {id}",
-        ],
-        "sandbox_twice" => [
-            "two sandboxes of {} are ready: containers of an earlier one may run on",
-            "See what runs in the older one (crictl ps --pod {id}); stop it: crictl stopp {id}",
-        ],
-        "sandbox_empty" => [
-            "the sandbox of {} is ready and has no container",
-            "See what the kubelet waits for (kubectl describe pod; its log for {pod}): an image, a volume, the runtime",
-        ],
-        "container_not_started" => [
-            "a container of {} was created and is not started",
-            "Look for a runc or crun that hangs; read the runtime's log for {id}",
-        ],
-        _ => [
-            "containers of {} restart again and again; {restarts} restarts in the last minute",
-            "Read why they end: crictl logs {id}",
-        ],
-    }
-}
+/// The code, the summary and the next step: `{}` stands for the names of the pods, `{pod}` for the first, `{id}` for its older
+/// object.
+const KINDS: [[&str; 3]; 5] = [
+    [
+        "container_runs_twice",
+        "a container of {} runs twice: both write to the same volumes",
+        "Find out which one the kubelet knows (kubectl describe pod), and stop the other (crictl stop ID); the older is {id}",
+    ],
+    [
+        "sandbox_twice",
+        "two sandboxes of {} are ready: containers of an earlier one may run on",
+        "See what runs in the older one (crictl ps --pod {id}); stop it: crictl stopp {id}",
+    ],
+    [
+        "sandbox_empty",
+        "the sandbox of {} is ready and has no container",
+        "See what the kubelet waits for (kubectl describe pod; its log for {pod}): an image, a volume, the runtime",
+    ],
+    [
+        "container_not_started",
+        "a container of {} was created and is not started",
+        "Look for a runc or crun that hangs; read the runtime's log for {id}",
+    ],
+    [
+        "containers_restart",
+        "containers of {} restart again and again; {restarts} restarts in the last minute",
+        "Read why they end: crictl logs {id}",
+    ],
+];
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Oddity {
-    /// The code of its finding.
     pub(crate) code: String,
-    /// The uid.
     pub(crate) pod: String,
     /// Empty if it is about a sandbox.
     pub(crate) container: String,
@@ -62,7 +61,6 @@ pub(crate) struct Oddity {
     pub(crate) ids: Vec<String>,
     /// The age of the newest.
     pub(crate) millis: f64,
-    /// The restart count of the newest.
     pub(crate) restarts: u32,
 }
 
@@ -163,8 +161,7 @@ impl Oddity {
 }
 
 pub(super) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
-    CODES.split(' ').filter_map(|code| {
-        let [summary, next] = words(code);
+    KINDS.into_iter().filter_map(|[code, summary, next]| {
         let odd = pods.oddities.iter().filter(|odd| odd.code == code);
         let first = odd.clone().next()?;
         let id = first.ids.last().map(|id| short(id)).unwrap_or_default();

@@ -15,17 +15,16 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The generator relists at least this often, to check the stream.
 const RELIST: Duration = Duration::from_secs(2);
 const PROBE: Duration = Duration::from_secs(5);
-/// The number of pods that are read at once.
 const PARALLEL: usize = 4;
 
-/// Reads the node, watches it while `host` runs, and reads it again. `origin`: the origin of instants by the wall clock.
+/// Reads the node, watches it while `host` runs, and reads it again.
 pub(crate) async fn collect<T>(
     target: &Target,
     events: EventsPolicy,
     duration: Duration,
-    origin: WallTime,
     host: impl Future<Output = T>,
 ) -> anyhow::Result<(Evidence, T)> {
+    let origin = target.meter.clock().wall_at(Instant::ORIGIN);
     let mut settings = Settings::default();
     settings.relist_period_max = RELIST;
     settings.relist_period_unproven = RELIST;
@@ -83,7 +82,7 @@ pub(crate) async fn collect<T>(
 }
 
 /// Repeats slow calls about single pods, one by one: they may have been slow because the whole node was read at once.
-async fn repeat_slow(runtime: &CriRuntime, calls: &mut BTreeMap<Key, Timing>) {
+async fn repeat_slow(runtime: &CriRuntime, calls: &mut Timings) {
     let clock = runtime.clock();
     let slow = calls.iter_mut().filter(|(_, timing)| is_slow(timing));
     let mut slow: Vec<(&Key, &mut Timing)> = slow.collect();

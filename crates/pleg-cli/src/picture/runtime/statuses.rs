@@ -8,7 +8,6 @@ use super::*;
 const HANGS: Duration = Duration::from_secs(2);
 /// The time from which on a status call is slow, in milliseconds. It usually takes 1 to 10.
 const SLOW: f64 = 1000.0;
-/// The number of calls and pods that are recorded by name.
 const MOST: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,7 +17,6 @@ pub(crate) struct Statuses {
     /// For each id, the longest status call counts.
     pub(crate) median_millis: Option<f64>,
     pub(crate) p99_millis: Option<f64>,
-    /// The sum of the status calls.
     pub(crate) total_millis: f64,
     /// The slowest calls, after those that hang.
     pub(crate) slowest: Vec<PodCall>,
@@ -121,11 +119,7 @@ fn call(operation: &str, container: &str, id: &str) -> String {
 }
 
 impl Statuses {
-    pub(super) fn new(
-        calls: &BTreeMap<Key, Timing>,
-        views: &[PodView],
-        problems: Vec<Problem>,
-    ) -> Self {
+    pub(super) fn new(calls: &Timings, views: &[PodView], problems: Vec<Problem>) -> Self {
         let ids = |view| objects(view).map(move |(id, ..)| (id.as_str(), view.status.uid.as_str()));
         let pods: BTreeMap<&str, &str> = views.iter().flat_map(ids).collect();
         let call = |((operation, id), timing): (&Key, &Timing)| {
@@ -148,11 +142,10 @@ impl Statuses {
             times.push(call.millis);
             *of_pods.entry(&call.pod).or_default() += call.millis;
         }
-        let mut slowest_pods: Vec<SlowPod> = Vec::new();
-        for (pod, millis) in of_pods {
-            let pod = pod.to_owned();
-            slowest_pods.push(SlowPod { pod, millis });
-        }
+        let slow = of_pods
+            .into_iter()
+            .map(|(pod, millis)| (pod.to_owned(), millis));
+        let mut slowest_pods = Vec::from_iter(slow.map(|(pod, millis)| SlowPod { pod, millis }));
         slowest_pods.sort_by(|a, b| b.millis.total_cmp(&a.millis));
         slowest_pods.truncate(MOST);
         slowest.sort_by(|a, b| b.hangs.cmp(&a.hangs).then(b.millis.total_cmp(&a.millis)));

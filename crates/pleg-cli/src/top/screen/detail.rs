@@ -1,11 +1,7 @@
 //! One pod in detail.
 
-use super::feed;
 use super::list::{exited, tone_of};
-use super::text::{Lines, Tone, ago, padded};
-use crate::text::{age, lasting, short};
-use crate::top::app::App;
-use crate::view::{ContainerRow, Detail, View};
+use super::*;
 
 pub(super) fn lines(app: &App, view: &View, width: u16) -> Lines {
     let mut lines = Lines::new(width);
@@ -33,7 +29,7 @@ fn about(lines: &mut Lines, detail: &Detail) {
     } else {
         let is_bad = row.problem.is_some() || row.failed;
         let text = format!(
-            "{}, {} of {} running, restarted {} times",
+            "{:?}, {} of {} running, restarted {} times",
             row.state, row.running, row.names, row.restarts
         );
         lines.text(&text, if is_bad { Tone::Bad } else { Tone::Plain });

@@ -1,12 +1,6 @@
 //! The newest events and changes of health.
 
-use ratatui::layout::Rect;
-
-use super::text::{Lines, Tone, padded};
-use crate::figures::span;
-use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
-use crate::text::time_of_day;
-use crate::view::View;
+use super::*;
 
 /// On a narrower screen, times have no milliseconds, and source and latency are not shown.
 const WIDE: usize = 100;

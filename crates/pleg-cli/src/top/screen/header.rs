@@ -1,13 +1,6 @@
 //! The first lines: the worst finding and what to do about it, old data, and the figures of the node.
 
-use pleg::core::Instant;
-use ratatui::layout::Rect;
-
-use super::text::{Lines, Tone, sentence, tone_of, wrapped_within};
-use crate::figures::span;
-use crate::text::{age, counted, duration, lasting, seconds, time_of_day};
-use crate::top::app::{App, Page};
-use crate::view::{Point, Reason, View};
+use super::*;
 
 /// A screen with fewer lines shows the first finding and one line of what to do.
 const LOW: u16 = 20;
@@ -15,7 +8,6 @@ const LOW: u16 = 20;
 const FEW: usize = 2;
 const MANY: usize = 8;
 const TALL: u16 = 36;
-/// As many events per second are pointed out.
 const STORM: f64 = 100.0;
 /// A screen with as many columns shows latencies and the socket.
 const WIDE: usize = 100;

@@ -1,90 +1,49 @@
 //! The list of pods, with the containers of those that are expanded.
 
-use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::Stylize as _;
-use ratatui::text::Text;
-use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use ratatui::widgets::{Cell, Row, Table};
 
-use super::text::{Lines, Tone, ago, cut};
-use crate::text::age;
-use crate::top::app::App;
-use crate::view::{ContainerRow, ExitRow, PodRow, View};
+use super::*;
 
-/// An exit is pointed out for this long.
 const RECENT_EXIT: f64 = 600.0;
 /// The most of a column between the name and the last one.
 const MOST_WIDTH: u16 = 20;
-/// Between two columns.
 const GAP: u16 = 2;
 
-/// A column after the name.
-struct Column {
-    title: &'static str,
-    /// The least width; 0 is the width that other columns leave.
-    width: u16,
-    /// The least width of a list that has it.
-    from: u16,
-    is_number: bool,
-    pod: fn(&PodRow) -> String,
-    container: fn(&ContainerRow) -> String,
+const LAST: &str = "PROBLEM OR LAST EXIT";
+/// The columns after the name: the title, the least width (0: what other columns leave), and the least width of a list
+/// that has it.
+const COLUMNS: [(&str, u16, u16); 6] = [
+    ("STATE", 9, 0),
+    ("RUN", 5, 40),
+    ("RESTARTS", 8, 88),
+    ("CHANGED", 7, 94),
+    ("FRESH", 7, 110),
+    (LAST, 0, 50),
+];
+
+fn of_pod(row: &PodRow, title: &str) -> String {
+    match title {
+        "STATE" => match row.problem_seconds {
+            Some(lasts) => format!("{:?} {}", row.state, age(lasts)),
+            None => format!("{:?}", row.state),
+        },
+        "RUN" => format!("{}/{}", row.running, row.names),
+        "RESTARTS" => row.restarts.to_string(),
+        "CHANGED" => age_or(row.changed_seconds, "–"),
+        "FRESH" => age_or(row.fresh_seconds, "events"),
+        _ => problem_or(&row.problem, row.last_exit.as_ref().map(named_exit)),
+    }
 }
 
-const STATE: &str = "STATE";
-
-const COLUMNS: [Column; 6] = [
-    Column {
-        title: STATE,
-        width: 9,
-        from: 0,
-        is_number: false,
-        pod: |row| match row.problem_seconds {
-            Some(lasts) => format!("{} {}", row.state, age(lasts)),
-            None => row.state.to_string(),
-        },
-        container: |container| container.state.clone(),
-    },
-    Column {
-        title: "RUN",
-        width: 5,
-        from: 40,
-        is_number: true,
-        pod: |row| format!("{}/{}", row.running, row.names),
-        container: |_| String::new(),
-    },
-    Column {
-        title: "RESTARTS",
-        width: 8,
-        from: 88,
-        is_number: true,
-        pod: |row| row.restarts.to_string(),
-        container: |container| container.restarts.to_string(),
-    },
-    Column {
-        title: "CHANGED",
-        width: 7,
-        from: 94,
-        is_number: true,
-        pod: |row| age_or(row.changed_seconds, "–"),
-        container: |container| age_or(container.seconds, "–"),
-    },
-    Column {
-        title: "FRESH",
-        width: 7,
-        from: 110,
-        is_number: true,
-        pod: |row| age_or(row.fresh_seconds, "events"),
-        container: |_| String::new(),
-    },
-    Column {
-        title: "PROBLEM OR LAST EXIT",
-        width: 0,
-        from: 50,
-        is_number: false,
-        pod: |row| problem_or(&row.problem, row.last_exit.as_ref().map(named_exit)),
-        container: |c| problem_or(&c.problem, c.last_exit.as_ref().map(exited)),
-    },
-];
+fn of_container(container: &ContainerRow, title: &str) -> String {
+    match title {
+        "STATE" => container.state.clone(),
+        "RUN" | "FRESH" => String::new(),
+        "RESTARTS" => container.restarts.to_string(),
+        "CHANGED" => age_or(container.seconds, "–"),
+        _ => problem_or(&container.problem, container.last_exit.as_ref().map(exited)),
+    }
+}
 
 fn problem_or(problem: &Option<String>, exit: Option<String>) -> String {
     problem.clone().or(exit).unwrap_or_default()
@@ -94,12 +53,9 @@ fn age_or(seconds: Option<f64>, unknown: &str) -> String {
     seconds.map_or_else(|| unknown.to_owned(), age)
 }
 
-/// The end of a container, for example `1 Error`.
 pub(super) fn exited(exit: &ExitRow) -> String {
-    let code = exit.exit_code.map(|code| code.to_string());
-    let code = code.as_deref().unwrap_or("?");
     let reason = exit.reason.as_deref().unwrap_or_default();
-    format!("{code} {reason}").trim().to_owned()
+    crate::text::exit(exit.exit_code, "?", reason)
 }
 
 fn named_exit(exit: &ExitRow) -> String {
@@ -117,7 +73,7 @@ pub(super) fn height(app: &App, view: &View) -> usize {
 /// The columns that fit, and their widths; the first width is that of the name.
 struct Columns<'a> {
     view: &'a View,
-    shown: Vec<&'static Column>,
+    shown: Vec<(&'static str, u16, u16)>,
     widths: Vec<u16>,
 }
 
@@ -128,11 +84,11 @@ impl<'a> Columns<'a> {
             let widths = rows.map(|row| crate::text::width(&text(row)));
             u16::try_from(widths.max().unwrap_or(0)).unwrap_or(u16::MAX)
         };
-        let fits = COLUMNS.iter().filter(|column| column.from <= width);
+        let fits = COLUMNS.into_iter().filter(|(_, _, from)| *from <= width);
         let shown: Vec<_> = fits.collect();
-        let widths = shown.iter().map(|column| match column.width {
+        let widths = shown.iter().map(|(title, least, _)| match least {
             0 => 0,
-            least => longest(&column.pod).clamp(least, MOST_WIDTH),
+            least => longest(&|row| of_pod(row, title)).clamp(*least, MOST_WIDTH),
         });
         let mut widths: Vec<_> = widths.collect();
         let fixed: u16 = widths.iter().map(|width| width + GAP).sum();
@@ -153,19 +109,17 @@ impl<'a> Columns<'a> {
     }
 
     /// A row of texts: the name, and what `cell` returns for each other column.
-    fn row(
-        &self,
-        (name, tone): (String, Tone),
-        mut cell: impl FnMut(&Column) -> (String, Tone),
-    ) -> Row<'static> {
-        let name = Text::styled(cut(&name, usize::from(self.widths[0])), tone);
+    fn row(&self, name: (String, Tone), cell: impl Fn(&str) -> (String, Tone)) -> Row<'static> {
+        let styled = |(text, tone): (String, Tone), width: u16| {
+            Text::styled(cut(&text, usize::from(width)), tone)
+        };
+        let name = styled(name, self.widths[0]);
         let cells = self.shown.iter().zip(&self.widths[1..]);
-        let cells = cells.map(|(column, width)| {
-            let (text, tone) = cell(column);
-            let text = Text::styled(cut(&text, usize::from(*width)), tone);
-            Cell::from(match column.is_number {
-                true => text.right_aligned(),
-                false => text,
+        let cells = cells.map(|((title, ..), width)| {
+            let text = styled(cell(title), *width);
+            Cell::from(match *title {
+                "STATE" | LAST => text,
+                _ => text.right_aligned(),
             })
         });
         Row::new(std::iter::once(Cell::from(name)).chain(cells))
@@ -190,12 +144,10 @@ impl<'a> Columns<'a> {
         let name = format!("{cursor}{mark}{}", row.pod.shown());
         // The states are those of the runtime's last answer.
         let is_old = self.view.health.no_answer_seconds.is_some();
-        let line = self.row((name, name_tone), |column| {
-            let mut text = (column.pod)(row);
-            if is_old && column.title == STATE {
-                text.push('?');
-            }
-            (text, if column.width == 0 { note_tone } else { tone })
+        let line = self.row((name, name_tone), |title| match title {
+            "STATE" if is_old => (of_pod(row, title) + "?", tone),
+            LAST => (of_pod(row, title), note_tone),
+            _ => (of_pod(row, title), tone),
         });
         if at_cursor { line.reversed() } else { line }
     }
@@ -205,9 +157,9 @@ impl<'a> Columns<'a> {
         for (n, container) in row.containers.iter().enumerate() {
             let is_last = n + 1 == row.containers.len() && row.more_containers == 0;
             let branch = if is_last { '└' } else { '├' };
-            let (name, tone) = (&container.name, tone_of(container));
-            let name = (format!("  {branch} {name}"), tone);
-            lines.push(self.row(name, |column| ((column.container)(container), tone)));
+            let tone = tone_of(container);
+            let name = (format!("  {branch} {}", container.name), tone);
+            lines.push(self.row(name, |title| (of_container(container, title), tone)));
         }
         if row.more_containers > 0 {
             let text = format!("  └ {} more: Enter", row.more_containers);
@@ -237,9 +189,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View
     let mut lines = Lines::new(area.width);
     lines.heading(&filters(app, view, last));
     frame.render_widget(Paragraph::new(lines.all), top);
-    let titles = columns.row(("  POD".to_owned(), Tone::Dim), |column| {
-        (column.title.to_owned(), Tone::Dim)
-    });
+    let title = |title: &str| (title.to_owned(), Tone::Dim);
+    let titles = columns.row(title("  POD"), title);
     let table = Table::new(rows, columns.widths.clone()).column_spacing(GAP);
     frame.render_widget(table.header(titles), body);
     if view.pods.matching == 0 {
@@ -273,7 +224,7 @@ fn filters(app: &App, view: &View, last: usize) -> String {
         text.push_str(&format!(", labels {labels}"));
     }
     let order = if app.query.reverse { ", reversed" } else { "" };
-    text.push_str(&format!(", by {}{order}", app.query.sort.text()));
+    text.push_str(&format!(", by {}{order}", lower(app.query.sort)));
     if last < all || app.top > 0 {
         text.push_str(&format!(" ── {} to {last} of {all}", app.top + 1));
     }

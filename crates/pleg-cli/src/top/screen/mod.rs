@@ -10,13 +10,19 @@ mod text;
 use pleg::core::Instant;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::Color;
+use ratatui::style::{Color, Style, Stylize as _};
+use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 
 use super::app::{App, Page};
 use super::keys;
-use crate::view::View;
-use text::{Lines, Tone};
+use crate::figures::span;
+use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
+use crate::text::{
+    age, counted, duration, fit, lasting, lower, safe, seconds, short, time_of_day, width, wrapped,
+};
+use crate::view::{CallCosts, ContainerRow, Detail, ExitRow, Latency, PodRow, Point, Reason, View};
+use text::{Lines, Tone, ago, cut, padded, sentence, tone_of, wrapped_within};
 
 /// The least lines of the pods, and those of the feed with its heading.
 const LEAST_PODS: u16 = 6;
@@ -103,7 +109,7 @@ fn keys_or_prompt(line: &mut Lines, app: &App) {
         Some(prompt) => match &prompt.error {
             Some(error) => line.line(error, Tone::Bad),
             None => {
-                let field = format!("{:?}", prompt.field).to_lowercase();
+                let field = lower(prompt.field);
                 let text = format!("{field}: {}▏ Enter: use  Esc: cancel", prompt.text);
                 line.line(&text, Tone::Title);
             }

@@ -1,15 +1,10 @@
 //! The node: all findings with their evidence, what was not examined, latencies, and the rate of calls.
 
 use ratatui::buffer::{Buffer, Cell};
-use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::symbols::Marker;
-use ratatui::text::Span;
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Widget as _};
 
-use super::text::{Lines, Tone, sentence, tone_of};
-use crate::figures::span;
-use crate::text::{lasting, seconds};
-use crate::view::{CallCosts, Latency, Point, Reason, View};
+use super::*;
 
 /// On a screen with as many columns, the charts are side by side.
 const SIDE_BY_SIDE: u16 = 120;
@@ -88,39 +83,18 @@ fn charts(lines: &mut Lines, latency: &Latency, width: u16) {
     };
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
     let areas: [Rect; 3] = layout.areas(buffer.area);
+    let (interval, level) = (latency.interval_seconds, |ms: f64| {
+        ms.log10().clamp(SCALE[0], SCALE[1])
+    });
     for ((name, points, slow), area) in charts.into_iter().zip(areas) {
-        let measured = Measured {
-            points,
-            slow,
-            interval: latency.interval_seconds,
-        };
-        measured.draw(name, area, &mut buffer);
-    }
-    let rows = buffer.content.chunks(usize::from(width));
-    let styled = |cell: &Cell| Span::styled(cell.symbol().to_owned(), cell.style());
-    let rows = rows.map(|row| row.iter().map(styled).collect());
-    lines.all.extend(rows);
-}
-
-/// The latencies that one chart shows.
-struct Measured<'a> {
-    points: &'a [Point],
-    /// What takes longer is slow.
-    slow: Option<f64>,
-    interval: f64,
-}
-
-impl Measured<'_> {
-    fn draw(&self, name: &str, area: Rect, buffer: &mut Buffer) {
-        let length = self.interval * self.points.len().max(6) as f64;
-        let newest = self.points.len().saturating_sub(1) as f64;
-        let level = |ms: f64| ms.log10().clamp(SCALE[0], SCALE[1]);
-        let longest = self.points.iter().map(|point| point.longest_ms).enumerate();
+        let length = interval * points.len().max(6) as f64;
+        let newest = points.len().saturating_sub(1) as f64;
+        let longest = points.iter().map(|point| point.longest_ms).enumerate();
         let measured: Vec<_> = longest
-            .filter_map(|(n, ms)| Some(((n as f64 - newest) * self.interval, level(ms?))))
+            .filter_map(|(n, ms)| Some(((n as f64 - newest) * interval, level(ms?))))
             .collect();
-        let slow = self.slow.map(level).into_iter();
-        let threshold: Vec<_> = slow.flat_map(|y| [(-length, y), (0.0, y)]).collect();
+        let threshold = slow.map(level).into_iter();
+        let threshold: Vec<_> = threshold.flat_map(|y| [(-length, y), (0.0, y)]).collect();
         let data = |data, tone: Tone| {
             let data = Dataset::default().data(data).marker(Marker::Braille);
             data.style(tone)
@@ -132,28 +106,33 @@ impl Measured<'_> {
         let ago = format!("{} ago", seconds(length));
         let x = Axis::default().bounds([-length, 0.0]);
         let y = Axis::default().bounds(SCALE).labels(LABELS);
-        let slow = self.slow.map(|ms| format!("; slow {}", seconds(ms / 1e3)));
-        let title = format!("{name}: {}{}", self.summary(), slow.unwrap_or_default());
+        let slow = slow.map(|ms| format!("; slow {}", seconds(ms / 1e3)));
+        let title = format!("{name}: {}{}", summary(points), slow.unwrap_or_default());
         Chart::new(datasets)
             .block(Block::new().title(title))
             .x_axis(x.labels([ago, "now".to_owned()]).style(Tone::Dim))
             .y_axis(y.style(Tone::Dim))
             .legend_position(None)
-            .render(area, buffer);
+            .render(area, &mut buffer);
     }
+    let rows = buffer.content.chunks(usize::from(width));
+    let styled = |cell: &Cell| Span::styled(cell.symbol().to_owned(), cell.style());
+    let rows = rows.map(|row| row.iter().map(styled).collect());
+    lines.all.extend(rows);
+}
 
-    fn summary(&self) -> String {
-        let points = self.points.iter();
-        let all: u64 = points.clone().map(|point| point.count).sum();
-        if all == 0 {
-            return "none".to_owned();
-        }
-        let longest = points.clone().filter_map(|point| point.longest_ms);
-        let longest = span(longest.fold(0.0, f64::max));
-        let totals = points.filter_map(|p| Some(p.mean_ms? * p.count as f64));
-        let mean = span(totals.sum::<f64>() / all as f64);
-        format!("mean {mean}, max {longest}")
+fn summary(points: &[Point]) -> String {
+    let all: u64 = points.iter().map(|point| point.count).sum();
+    if all == 0 {
+        return "none".to_owned();
     }
+    let longest = points.iter().filter_map(|point| point.longest_ms);
+    let longest = span(longest.fold(0.0, f64::max));
+    let totals = points
+        .iter()
+        .filter_map(|p| Some(p.mean_ms? * p.count as f64));
+    let mean = span(totals.sum::<f64>() / all as f64);
+    format!("mean {mean}, max {longest}")
 }
 
 fn cost(lines: &mut Lines, view: &View) {

@@ -1,10 +1,6 @@
 //! Text on the screen: escaped, cut by the columns that it needs, and styled by what it means.
 
-use ratatui::style::Style;
-use ratatui::text::{Line, Span};
-
-use crate::text::{age, fit, lasting, safe, width, wrapped};
-use crate::view::Reason;
+use super::*;
 
 /// What a text means. Without colours, all meanings but the dim one are still told apart or said in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +29,6 @@ impl From<Tone> for Style {
     }
 }
 
-/// Lines of at most `width` columns.
 pub(super) struct Lines {
     pub(super) width: usize,
     pub(super) all: Vec<Line<'static>>,
@@ -54,12 +49,10 @@ impl Lines {
         self.line(&(text + &rule), Tone::Dim);
     }
 
-    /// One line, cut to the width.
     pub(super) fn line(&mut self, text: &str, tone: Tone) {
         self.spans(&[(text, tone)]);
     }
 
-    /// Several texts on one line, cut to the width.
     pub(super) fn spans(&mut self, texts: &[(&str, Tone)]) {
         let mut left = self.width;
         let mut line = Line::default();
@@ -114,7 +107,6 @@ pub(super) fn ago(lasts: Option<f64>) -> String {
     lasts.map_or_else(String::new, |lasts| format!(", {} ago", age(lasts)))
 }
 
-/// The problem and its duration, as one sentence.
 pub(super) fn sentence(reason: &Reason) -> String {
     let lasting = lasting(reason.seconds);
     format!("{}{lasting}: {}", reason.code, reason.message)
