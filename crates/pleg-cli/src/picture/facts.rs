@@ -19,7 +19,7 @@ use crate::connect::Target;
 use crate::text::{clip, duration, lower, safe};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// The period while the runtime does not answer: some facts of the host need two looks.
+/// The period while the runtime does not answer, and after a look at a thread that may block: some facts need two looks.
 const TROUBLED: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Bounds of the metrics: findings at once, characters of the runtime's name and version, and runtimes.
@@ -163,7 +163,8 @@ impl Collector {
             let began = clock.now();
             self.collect(&health, shown).await;
             let usable = is_usable(&health);
-            let due = began.after(if usable { PERIOD } else { TROUBLED });
+            let is_due_soon = !usable || self.host.as_ref().is_some_and(|host| host.is_due_soon);
+            let due = began.after(if is_due_soon { TROUBLED } else { PERIOD });
             let mut rest = Box::pin(clock.sleep_until(due));
             while is_usable(&health) == usable {
                 tokio::select! {

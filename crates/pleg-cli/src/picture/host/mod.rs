@@ -164,6 +164,8 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
 pub(crate) struct Watch {
     target: HostTarget,
     last: Arc<Sample>,
+    /// The last look saw a thread that may block for long, and the look before it did not.
+    pub(crate) is_due_soon: bool,
     /// The process that listened on the socket.
     daemon: Option<u32>,
     /// A read that does not end in time goes on. Until it ends, no other read starts.
@@ -176,13 +178,15 @@ impl Watch {
         Self {
             target,
             last: Arc::default(),
+            is_due_soon: false,
             daemon: None,
             processes: Arc::new(Semaphore::new(1)),
             disks: Arc::new(Semaphore::new(1)),
         }
     }
 
-    /// Reads the host now, within 15 s. A look that is not thorough reads the threads of every tenth shim only.
+    /// Reads the host now, within 15 s. A look that is not thorough reads the threads of shims only if the
+    /// load shows that one may block.
     pub(crate) async fn look(&mut self, thorough: bool) -> Host {
         let (daemon, first, mut unreadable) = match self.listener().await {
             Ok(pid) => (pid, std::mem::replace(&mut self.daemon, pid), Vec::new()),
@@ -234,6 +238,7 @@ impl Watch {
         let end = alone(&self.processes, SAMPLE_DEADLINE, take).await?;
         let end = Arc::new(end.map_err(|error| error.to_string())?);
         let begin = std::mem::replace(&mut self.last, Arc::clone(&end));
+        self.is_due_soon = !self.is_due_soon && end.suspects(&begin);
         Ok(Samples { begin, end })
     }
 

@@ -7,16 +7,12 @@ use super::*;
 use crate::kubelet::Kubelet;
 use crate::proc::Blocked;
 
-/// One look of so many reads the threads of a shim: reading them each time would cost more than everything else.
-const SLICES: u32 = 10;
-/// The rise of the load after which the threads of all shims are read: a thread that blocks in the kernel adds up to 0.4 to
-/// the load of a minute in half a minute. A load above [`BUSY`] also rises by itself.
-const RISE: f64 = 0.2;
-const BUSY: f64 = 2.0;
+/// The load of the last minute from which on the threads of all shims are read. A thread that has blocked in the kernel
+/// for 22 s adds as much to the load, so below it no thread blocks for long, and an idle node need not read them.
+const LOAD: f64 = 0.3;
 
 #[derive(Debug, Default)]
 pub(super) struct Sample {
-    number: u32,
     pub(super) processes: BTreeMap<u32, Seen>,
     /// The PIDs of first processes of containers.
     pub(super) inits: BTreeMap<String, u32>,
@@ -78,13 +74,9 @@ impl Sample {
             shows_host: proc.shows_host(),
             load: proc.word("loadavg", 0),
             threads: threads(&proc),
-            number: before.number.wrapping_add(1),
             ..Self::default()
         };
-        let loads = sample.load.zip(before.load);
-        let rise = loads.is_none_or(|(now, last)| now - last >= RISE && now < BUSY);
-        let all = thorough || rise;
-        let is_due = |pid: u32| all || pid.wrapping_add(sample.number).is_multiple_of(SLICES);
+        let may_block = thorough || sample.load.is_none_or(|load: f64| load >= LOAD);
         let processes = proc.pids()?.filter_map(|pid| {
             let known = before.processes.get(&pid);
             // A process may end at any time, and another one get its PID.
@@ -114,7 +106,7 @@ impl Sample {
                 seen.frozen = freezer.as_ref().and_then(|group| group.frozen(state));
             }
             let was_blocked = || before.processes.get(pid).is_some_and(Seen::is_blocked);
-            if seen.shim().is_some() && (is_due(*pid) || was_blocked()) {
+            if seen.shim().is_some() && (may_block || was_blocked()) {
                 seen.threads = proc.blocked_threads(*pid);
             }
         }
@@ -152,6 +144,19 @@ impl Sample {
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Seen> {
         self.processes.values()
+    }
+
+    /// Returns true if a thread of a shim blocks that did not block in the sample before. The next sample shows if it lasts.
+    pub(super) fn suspects(&self, before: &Self) -> bool {
+        let mut shims = self
+            .processes
+            .iter()
+            .filter(|(_, seen)| seen.shim().is_some());
+        shims.any(|(pid, seen)| {
+            let known = before.processes.get(pid).map(|seen| &seen.threads);
+            let is_new = |thread| known.is_none_or(|known| !known.contains_key(thread));
+            seen.threads.keys().any(is_new)
+        })
     }
 
     pub(super) fn same(&self, process: &Process) -> Option<&Seen> {
