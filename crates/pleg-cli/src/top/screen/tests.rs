@@ -231,6 +231,7 @@ r => by name, reversed | 5s ago⏎shop/web-1 Running 1/1 app: 3 Error, 40s ago�
     top.play(" => ⏎>");
     // At the first place, the cursor stays there instead.
     let mut top = Top::new(Sample::new(), (80, 24));
+    top.keys("↓k");
     top.sample.hang("web-1");
     top.answer();
     top.play(" => ⏎>!shop/web-1 Hung 14s");
