@@ -208,65 +208,46 @@ impl Selected {
 mod tests {
     use super::*;
     use crate::args::{Args, Command};
-    use crate::record::Pod;
+    use crate::view::tests::{died, wall};
     use clap::Parser as _;
 
     #[test]
     fn records_are_shown_by_pod_type_and_exit() {
-        let pod = Pod {
-            uid: "uid-web-1".to_owned(),
-            namespace: "shop".to_owned(),
-            name: "web-1".to_owned(),
-        };
         let event = |kind: &str, code, initial| Record {
             r#type: kind.to_owned(),
-            pod: Some(pod.clone()),
-            kind: Some("container".to_owned()),
-            source: Some("stream".to_owned()),
             exit_code: code,
             initial: Some(initial),
-            ..Record::default()
+            ..died(wall(0), "shop", "web-1", "app", 0)
         };
-        let health = Record {
-            r#type: DEGRADED.to_owned(),
-            ..Record::default()
-        };
-        let synced = Record {
-            r#type: SYNCED.to_owned(),
-            ..Record::default()
-        };
-        let died = |code| event("ContainerDied", code, false);
+        let [health, synced] = [DEGRADED, SYNCED].map(|kind| Record::new(kind, wall(0)));
+        let exit = |code| event("ContainerDied", code, false);
         let started = |initial| event("ContainerStarted", None, initial);
-        let (ok, failed, unknown) = (&died(Some(0)), &died(Some(137)), &died(None));
+        let (ok, failed, unknown) = (&exit(Some(0)), &exit(Some(137)), &exit(None));
         let (old, new) = (&started(true), &started(false));
-        for (args, record, shown) in [
-            ("web-1", ok, true),
-            ("shop/web-1", ok, true),
-            ("uid-web-1", ok, true),
-            ("web-*", ok, true),
-            ("shop/*", ok, true),
-            ("db web-1", ok, true),
-            ("web", ok, false),
-            ("test/web-1", ok, false),
-            ("web", &health, true),
-            ("-n shop -n test", ok, true),
-            ("-n test", ok, false),
-            ("--failed", ok, false),
-            ("--failed", failed, true),
-            ("--failed", unknown, true),
-            ("--failed", new, false),
-            ("--failed", &health, true),
-            ("--type Degraded", unknown, false),
-            ("--type Degraded", &synced, false),
-            ("--type Synced,Degraded", &health, true),
-            ("--no-initial", old, false),
-            ("--no-initial", new, true),
+        // A record, the filters that show it, and those that do not.
+        let selected = "web-1; shop/web-1; uid-web-1; web-*; shop/*; db web-1; -n shop -n test";
+        for (record, shown_by, hidden_by) in [
+            (ok, selected, "web; test/web-1; -n test; --failed"),
+            (failed, "--failed", "--type Degraded"),
+            (unknown, "--failed", "--type Degraded"),
+            (
+                &health,
+                "web; --failed; --type Synced,Degraded",
+                "--type Synced",
+            ),
+            (&synced, "--type Synced", "--type Degraded"),
+            (old, "--type ContainerStarted", "--no-initial"),
+            (new, "--no-initial", "--failed"),
         ] {
-            let words = format!("pleg watch {args}");
-            let Command::Watch(watch) = Args::parse_from(words.split(' ')).command else {
-                panic!("another command");
-            };
-            assert_eq!(watch.filters.matches(record), shown, "{args} {record:?}");
+            for (all, shown) in [(shown_by, true), (hidden_by, false)] {
+                for args in all.split("; ") {
+                    let words = format!("pleg watch {args}");
+                    let Command::Watch(watch) = Args::parse_from(words.split(' ')).command else {
+                        panic!("another command");
+                    };
+                    assert_eq!(watch.filters.matches(record), shown, "{args} {record:?}");
+                }
+            }
         }
     }
 
@@ -277,19 +258,12 @@ mod tests {
             "canary" => Some(""),
             _ => None,
         };
-        for (text, matches) in [
-            ("app=web", true),
-            ("app==web", true),
-            ("app=db", false),
-            ("app!=db", true),
-            ("tier!=cache", true),
-            ("canary", true),
-            ("!canary", false),
-            ("app=web, !tier", true),
-            ("app=web,tier", false),
-        ] {
-            let selector: Selector = text.parse().unwrap();
-            assert_eq!(selector.matches(labels), matches, "{text}");
+        let matching = "app=web; app==web; app!=db; tier!=cache; canary; app=web, !tier";
+        for (texts, matches) in [(matching, true), ("app=db; !canary; app=web,tier", false)] {
+            for text in texts.split("; ") {
+                let selector: Selector = text.parse().unwrap();
+                assert_eq!(selector.matches(labels), matches, "{text}");
+            }
         }
         for invalid in ["", "=web", "app in (a)", "app=web,", "!app=web"] {
             assert!(invalid.parse::<Selector>().is_err(), "{invalid}");

@@ -182,10 +182,7 @@ mod tests {
         let error = "cannot use /etc/crictl.yaml; correct it, or set the runtime with -r";
         let not_yaml = format!("{error} unix:///path: line 1 column 19: expected string scalar");
         for (text, found) in [
-            (
-                "runtime-endpoint: unix:///run/gone.sock\ntimeout: 2",
-                missing,
-            ),
+            ("runtime-endpoint: unix:///run/gone.sock\na: 2", missing),
             ("runtime-endpoint: /run/gone.sock\n", missing),
             ("runtime-endpoint: \"\"\n", known),
             ("# nothing\n", known),

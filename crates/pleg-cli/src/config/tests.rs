@@ -65,7 +65,6 @@ fn error_names_line_key_and_what_is_allowed() {
     }
 }
 
-/// Where the example is.
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/agent.toml");
 
 /// The example file: all settings with their defaults.

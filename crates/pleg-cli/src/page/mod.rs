@@ -69,21 +69,3 @@ pub(crate) fn reply() -> Reply {
     ];
     http::reply(StatusCode::OK, &headers, html.clone())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn document_contains_its_parts_once_and_loads_nothing() {
-        let (html, policy) = &*PAGE;
-        let html = std::str::from_utf8(html).unwrap();
-        assert_eq!(html.matches(STYLE).count(), 1);
-        assert_eq!(html.matches(SCRIPT).count(), 1);
-        for loads in "src= href=\"http url( @import innerHTML eval(".split(' ') {
-            assert!(!html.contains(loads), "{loads}");
-        }
-        assert!(policy.contains("script-src 'sha256-"), "{policy}");
-        assert!(!policy.contains("unsafe"), "{policy}");
-    }
-}

@@ -262,77 +262,70 @@ mod tests {
     use super::Severity::{Critical, Info, Warning};
     use super::*;
 
-    fn found(code: &'static str, severity: Severity, explains: Codes) -> Finding {
-        let finding = Finding::new(code, "", "").severity(severity);
+    /// A finding from its code, its severity and the findings that it explains.
+    fn found(text: &'static str) -> Finding {
+        let mut words = text.splitn(3, ' ');
+        let mut word = || words.next().unwrap_or_default();
+        let finding = Finding::new(word(), "", "");
+        let (severity, explains) = (word(), word());
+        let mut all = [Info, Warning, Critical].into_iter();
+        let severity = all.find(|one| one.to_string() == severity).unwrap();
         Finding {
             explains,
-            ..finding
+            ..finding.severity(severity)
         }
     }
 
-    /// Code, severity and cause of each finding, in their order.
-    fn arranged(all: &[Finding]) -> Vec<(&'static str, Severity, Option<&'static str>)> {
-        let all = arrange(all.to_vec());
-        all.iter().map(|f| (f.code, f.severity, f.cause)).collect()
+    fn arranged(all: &'static str) -> Vec<Finding> {
+        arrange(all.split("; ").map(found).collect())
     }
+
+    /// Findings over several layers, in one layer, and without one that is explained => their order, with severity and cause.
+    const ARRANGED: &str = "
+stale critical; runtime_silent critical; list_slow warning stale; dead_containers info; io_pressure warning list_slow \
+=> io_pressure critical ; list_slow critical io_pressure; stale critical list_slow; runtime_silent critical ; dead_containers info
+list_failed critical; list_large warning list_failed => list_large critical ; list_failed critical list_large
+io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pressure info";
 
     #[test]
     fn cause_precedes_what_it_explains_and_is_as_bad() {
-        let over_layers = [
-            found("stale", Critical, ""),
-            found("runtime_silent", Critical, ""),
-            found("list_slow", Warning, "stale"),
-            found("dead_containers", Info, ""),
-            found("io_pressure", Warning, "list_slow"),
-        ];
-        let expected = [
-            ("io_pressure", Critical, None),
-            ("list_slow", Critical, Some("io_pressure")),
-            ("stale", Critical, Some("list_slow")),
-            ("runtime_silent", Critical, None),
-            ("dead_containers", Info, None),
-        ];
-        assert_eq!(arranged(&over_layers), expected);
-        let in_one_layer = [
-            found("list_failed", Critical, ""),
-            found("list_large", Warning, "list_failed"),
-        ];
-        assert_eq!(arranged(&in_one_layer)[0], ("list_large", Critical, None));
-        let explains_nothing_found = [
-            found("io_pressure", Info, "list_slow"),
-            found("stream_lossy", Warning, ""),
-        ];
-        let last = ("io_pressure", Info, None);
-        assert_eq!(arranged(&explains_nothing_found)[1], last);
-        let circle = [
-            found("stale", Info, "closed"),
-            found("closed", Info, "stale"),
-        ];
-        assert_eq!(arranged(&circle).len(), 2);
+        for row in ARRANGED.trim().lines() {
+            let (all, expected) = row.split_once(" => ").unwrap();
+            let cause = |f: &Finding| f.cause.unwrap_or_default();
+            let shown = |f: &Finding| format!("{} {} {}", f.code, f.severity, cause(f));
+            let shown: Vec<_> = arranged(all).iter().map(shown).collect();
+            assert_eq!(shown.join("; ").trim(), expected);
+        }
+        let circle = "stale info closed; closed info stale";
+        assert_eq!(arranged(circle).len(), 2);
     }
 
     #[test]
     fn no_destructive_advice_while_the_host_is_in_trouble() {
-        for (severity, is_withheld) in [(Warning, true), (Info, false)] {
-            let all = arrange(vec![
-                found("io_pressure", severity, ""),
-                found("shim_zombie", Warning, ""),
-                found("stream_lossy", Warning, ""),
-            ]);
-            let withheld = |finding: &&Finding| finding.next.contains("kill and remove nothing");
-            let withheld: Vec<_> = all.iter().filter(withheld).map(|f| f.code).collect();
-            let expected: &[&str] = if is_withheld { &["shim_zombie"] } else { &[] };
-            assert_eq!(withheld, expected, "{severity:?}");
+        let others = ["shim_zombie warning", "stream_lossy warning"];
+        for (host, expected) in [
+            ("io_pressure warning", "shim_zombie"),
+            ("io_pressure info", ""),
+        ] {
+            let mut all = arrange(
+                [&[host], &others[..]]
+                    .concat()
+                    .into_iter()
+                    .map(found)
+                    .collect(),
+            );
+            all.retain(|finding| finding.next.contains("kill and remove nothing"));
+            let codes: Vec<_> = all.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes.join(" "), expected, "{host}");
         }
     }
+
     #[test]
     fn names_and_lines_beyond_the_first_are_counted() {
         let lines = (0..30).map(|n| (format!("p{n}"), "line".to_owned()));
         let finding = Finding::about("shim_stopped", lines, "{} stopped", "").unwrap();
         assert_eq!(finding.summary, "p0, p1, p2 and 27 more stopped");
-        assert_eq!(
-            (finding.evidence.len(), &*finding.evidence[10]),
-            (11, "and 20 more")
-        );
+        let evidence = (finding.evidence.len(), &*finding.evidence[10]);
+        assert_eq!(evidence, (11, "and 20 more"));
     }
 }

@@ -35,25 +35,22 @@ fn kustomization_names_the_manifests_and_the_image() {
     let kustomization = yaml(&read("kubernetes/kustomization.yaml"));
     let namespace = manifest::<Namespace>("kubernetes/namespace.yaml");
     assert_eq!(namespace["metadata"]["name"], kustomization["namespace"]);
-    assert_eq!(pod().1["image"], kustomization["images"][0]["name"]);
+    let (pod, container) = pod();
+    assert_eq!(container["image"], kustomization["images"][0]["name"]);
     let entries = std::fs::read_dir(path("kubernetes")).unwrap();
     let files = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut files: Vec<String> = files.filter(|file| file != "kustomization.yaml").collect();
     let order = ["namespace.yaml", "quota.yaml", "daemonset.yaml"];
     files.sort_by_key(|file| order.iter().position(|known| known == file));
     assert_eq!(kustomization["resources"], json!(files));
-}
-
-#[test]
-fn quota_allows_the_priority_class_of_the_agent() {
     let quota = manifest::<ResourceQuota>("kubernetes/quota.yaml");
     let scope = &quota["spec"]["scopeSelector"]["matchExpressions"][0];
-    assert_eq!(scope["values"], json!([pod().0["priorityClassName"]]));
+    assert_eq!(scope["values"], json!([pod["priorityClassName"]]));
 }
 
 #[test]
-fn arguments_ports_and_mounts_fit_each_other() {
-    let (_, container) = pod();
+fn arguments_ports_mounts_and_rights_fit_each_other() {
+    let (pod, container) = pod();
     let given = container["args"].as_array().unwrap();
     let args = agent(given.iter().map(|arg| arg.as_str().unwrap()));
     let crate::http::Listen::Tcp(address) = args.listen else {
@@ -63,15 +60,11 @@ fn arguments_ports_and_mounts_fit_each_other() {
     assert_eq!(container["ports"][0]["containerPort"], address.port());
     let endpoint = args.connection.runtime.runtime_endpoint.unwrap();
     let mounts = container["volumeMounts"].as_array().unwrap();
+    assert!(mounts.iter().all(|mount| mount["readOnly"] == true));
     for file in [endpoint.path(), &args.access.token_file.unwrap()] {
         let has_file = |mount: &Value| file.starts_with(mount["mountPath"].as_str().unwrap());
         assert!(mounts.iter().any(has_file), "{}", file.display());
     }
-}
-
-#[test]
-fn agent_has_no_rights_but_those_explained() {
-    let (pod, container) = pod();
     assert_eq!(pod["automountServiceAccountToken"], false);
     assert_eq!(pod.get("serviceAccountName"), None, "it needs no role");
     let allowed = json!({
@@ -82,8 +75,6 @@ fn agent_has_no_rights_but_those_explained() {
         "capabilities": { "drop": ["ALL"], "add": ["SYS_PTRACE"] },
     });
     assert_eq!(container["securityContext"], allowed);
-    let mounts = container["volumeMounts"].as_array().unwrap();
-    assert!(mounts.iter().all(|mount| mount["readOnly"] == true));
 }
 
 /// The patch is commented out.

@@ -1,4 +1,4 @@
-//! The alerts. `tests/suite/commands/alerts.rs` evaluates them, and the dashboard, on the metrics of an agent.
+//! The alerts. `tests/suite/agent_metrics.rs` evaluates them, and the dashboard, on the metrics of an agent.
 
 use std::process::Command;
 

@@ -13,7 +13,6 @@ use clap::Parser as _;
 
 use crate::args::{AgentArgs, Args, Command as Subcommand};
 
-/// A file under `deploy/`.
 fn path(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../deploy", name]
         .iter()

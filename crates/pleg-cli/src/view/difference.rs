@@ -130,8 +130,7 @@ mod tests {
     use pleg::core::PodView;
 
     use super::*;
-    use crate::view::tests::Sample;
-    use crate::view::{MOST_ROWS, Query};
+    use crate::view::tests::{Sample, all};
 
     /// The view `seconds` later, and the patch for a client that has the view of now.
     fn later(
@@ -139,11 +138,7 @@ mod tests {
         seconds: f64,
         change: impl FnOnce(&mut Sample),
     ) -> (Value, Value) {
-        let query = Query {
-            limit: MOST_ROWS,
-            pod: "uid-web-1".to_owned(),
-            ..Query::default()
-        };
+        let query = all("uid-web-1");
         let old = with_moments(&sample.view(&query));
         sample.now = sample.now.after(Duration::from_secs_f64(seconds));
         sample.wall = sample.wall.after(Duration::from_secs_f64(seconds + 0.01));
@@ -165,19 +160,21 @@ mod tests {
         assert_eq!(view["latency"]["lists"].as_object().unwrap().len(), 1);
     }
 
-    #[test]
-    fn changed_pod_is_the_only_row_that_is_sent() {
-        let (_, patch) = later(&mut Sample::new(), 1.0, |sample| sample.hang("web-1"));
+    /// The only row in the patch, which must be that of this pod.
+    fn only_row<'a>(patch: &'a Value, uid: &str) -> &'a Map<String, Value> {
         let rows = patch["pods"]["rows"].as_object().unwrap();
-        assert_eq!(rows.keys().collect::<Vec<_>>(), ["uid-web-1"]);
-        assert_eq!(rows["uid-web-1"]["state"], "Hung");
-        assert_eq!(rows["uid-web-1"]["restarts"], Value::Null, "unchanged");
+        assert_eq!(rows.keys().collect::<Vec<_>>(), [uid]);
+        rows[uid].as_object().unwrap()
     }
 
     #[test]
-    fn list_changes_no_row_and_removed_fields_are_null() {
+    fn changed_pod_is_the_only_row_that_is_sent() {
         let mut sample = Sample::new();
-        sample.hang("web-1");
+        let (_, patch) = later(&mut sample, 1.0, |sample| sample.hang("web-1"));
+        let row = only_row(&patch, "uid-web-1");
+        assert_eq!(row["state"], "Hung");
+        assert_eq!(row.get("restarts"), None, "unchanged");
+        // A list changes no row, and removed fields are null.
         let (_, patch) = later(&mut sample, 10.0, |sample| {
             sample.problems.clear();
             sample.health.last_list = Some(sample.now);
@@ -186,9 +183,7 @@ mod tests {
                 *pod = PodView::new(status, read, pod.details_as_of);
             }
         });
-        let rows = patch["pods"]["rows"].as_object().unwrap();
-        assert_eq!(rows.keys().collect::<Vec<_>>(), ["uid-web-1"]);
-        let row = rows["uid-web-1"].as_object().unwrap();
+        let row = only_row(&patch, "uid-web-1");
         assert_eq!(row.get("problemAt"), Some(&Value::Null), "{patch}");
     }
 }

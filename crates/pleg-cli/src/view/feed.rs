@@ -155,19 +155,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::record::Pod;
-    use crate::view::tests::{at, wall};
+    use crate::view::tests::{at, died, wall};
 
     fn event(n: u64, pod: &str) -> Record {
-        Record {
-            pod: Some(Pod {
-                uid: format!("uid-{pod}"),
-                namespace: "shop".to_owned(),
-                name: pod.to_owned(),
-            }),
-            source: Some("stream".to_owned()),
-            ..Record::new("ContainerDied", wall(n))
-        }
+        died(wall(n), "shop", pod, "app", 3)
     }
 
     #[test]
@@ -215,6 +206,8 @@ mod tests {
     #[test]
     fn lines_have_only_newer_records_than_the_given_one() {
         let mut feed = Feed::new(at(0), wall(0));
+        let (head, _) = read(feed.lines(wall(9), None, 0));
+        assert_eq!((head.last, head.more), (0, false));
         feed.add(at(0), wall(0), &Record::new(SYNCED, wall(0)));
         for n in 1..=5 {
             feed.add(at(n), wall(n), &event(n, "web"));
@@ -229,28 +222,24 @@ mod tests {
             assert_eq!((head.last, head.more, head.missed), (5, false, 0));
             assert_eq!(head.complete_since.to_string(), head.agent);
         }
-        let (head, _) = read(Feed::new(at(0), wall(0)).lines(wall(9), None, 0));
-        assert_eq!((head.last, head.more), (0, false));
     }
 
     #[test]
     fn lines_are_bounded_and_the_lost_are_counted() {
         let mut feed = Feed::new(at(0), wall(0));
+        let mut long = event(1, "web");
+        long.message = Some("x".repeat(1 << 16));
         for n in 1..=2_100 {
-            let message = Some("x".repeat(1 << 16));
-            let record = event(n, "web");
-            feed.add(at(n), wall(n), &Record { message, ..record });
+            feed.add(at(n), wall(n), &long);
         }
-        let (mut after, mut numbers) = (1, Vec::new());
-        loop {
+        let (mut after, mut numbers, mut more) = (1, Vec::new(), true);
+        while more {
             let page = feed.lines(wall(9_999), None, after);
             assert!(page.lines.len() <= PAGE_BYTES, "{}", page.lines.len());
             let (head, read) = read(page);
             assert_eq!(head.missed, if after == 1 { 99 } else { 0 });
-            (after, numbers) = (head.last, [numbers, read].concat());
-            if !head.more {
-                break;
-            }
+            (after, more) = (head.last, head.more);
+            numbers.extend(read);
         }
         assert_eq!(numbers, Vec::from_iter(101..=2_100));
         let message = feed.records[0].1.message.as_deref();

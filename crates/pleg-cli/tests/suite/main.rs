@@ -1,14 +1,28 @@
-//! The tests of this crate, in one binary to save link time.
+//! The tests of this crate, in one binary to save link time. They run the commands with a simulated runtime, whose pods a
+//! test kubelet creates.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "tests"
+    clippy::large_futures,
+    reason = "tests; a CRI request is large"
 )]
 
-mod bad_input;
-mod commands;
-mod config;
-mod generate;
-mod support;
+mod agent;
+mod agent_flood;
+mod agent_http;
+mod agent_metrics;
+mod agent_records;
+mod browser;
+mod doctor;
+mod input;
+mod log;
+mod measure;
+mod memory;
+mod page;
+mod pods;
+mod run;
+mod sim;
+mod top;
+mod watch;

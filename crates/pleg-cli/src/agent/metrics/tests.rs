@@ -16,18 +16,18 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")
 /// The end of the head of a table.
 const TABLE: &str = "| --- | --- | --- |\n";
 
-/// Collects descriptions.
 #[derive(Default)]
 struct Descriptions(Mutex<BTreeMap<String, (&'static str, String)>>);
 
 impl Descriptions {
     fn add(&self, name: &KeyName, kind: &'static str, text: &SharedString) {
         let described = (kind, text.to_string());
-        let mut all = self.0.lock().unwrap();
-        assert!(
-            all.insert(name.as_str().to_owned(), described).is_none(),
-            "{name:?} is described twice"
-        );
+        let before = self
+            .0
+            .lock()
+            .unwrap()
+            .insert(name.as_str().to_owned(), described);
+        assert!(before.is_none(), "{name:?} is described twice");
     }
 }
 
@@ -89,10 +89,9 @@ fn tables_of_metrics_are_current() {
     if env::var_os("PLEG_BLESS").is_some_and(|v| v != "0") {
         fs::write(PAGE, &page).unwrap();
     }
-    assert!(
-        fs::read_to_string(PAGE).unwrap() == page,
-        "docs/metrics.md is not current; run PLEG_BLESS=1 cargo test -p pleg-cli agent::metrics"
-    );
+    let bless = "run PLEG_BLESS=1 cargo test -p pleg-cli agent::metrics";
+    let is_current = fs::read_to_string(PAGE).unwrap() == page;
+    assert!(is_current, "docs/metrics.md is not current; {bless}");
 }
 
 #[test]
@@ -121,8 +120,6 @@ pleg_relist_duration_seconds_count 2
 pleg_running_pods 7
 ";
     assert_eq!(own_names(recorded, KUBELET), renamed);
-    assert_eq!(
-        own_names(recorded, ""),
-        format!("{renamed}pleg_finding{{code=\"b\"}} 1\n")
-    );
+    let with_finding = format!("{renamed}pleg_finding{{code=\"b\"}} 1\n");
+    assert_eq!(own_names(recorded, ""), with_finding);
 }

@@ -190,26 +190,37 @@ mod tests {
 
     const NOW: WallTime = WallTime::from_nanos(1_700_000_000_000_000_000);
 
-    /// A pod with these sandboxes and containers: state, attempt, and how many seconds ago it was created.
-    fn pod(
-        sandboxes: &[(SandboxState, u64)],
-        containers: &[(ContainerState, u32, u64)],
-    ) -> [PodView; 1] {
-        let ago = |seconds| Some(NOW.before(Duration::from_secs(seconds)));
+    /// A pod from the states of its sandboxes, each with its age in seconds, and of its containers, each with attempt and age.
+    fn pod(text: &str) -> [PodView; 1] {
         let mut status = PodStatus::nothing("u1".into());
         (status.namespace, status.name) = ("shop".into(), "cart".into());
-        let sandbox = |(n, &(state, seconds)): (usize, &_)| {
-            let mut sandbox = SandboxStatus::new(format!("s{n}"), state);
-            sandbox.created_at = ago(seconds);
-            sandbox
-        };
-        status.sandboxes = sandboxes.iter().enumerate().map(sandbox).collect();
-        let container = |(n, &(state, attempt, seconds)): (usize, &_)| {
-            let mut container = ContainerStatus::new(format!("c{n}"), "app", state);
-            (container.attempt, container.created_at) = (attempt, ago(seconds));
-            container
-        };
-        status.containers = containers.iter().enumerate().map(container).collect();
+        let (mut sandboxes, mut containers) = (Vec::new(), Vec::new());
+        for part in text.split(", ") {
+            let (state, numbers) = part.split_once(' ').unwrap();
+            let mut numbers = numbers.split(' ').rev().map(|n| n.parse().unwrap());
+            let age = numbers.next().map(Duration::from_secs);
+            let created_at = age.map(|age| NOW.before(age));
+            let state = match state {
+                "Running" => ContainerState::Running,
+                "Created" => ContainerState::Created,
+                "Exited" => ContainerState::Exited,
+                _ => {
+                    let is_ready = state == "Ready";
+                    let state =
+                        [SandboxState::NotReady, SandboxState::Ready][usize::from(is_ready)];
+                    let mut sandbox = SandboxStatus::new(format!("s{}", sandboxes.len()), state);
+                    sandbox.created_at = created_at;
+                    sandboxes.push(sandbox);
+                    continue;
+                }
+            };
+            let mut container =
+                ContainerStatus::new(format!("c{}", containers.len()), "app", state);
+            container.attempt = u32::try_from(numbers.next().unwrap()).unwrap();
+            container.created_at = created_at;
+            containers.push(container);
+        }
+        (status.sandboxes, status.containers) = (sandboxes.into(), containers.into());
         [PodView::new(Arc::new(status), None, None)]
     }
 
@@ -220,44 +231,33 @@ mod tests {
         found.iter().map(|finding| finding.code).collect()
     }
 
+    const PODS: &str = "
+Ready 700, Running 0 600 =>
+Ready 700, Running 1 9, Running 0 600 => container_runs_twice
+Ready 700, Running 1 9, Exited 0 600 =>
+Ready 1, Ready 700, Running 0 1 => sandbox_twice
+Ready 1, NotReady 700, Running 0 1 =>
+Ready 700 => sandbox_empty
+Ready 500 =>
+Ready 700, Created 0 130 => container_not_started
+Ready 700, Created 0 110 =>
+Ready 700, Exited 7 20 => containers_restart
+Ready 700, Running 7 900 =>";
+
     #[test]
     fn odd_states_of_pods_are_found_and_named() {
-        use ContainerState::{Created, Exited, Running};
-        use SandboxState::{NotReady, Ready};
-        let ready = &[(Ready, 700)][..];
-        for (sandboxes, containers, expected) in [
-            (ready, &[(Running, 0, 600)][..], ""),
-            (
-                ready,
-                &[(Running, 1, 9), (Running, 0, 600)],
-                "container_runs_twice",
-            ),
-            (ready, &[(Running, 1, 9), (Exited, 0, 600)], ""),
-            (
-                &[(Ready, 1), (Ready, 700)],
-                &[(Running, 0, 1)],
-                "sandbox_twice",
-            ),
-            (&[(Ready, 1), (NotReady, 700)], &[(Running, 0, 1)], ""),
-            (ready, &[], "sandbox_empty"),
-            (&[(Ready, 500)], &[], ""),
-            (ready, &[(Created, 0, 130)], "container_not_started"),
-            (ready, &[(Created, 0, 110)], ""),
-            (ready, &[(Exited, 7, 20)], "containers_restart"),
-            (ready, &[(Running, 7, 900)], ""),
-        ] {
-            let pod = pod(sandboxes, containers);
-            let odd = found(&pod, &pod).join(" ");
-            assert_eq!(odd, expected, "{sandboxes:?} {containers:?}");
-            let calm = self::pod(ready, &[(Running, 0, 600)]);
-            assert_eq!(found(&calm, &pod).len(), 0, "in one look: {expected}");
+        let calm = pod("Ready 700, Running 0 600");
+        for row in PODS.trim().lines() {
+            let (states, expected) = row.split_once(" =>").unwrap();
+            let pod = pod(states);
+            assert_eq!(found(&pod, &pod).join(" "), expected.trim(), "{states}");
+            assert_eq!(found(&calm, &pod).len(), 0, "in one look: {states}");
         }
     }
 
     #[test]
     fn dead_containers_are_counted_and_explained_by_restarts() {
-        let dead = [(ContainerState::Exited, 7, 20); 201];
-        let pod = pod(&[(SandboxState::Ready, 700)], &dead);
+        let pod = pod(&format!("Ready 700{}", ", Exited 7 20".repeat(201)));
         let pods = Pods::new(&pod, &pod, NOW);
         let found = arrange(pods::check(&pods).collect());
         assert!(found[1].summary.starts_with("201 dead containers"));

@@ -3,7 +3,6 @@ use std::time::Duration;
 use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
 use serde_json::json;
 
-use super::super::finding::Severity;
 use super::*;
 
 /// All troubles of a runtime that answers, except those that exclude each other.
@@ -13,8 +12,10 @@ fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Evidence {
     let reason = json!({ "sentence": "it lasts", "seconds": 4.0, "lasts": true });
     let odd =
         "container_runs_twice sandbox_twice sandbox_empty container_not_started containers_restart";
-    let odd = odd.split(' ');
-    let odd = Vec::from_iter(odd.map(|code| json!({ "code": code, "pod": "u1" })));
+    let odd = odd
+        .split(' ')
+        .map(|code| json!({ "code": code, "pod": "u1" }));
+    let odd: Vec<_> = odd.collect();
     let mut evidence = json!({
         "name": "containerd",
         "conditions": { "conditions": [
@@ -82,20 +83,6 @@ fn runbook_explains_every_finding() {
     }
 }
 
-#[test]
-fn healthy_runtime_has_no_finding() {
-    let healthy = json!({
-        "name": "containerd",
-        "conditions": { "conditions": [{ "name": "NetworkReady", "status": true }] },
-        "lists": { "rounds": [{ "versionMillis": 1.0, "sandboxes": { "millis": 4.0 }, "containers": { "millis": 6.0 } }] },
-        "stream": { "state": "proven", "events": 5, "changes": 7 },
-        "pods": { "running": 80, "dead": 80 },
-    });
-    let healthy: Evidence = serde_json::from_value(healthy).unwrap();
-    assert_eq!(codes(&healthy), Vec::<&str>::new());
-    assert!(!healthy.calls().slow);
-}
-
 /// Evidence, a finding, and the one that it replaces.
 const REPLACED: &str = r#"
 {"stream": {"state": "notOffered", "notSubscribed": "why"}} => stream_not_examined stream_disabled
@@ -117,19 +104,6 @@ fn finding_replaces_the_one_that_it_makes_pointless() {
 }
 
 #[test]
-fn list_that_times_out_is_slow_and_does_not_fail() {
-    let timed_out = json!({ "millis": 10000.0, "failure": { "kind": "deadline_exceeded" } });
-    let lists = json!({ "rounds": [{ "sandboxes": timed_out }] });
-    let lists: Lists = serde_json::from_value(lists).unwrap();
-    let pods = Pods::default();
-    let found = lists::check(&lists, &pods);
-    let shown = |f: Finding| (f.code, f.severity, f.evidence[0].clone());
-    let found: Vec<_> = found.map(shown).collect();
-    let evidence = "attempt 1: ListPodSandbox: no answer for 10 s".to_owned();
-    assert_eq!(found, [("list_slow", Severity::Critical, evidence)]);
-}
-
-#[test]
 fn limit_of_the_generic_pleg_follows_from_time_per_pod() {
     let round = json!({ "versionMillis": 1.0, "sandboxes": { "millis": 4.0 }, "containers": { "millis": 8.0 } });
     let lists: Lists = serde_json::from_value(json!({ "rounds": [round] })).unwrap();
@@ -140,31 +114,46 @@ fn limit_of_the_generic_pleg_follows_from_time_per_pod() {
     assert_eq!(lists.marks(4), [], "too few");
 }
 
-#[test]
-fn pod_that_was_never_read_is_named_by_lists() {
-    let problem = json!({ "problems": [{ "pod": "u1" }] });
-    let mut statuses: Statuses = serde_json::from_value(problem).unwrap();
-    let pods = json!({ "pods": [{ "uid": "u1", "name": "shop/cart" }] });
-    let pods: Pods = serde_json::from_value(pods).unwrap();
-    for name in ["", "u1"] {
-        statuses.problems[0].name = name.to_owned();
-        let found = statuses::check(&statuses, &pods).next().unwrap();
-        assert_eq!(found.summary, "shop/cart cannot be read");
-    }
-}
+/// Changes of the evidence of a healthy runtime => texts of the only finding, if there is one.
+const FINDINGS: &str = r#"
+{} =>
+{"wallClock": {"stepMillis": 999.0}} =>
+{"wallClock": {"stepMillis": -999.0}} =>
+{"wallClock": {"stepMillis": 1000.0}} => clock_step
+{"wallClock": {"stepMillis": -3600000.0}} => clock_step
+{"wallClock": {"fromFuture": 1}} => clock_step
+{"lists": {"rounds": [{"sandboxes": {"millis": 10000.0, "failure": {"kind": "deadline_exceeded"}}}]}} => list_slow critical | attempt 1: ListPodSandbox: no answer for 10 s
+{"statuses": {"problems": [{"pod": "u1"}]}, "pods": {"pods": [{"uid": "u1", "name": "shop/cart"}]}} => shop/cart cannot be read
+{"statuses": {"problems": [{"pod": "u1", "name": "u1"}]}, "pods": {"pods": [{"uid": "u1", "name": "shop/cart"}]}} => shop/cart cannot be read
+"#;
 
 #[test]
-fn clock_step_or_pods_from_the_future_are_found() {
-    for (step_millis, from_future, is_found) in [
-        (999.0, 0, false),
-        (-999.0, 0, false),
-        (1000.0, 0, true),
-        (-3_600_000.0, 0, true),
-        (0.0, 1, true),
-    ] {
-        let clock = json!({ "stepMillis": step_millis, "fromFuture": from_future });
-        let clock: WallClock = serde_json::from_value(clock).unwrap();
-        assert_eq!(clock.check().is_some(), is_found, "{clock:?}");
+fn findings_follow_from_the_evidence() {
+    for row in FINDINGS.trim().lines() {
+        let (change, texts) = row.split_once(" =>").unwrap();
+        let change: serde_json::Map<_, _> = serde_json::from_str(change).unwrap();
+        let mut evidence = json!({
+            "conditions": { "conditions": [{ "name": "NetworkReady", "status": true }] },
+            "lists": { "rounds": [{ "sandboxes": { "millis": 4.0 }, "containers": { "millis": 6.0 } }] },
+            "stream": { "state": "proven", "events": 5, "changes": 7 },
+            "pods": { "running": 80, "dead": 80 },
+        });
+        evidence.as_object_mut().unwrap().extend(change);
+        let evidence: Evidence = serde_json::from_value(evidence).unwrap();
+        let rest = |f: &Finding| format!("{} {}", f.summary, f.evidence.join(" "));
+        let shown = |f: &Finding| format!("{} {} {}", f.code, f.severity, rest(f));
+        let found: Vec<String> = check(&evidence).iter().map(shown).collect();
+        assert_eq!(
+            found.len(),
+            usize::from(!texts.is_empty()),
+            "{row}: {found:?}"
+        );
+        let mut texts = texts.trim().split_terminator(" | ");
+        assert!(
+            texts.all(|text| found[0].contains(text)),
+            "{row}: {found:?}"
+        );
+        assert_eq!(evidence.calls().slow, row.contains("list_slow"), "{row}");
     }
 }
 

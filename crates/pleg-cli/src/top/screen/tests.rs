@@ -9,7 +9,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use pleg::core::{ContainerState, ContainerStatus, Instant};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::buffer::Buffer;
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
 
 use crate::top::app::App;
@@ -63,13 +63,16 @@ impl Top {
         outcome.is_break()
     }
 
-    /// Types a text, in which `⏎` is Enter, `⎋` Escape and `↓` the arrow.
+    /// Types a text, in which `⏎` is Enter, `⎋` Escape, `␣` a space, `↓` the arrow and `⇞` and `⇟` move by a screen.
     fn keys(&mut self, text: &str) {
         for c in text.chars() {
             self.key(match c {
                 '⏎' => KeyCode::Enter,
                 '⎋' => KeyCode::Esc,
+                '␣' => KeyCode::Char(' '),
                 '↓' => KeyCode::Down,
+                '⇞' => KeyCode::PageUp,
+                '⇟' => KeyCode::PageDown,
                 c => KeyCode::Char(c),
             });
         }
@@ -81,136 +84,118 @@ impl Top {
         drawn.unwrap().buffer.clone()
     }
 
-    /// The lines on the screen.
     fn lines(&mut self) -> Vec<String> {
         let buffer = self.buffer();
         let rows = buffer.content.chunks(usize::from(buffer.area.width));
-        rows.map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect())
-            .collect()
+        let lines = rows.map(|row| row.iter().map(Cell::symbol).collect::<String>());
+        lines.collect()
     }
 
-    #[track_caller]
-    fn shows(&mut self, text: &str) {
-        let screen = self.lines().join("\n");
-        assert!(screen.contains(text), "{text:?} is not on\n{screen}");
-    }
-
-    #[track_caller]
-    fn hides(&mut self, text: &str) {
-        let screen = self.lines().join("\n");
-        assert!(!screen.contains(text), "{text:?} is on\n{screen}");
-    }
-
-    /// The place and the text of the line of the pod.
-    #[track_caller]
-    fn find(&mut self, pod: &str) -> (u16, String) {
-        let is_it = |line: &String| line.get(2..).is_some_and(|l| l.starts_with(pod));
-        let mut lines = (0..).zip(self.lines());
-        let found = lines.find(|(_, line)| is_it(line));
-        found.unwrap_or_else(|| panic!("no {pod}"))
-    }
-
-    #[track_caller]
-    fn line_of(&mut self, pod: &str) -> String {
-        self.find(pod).1
-    }
-
-    #[track_caller]
-    fn cursor_is_at(&mut self, pod: &str) {
-        assert!(self.line_of(pod).starts_with('>'), "{pod}");
+    /// The lines on the screen, with one space between words. At most one line has the cursor.
+    fn screen(&mut self) -> String {
         let lines = self.lines();
-        assert_eq!(lines.iter().filter(|l| l.starts_with('>')).count(), 1);
+        let screen = lines.iter().map(|line| squeezed(line) + "\n");
+        let screen = "\n".to_owned() + &screen.collect::<String>();
+        assert!(screen.matches("\n>").count() < 2, "{screen}");
+        screen
     }
+
+    /// Plays rows of keys, the texts that the screen shows then, and those that it does not show. `⏎` is the end of a line.
+    #[track_caller]
+    fn play(&mut self, rows: &str) {
+        for row in rows.lines().filter(|row| !row.is_empty()) {
+            let mut parts = row.split(" => ");
+            self.keys(parts.next().unwrap_or_default());
+            let screen = self.screen();
+            for is_shown in [true, false] {
+                for text in parts.next().unwrap_or_default().split_terminator(" | ") {
+                    let text = squeezed(text).replace('⏎', "\n");
+                    let is_right = screen.contains(&text) == is_shown;
+                    assert!(is_right, "{row}: {text:?} on{screen}");
+                }
+            }
+        }
+    }
+}
+
+fn squeezed(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn list_shows_pods_with_states_at_each_size() {
     for size in SIZES {
-        let mut top = Top::new(Sample::new(), size);
-        for text in [
-            "ready",
-            "3 pods, 5 containers (3 running)",
-            "stream confirmed",
-            "? help",
-        ] {
-            top.shows(text);
-        }
-        let dns = top.line_of("system/dns");
-        assert!(dns.starts_with(">x") && dns.contains("Exited"), "{dns}");
-        assert!(dns.contains("0/1"), "{dns}");
-        let cart = top.line_of("shop/cart-7f9");
-        assert!(cart.starts_with("  ") && cart.contains("Running"), "{cart}");
-        let width = usize::from(size.0);
-        assert!(top.lines().iter().all(|line| line.chars().count() == width));
+        Top::new(Sample::new(), size).play(
+            "
+ => ready | 3 pods, 5 containers (3 running) | stream confirmed | ? help
+ => ⏎>xsystem/dns Exited 0/1 | ⏎shop/cart-7f9 Running",
+        );
     }
-    let mut top = Top::new(Sample::new(), (120, 40));
-    for expected in [
-        ">xsystem/dns Exited 0/1 0 5s 3s dns: 137 Error, 5s ago",
-        "shop/cart-7f9 Running 2/2 0 30s 3s",
-        "shop/web-1 Running 1/1 1 30s 3s app: 3 Error, 40s ago",
-    ] {
-        let pod = expected.trim_start_matches(">x").split(' ').next().unwrap();
-        let cells = top.line_of(pod);
-        let cells = Vec::from_iter(cells.split_whitespace()).join(" ");
-        assert_eq!(cells, expected);
-    }
+    Top::new(Sample::new(), (120, 40)).play(
+        "
+ => ⏎>xsystem/dns Exited 0/1 0 5s 3s dns: 137 Error, 5s ago⏎
+ => ⏎shop/cart-7f9 Running 2/2 0 30s 3s⏎
+ => ⏎shop/web-1 Running 1/1 1 30s 3s app: 3 Error, 40s ago⏎",
+    );
 }
 
 #[test]
 fn wide_terminal_has_the_selected_pod_beside_the_list() {
-    let mut top = Top::new(Sample::new(), (200, 50));
-    top.lines();
-    top.answer();
-    top.shows("── pod system/dns");
-    top.keys("↓");
-    top.shows("── pod shop/cart-7f9");
-    top.shows("shop/web-1");
-    let mut narrow = Top::new(Sample::new(), (159, 50));
-    narrow.lines();
-    narrow.answer();
-    narrow.hides("── pod system/dns");
+    let shown = " => ── pod system/dns\n↓ => ── pod shop/cart-7f9 | shop/web-1";
+    for (width, rows) in [(200, shown), (159, " =>  => ── pod system/dns")] {
+        let mut top = Top::new(Sample::new(), (width, 50));
+        top.screen();
+        top.answer();
+        top.play(rows);
+    }
 }
 
+/// Without colours, the text is the same, and the cursor is still seen.
 #[test]
 fn healthy_rows_are_dim_and_problems_are_red() {
     let mut sample = Sample::new();
     sample.hang("web-1");
     let mut top = Top::new(sample, (120, 40));
     top.keys("↓");
-    let buffer = top.buffer();
+    let (buffer, with) = (top.buffer(), top.lines());
     for (pod, state, colour, modifier) in [
         ("shop/cart-7f9", "Running", Color::Reset, Modifier::DIM),
         ("shop/web-1", "Hung", Color::Red, Modifier::BOLD),
     ] {
-        let (y, line) = top.find(pod);
-        let x = u16::try_from(line.find(state).unwrap()).unwrap();
-        let cell = &buffer[(x, y)];
+        let is_it = |line: &String| line.get(2..).is_some_and(|l| l.starts_with(pod));
+        let y = with.iter().position(is_it).unwrap();
+        let x = with[y].find(state).unwrap();
+        let cell = &buffer.content[y * 120 + x];
         assert!(cell.fg == colour, "{cell:?}");
         assert!(cell.modifier.contains(modifier), "{cell:?}");
     }
+    top.app.colour = false;
+    let buffer = top.buffer();
+    let is_plain = |c: &Cell| c.fg == Color::Reset && c.bg == Color::Reset;
+    assert!(buffer.content.iter().all(is_plain));
+    assert_eq!(top.lines(), with);
+    let is_reversed = |cell: &Cell| cell.modifier.contains(Modifier::REVERSED);
+    assert!(buffer.content.iter().any(is_reversed), "the cursor");
 }
 
 #[test]
 fn containers_are_a_tree_below_their_pod() {
-    let mut top = Top::new(Sample::new(), (80, 24));
-    top.hides("proxy");
-    top.keys("↓ ");
-    let (lines, at) = (top.lines(), usize::from(top.find("shop/cart").0));
-    assert!(lines[at + 1].contains("├ app"), "{lines:#?}");
-    assert!(lines[at + 2].contains("└ proxy"), "{lines:#?}");
-    top.keys(" ");
-    top.hides("proxy");
-    top.keys("e");
-    for text in ["└ dns", "├ app", "└ proxy"] {
-        top.shows(text);
-    }
-    let of_web = usize::from(top.find("shop/web").0) + 1;
-    let line = top.lines().remove(of_web);
-    assert!(line.contains("└ app") && line.contains("3 Error"), "{line}");
+    let web = "shop/web-1 Running 1/1 app: 3 Error, 40s ago⏎└ app Running 3 Error⏎";
+    Top::new(Sample::new(), (80, 24)).play(&format!(
+        "
+ =>  => proxy
+↓␣ => ⏎> shop/cart-7f9 Running 2/2⏎├ app Running⏎└ proxy Running⏎
+␣ =>  => proxy
+e => ⏎xsystem/dns Exited 0/1 dns: 137 Error, 5s ago⏎└ dns Exited 137 Error⏎> shop/cart-7f9
+ => ⏎├ app Running⏎└ proxy Running⏎{web}",
+    ));
 }
 
-/// Keys, what the screen shows then, and what it does not show.
-const FILTERS: &str = r#"
+#[test]
+fn filters_apply_while_typed_and_are_cleared() {
+    let mut top = Top::new(Sample::new(), (80, 24));
+    top.play(
+        r#"
 /prox => search: prox => shop/web-1
 ⎋ => shop/web-1 => of 3 pods
 /prox⏎ => 1 of 3 pods, search "prox" => system/dns
@@ -224,19 +209,8 @@ c => system/dns => of 3 pods
 nshop⏎ => 2 of 3 pods, namespace shop => system/dns
 l=x⏎ => is not KEY, !KEY, KEY=VALUE or KEY!=VALUE => ? help
 ⎋lapp=web⏎ => 1 of 3 pods, namespace shop, labels app=web => shop/cart
-c/q?p => search: q?p => PAUSED"#;
-
-#[test]
-fn filters_apply_while_typed_and_are_cleared() {
-    let mut top = Top::new(Sample::new(), (80, 24));
-    for row in FILTERS.trim().lines() {
-        let [keys, shows, hides] = row.split(" => ").collect::<Vec<_>>()[..] else {
-            panic!("{row}");
-        };
-        top.keys(keys);
-        top.shows(shows);
-        top.hides(hides);
-    }
+c/q?p => search: q?p => PAUSED"#,
+    );
     top.key(KeyCode::Esc);
     assert!(top.key(KeyCode::Char('q')), "the end");
 }
@@ -244,32 +218,23 @@ fn filters_apply_while_typed_and_are_cleared() {
 #[test]
 fn order_changes_and_the_cursor_follows_its_pod() {
     let mut top = Top::new(Sample::new(), (80, 24));
-    top.keys("↓");
-    for (key, order) in [
-        ("", "by state"),
-        ("s", "by name"),
-        ("r", "by name, reversed"),
-    ] {
-        top.keys(key);
-        top.shows(order);
-        top.cursor_is_at("shop/cart-7f9");
-    }
-    let order = ["system/dns", "shop/web", "shop/cart"].map(|pod| top.find(pod).0);
-    assert!(order.is_sorted(), "{order:?}");
+    top.play(
+        "
+ => ⏎>xsystem/dns
+↓ => by state | ⏎> shop/cart-7f9
+s => by name | ⏎> shop/cart-7f9
+r => by name, reversed | 5s ago⏎shop/web-1 Running 1/1 app: 3 Error, 40s ago⏎> shop/cart-7f9",
+    );
     let pods = &mut top.sample.pods;
     pods.retain(|pod| &*pod.status.name != "cart-7f9");
     top.answer();
-    assert_eq!(top.lines().iter().filter(|l| l.starts_with('>')).count(), 1);
-}
-
-#[test]
-fn cursor_at_the_first_place_shows_new_problems() {
+    top.play(" => ⏎>");
+    // At the first place, the cursor stays there instead.
     let mut top = Top::new(Sample::new(), (80, 24));
-    top.cursor_is_at("system/dns");
+    top.keys("↓k");
     top.sample.hang("web-1");
     top.answer();
-    let web = top.line_of("shop/web-1");
-    assert!(web.starts_with(">!") && web.contains("Hung 14s"), "{web}");
+    top.play(" => ⏎>!shop/web-1 Hung 14s");
 }
 
 #[test]
@@ -280,15 +245,9 @@ fn long_list_is_scrolled_to_the_cursor() {
             top.sample.add("shop", &format!("web-{n:04}"), &["app"]);
         }
         top.answer();
-        top.lines();
-        top.keys("G");
-        top.cursor_is_at("shop/web-0999");
+        top.play("G => ⏎> shop/web-0999");
         top.keys(&"k".repeat(30));
-        top.cursor_is_at("shop/web-0969");
-        top.key(KeyCode::PageUp);
-        assert_eq!(top.lines().iter().filter(|l| l.starts_with('>')).count(), 1);
-        top.keys("g");
-        top.cursor_is_at("shop/web-0000");
+        top.play(" => ⏎> shop/web-0969\n⇞ => ⏎>\ng => ⏎> shop/web-0000");
     }
 }
 
@@ -298,19 +257,18 @@ fn pod_is_shown_in_detail_with_its_history() {
         let mut sample = Sample::new();
         sample.died("shop", "web-1", "app", 3);
         let mut top = Top::new(sample, size);
-        top.keys("/web-1⏎⏎");
-        top.shows("pod shop/web-1");
-        top.shows("states as of 3s ago; details as of 10s ago");
-        top.keys("G");
-        top.shows("app=web");
-        top.shows("ContainerDied");
+        top.play(
+            "
+/web-1⏎⏎ => pod shop/web-1 | states as of 3s ago; details as of 10s ago
+G => app=web | ContainerDied",
+        );
         top.sample.pods.clear();
         top.answer();
-        top.keys("g");
-        top.shows("This pod does not exist any more.");
-        top.shows("ContainerDied");
-        top.keys("⎋");
-        top.shows("no pods");
+        top.play(
+            "
+g => This pod does not exist any more. | ContainerDied
+⎋ => no pods",
+        );
     }
 }
 
@@ -320,33 +278,12 @@ fn pause_keeps_what_is_shown_but_opens_pods() {
     top.keys("p");
     top.sample.pods.retain(|pod| &*pod.status.name != "dns");
     top.answer();
-    for text in ["PAUSED", "system/dns", "3 pods"] {
-        top.shows(text);
-    }
-    top.keys("↓⏎");
-    top.shows("pod shop/cart-7f9");
-    top.shows("PAUSED");
-    top.keys("⎋p");
-    top.hides("system/dns");
-}
-
-#[test]
-fn screen_without_colours_has_the_same_text() {
-    let mut sample = Sample::new();
-    sample.hang("web-1");
-    let mut top = Top::new(sample, (80, 24));
-    let coloured = |buffer: &Buffer| {
-        let mut cells = buffer.content.iter();
-        cells.any(|c| c.fg != Color::Reset || c.bg != Color::Reset)
-    };
-    assert!(coloured(&top.buffer()));
-    let with = top.lines();
-    top.app.colour = false;
-    let buffer = top.buffer();
-    assert!(!coloured(&buffer));
-    assert_eq!(top.lines(), with);
-    let is_reversed = |cell: &ratatui::buffer::Cell| cell.modifier.contains(Modifier::REVERSED);
-    assert!(buffer.content.iter().any(is_reversed), "the cursor");
+    top.play(
+        "
+ => PAUSED | system/dns | 3 pods
+↓⏎ => pod shop/cart-7f9 | PAUSED
+⎋p =>  => system/dns",
+    );
 }
 
 #[test]
@@ -381,12 +318,11 @@ fn hundred_containers_are_shown_in_the_detail() {
     top.keys("/dns⏎⏎");
     let mut seen = BTreeSet::new();
     for _ in 0..12 {
-        let screen = top.lines().join(" ");
-        let words = screen
-            .split_whitespace()
-            .filter(|w| w.len() == 4 && w.starts_with('c'));
-        seen.extend(words.map(str::to_owned));
-        top.key(KeyCode::PageDown);
+        let screen = top.screen();
+        let words = screen.split_whitespace();
+        let names = words.filter(|w| w.len() == 4 && w.starts_with('c'));
+        seen.extend(names.map(str::to_owned));
+        top.keys("⇟");
     }
     assert_eq!(seen.len(), 100, "{seen:?}");
 }
@@ -405,15 +341,12 @@ fn tiny_and_changing_sizes_do_not_fail() {
         }
         top.keys("⎋");
     }
-    top.shows("shop/web-1");
+    top.play(" => shop/web-1");
 }
 
 #[test]
 fn help_fits_into_80_columns() {
-    let mut top = Top::new(Sample::new(), (80, 30));
-    top.keys("?");
-    HELP.lines().for_each(|line| top.shows(line));
-    let mut low = Top::new(Sample::new(), (60, 15));
-    low.keys("?G");
-    low.shows("FRESH");
+    let shown = HELP.lines().map(|line| line.to_owned() + " | ");
+    Top::new(Sample::new(), (80, 30)).play(&format!("? => {}", shown.collect::<String>()));
+    Top::new(Sample::new(), (60, 15)).play("?G => FRESH");
 }

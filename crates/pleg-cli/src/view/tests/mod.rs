@@ -7,13 +7,14 @@ use pleg::core::{ContainerStatus, PodStatus};
 use super::query::Sort;
 use super::{MOST_ROWS, Query, View};
 
-pub(crate) use sample::{Sample, at, wall};
+pub(crate) use sample::{Sample, at, died, wall};
 
-/// A query for everything.
-fn all() -> Query {
+/// A query for everything, with this pod in detail.
+pub(crate) fn all(pod: &str) -> Query {
     Query {
         limit: MOST_ROWS,
         records: MOST_ROWS,
+        pod: pod.to_owned(),
         ..Query::default()
     }
 }
@@ -24,11 +25,7 @@ fn view_is_the_same_after_json() {
     sample.hang("web-1");
     sample.died("shop", "web-1", "app", 3);
     sample.simulated = true;
-    let query = Query {
-        pod: "uid-web-1".to_owned(),
-        ..all()
-    };
-    let view = sample.view(&query);
+    let view = sample.view(&all("uid-web-1"));
     let json = serde_json::to_string(&view).unwrap();
     assert_eq!(serde_json::from_str::<View>(&json).unwrap(), view);
 }
@@ -54,11 +51,11 @@ fn view_is_bounded() {
     for n in 0..100_000 {
         sample.died("shop", &format!("web-{}", n % 10_000), &long, 1);
     }
+    let (limit, sort) = (usize::MAX, Sort::Name);
     let query = Query {
-        pod: "uid-web-0".to_owned(),
-        sort: Sort::Name,
-        limit: usize::MAX,
-        ..all()
+        limit,
+        sort,
+        ..all("uid-web-0")
     };
     let view = sample.view(&query);
     assert_eq!((view.pods.total, view.pods.rows.len()), (10_000, MOST_ROWS));
@@ -78,7 +75,7 @@ fn generic_pleg_reads_changed_pods_once_a_second() {
     sample.now = at(240);
     sample.model.tick(sample.now, |_| 3);
     sample.model.tick(sample.now, |_| 3);
-    let cost = sample.view(&all()).cost;
+    let cost = sample.view(&all("")).cost;
     let generic = cost.generic.expect("a list was measured");
     assert_eq!((generic.reads, cost.ours.lists, cost.ours.reads), (3, 1, 0));
     // 170 s of relists, each 1 s and two lists of 12 ms.

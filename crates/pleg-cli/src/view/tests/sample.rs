@@ -136,21 +136,7 @@ impl Sample {
 
     /// The container of the pod dies with this code, by the event stream.
     pub(crate) fn died(&mut self, namespace: &str, name: &str, container: &str, code: i32) {
-        let record = Record {
-            pod: Some(Pod {
-                uid: format!("uid-{name}"),
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            }),
-            id: Some(format!("{name}-{container}-0")),
-            kind: Some("container".to_owned()),
-            name: Some(container.to_owned()),
-            source: Some("stream".to_owned()),
-            exit_code: Some(code),
-            reason: Some("Error".to_owned()),
-            latency_ms: Some(1.5),
-            ..Record::new("ContainerDied", self.wall)
-        };
+        let record = died(self.wall, namespace, name, container, code);
         self.model.record(self.now, self.wall, &record);
     }
 
@@ -177,6 +163,25 @@ impl Sample {
             simulated: self.simulated,
         };
         self.model.view(&inputs, query)
+    }
+}
+
+/// A container dies with this code, by the event stream.
+pub(crate) fn died(at: WallTime, namespace: &str, pod: &str, container: &str, code: i32) -> Record {
+    Record {
+        pod: Some(Pod {
+            uid: format!("uid-{pod}"),
+            namespace: namespace.to_owned(),
+            name: pod.to_owned(),
+        }),
+        id: Some(format!("{pod}-{container}-0")),
+        kind: Some("container".to_owned()),
+        name: Some(container.to_owned()),
+        source: Some("stream".to_owned()),
+        exit_code: Some(code),
+        reason: Some("Error".to_owned()),
+        latency_ms: Some(1.5),
+        ..Record::new("ContainerDied", at)
     }
 }
 

@@ -13,11 +13,9 @@ fn shims(host: &FakeHost, change: impl FnOnce(&FakeHost)) -> Shims {
 /// Adds or replaces processes: PID, name, state, parent.
 fn set(host: &FakeHost, processes: &str) {
     for process in processes.split(", ") {
-        let [pid, name, state, parent] = process.split(' ').collect::<Vec<_>>()[..] else {
-            panic!("{process}");
-        };
-        let state = state.chars().next().unwrap();
-        host.process(pid.parse().unwrap(), name, state, parent.parse().unwrap());
+        let words: Vec<&str> = process.split(' ').collect();
+        let [pid, parent] = [words[0], words[3]].map(|id| id.parse().unwrap());
+        host.process(pid, words[1], words[2].parse().unwrap(), parent);
     }
 }
 
@@ -55,16 +53,17 @@ fn shims_of_the_socket_are_found() {
 fn program_of_a_user_or_a_pod_is_no_shim() {
     let host = FakeHost::new();
     host.run(10, "containerd-shim -id s1");
-    let found = || {
+    // Kata Containers has its shims in pods.
+    for (uid, group, found) in [
+        (0, "0::/system.slice/x.service", (1, true)),
+        (1000, "0::/system.slice/x.service", (0, true)),
+        (0, "0::/kubepods/pod1/x", (0, false)),
+    ] {
+        host.write("proc/10/status", &format!("Uid:\t{uid}\t0\t0\t0\n"));
+        host.write("proc/10/cgroup", group);
         let shims = shims(&host, |_| ());
-        (shims.shims.len(), shims.complete)
-    };
-    assert_eq!(found(), (1, true));
-    host.write("proc/10/status", "Uid:\t1000\t0\t0\t0\n");
-    assert_eq!(found(), (0, true));
-    host.write("proc/10/status", "Uid:\t0\t0\t0\t0\n");
-    host.write("proc/10/cgroup", "0::/kubepods/pod1/x\n");
-    assert_eq!(found(), (0, false), "Kata Containers has its shims there");
+        assert_eq!((shims.shims.len(), shims.complete), found, "{group}");
+    }
 }
 
 #[test]
@@ -81,11 +80,8 @@ fn only_what_lasts_is_reported() {
     for (thread, state) in [(13, 'D'), (14, 'D'), (15, 'S')] {
         host.thread(11, thread, state, 5, "nfs_wait");
     }
-    let own = std::process::id();
-    set(
-        &host,
-        &format!("20 app D 1, 21 app D 1, 22 app S 1, 23 app D {own}"),
-    );
+    let own = format!("23 app D {}", std::process::id());
+    set(&host, &format!("20 app D 1, 21 app D 1, 22 app S 1, {own}"));
     host.write("proc/20/wchan", "nfs_wait");
     let samples = host.samples(None, |host| {
         host.remove("proc/101");
@@ -166,17 +162,17 @@ fn init_that_is_gone_in_both_samples_is_reported() {
 fn helper_that_runs_for_long_is_found() {
     let host = FakeHost::new();
     host.run(10, "containerd-shim -id s1");
+    // People start 13 and 14.
     let all = "800 containerd S 1, 11 runc S 10, 12 crun T 800, 13 runc S 1, 14 sleep S 10";
     set(&host, all);
-    let found = || {
+    for (uptime, expected) in [("5000.0", "11 s1 false, 12  true"), ("1004.0", "")] {
+        host.write("proc/uptime", &format!("{uptime} 1.0\n"));
         let helpers = Shims::of(&host.samples(Some(800), |_| ())).helpers;
-        let shown = |h: Member| format!("{} {:?} {}", h.pid, h.shim, h.lasting.stopped);
-        Vec::from_iter(helpers.into_iter().map(shown))
-    };
-    // People start the others.
-    assert_eq!(found(), ["11 Some(\"s1\") false", "12 None true"]);
-    host.write("proc/uptime", "1004.0 1.0\n");
-    assert_eq!(found().len(), 0, "they are young");
+        let shim = |h: &Member| h.shim.clone().unwrap_or_default();
+        let shown = |h: &Member| format!("{} {} {}", h.pid, shim(h), h.lasting.stopped);
+        let shown: Vec<_> = helpers.iter().map(shown).collect();
+        assert_eq!(shown.join(", "), expected, "{uptime}");
+    }
 }
 
 /// All processes are read at each look.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pleg::core::{CallError, CallErrorKind, Health, Instant, StreamLoss};
+use pleg::core::{CallError, CallErrorKind, Health, StreamLoss};
 use ratatui::style::Modifier;
 
 use super::{SIZES, Top};
@@ -14,36 +14,33 @@ fn list_error() -> Option<CallError> {
     Some(CallError::new("ListPodSandbox", kind, "no socket"))
 }
 
+/// The screen of the sample with this change.
+fn top(size: (u16, u16), change: impl FnOnce(&mut Sample)) -> Top {
+    let mut sample = Sample::new();
+    change(&mut sample);
+    Top::new(sample, size)
+}
+
 #[test]
 fn worst_finding_and_its_next_step_come_first() {
     for size in SIZES {
-        let mut top = Top::new(Sample::new(), size);
-        top.sample.hang("web-1");
-        top.answer();
-        top.shows("DEGRADED");
-        top.shows("pods_hung for 14s: calls about shop/web-1 do");
-        top.shows("do: See the findings about shims");
-        top.shows("Hung 14s");
+        top(size, |sample| sample.hang("web-1")).play(
+            "
+ => DEGRADED | pods_hung for 14s: calls about shop/web-1 do | Hung 14s
+ => do: See the findings about shims",
+        );
     }
-    let mut top = Top::new(Sample::new(), (120, 40));
-    top.sample.hang("web-1");
-    top.answer();
-    top.cursor_is_at("shop/web-1");
-    let row = top.line_of("shop/web-1");
-    assert!(row.contains("ContainerStatus does not answer"), "{row}");
-    top.shows("docs/runbook.md#pods_hung");
-    top.keys("h");
-    top.shows("! pods_hung for 14s: calls");
-    top.shows("shop/web-1: ContainerStatus");
+    let mut top = top((120, 40), |sample| sample.hang("web-1"));
+    top.play(
+        "
+ => ⏎>!shop/web-1 Hung 14s | ContainerStatus does not answer | docs/runbook.md#pods_hung
+h => ! pods_hung for 14s: calls | shop/web-1: ContainerStatus",
+    );
     top.sample.health.list_error = list_error();
-    top.keys("h");
-    top.shows("NO ANSWER of the runtime");
-    for text in ["Running?", "list_failed", "no socket", "pods_hung"] {
-        top.shows(text);
-    }
+    top.play("h => NO ANSWER of the runtime | Running? | list_failed | no socket | pods_hung");
 }
 
-/// A full disk, what it explains, and what could not be examined.
+/// A full disk, the finding that it explains, and something that could not be examined.
 fn fill_disk(view: &mut View) {
     let reason = |code: &str, cause: Option<&str>| Reason {
         code: code.to_owned(),
@@ -64,56 +61,45 @@ fn explained_finding_is_dim_below_its_cause() {
     let mut top = Top::new(Sample::new(), (120, 40));
     top.change = fill_disk;
     top.answer();
-    let lines = top.lines();
-    for (line, text) in lines.iter().zip([
-        "DEGRADED  disk_full for 2m10s: message",
-        "  do: repair disk_full.",
-        "  └ pods_failing for 2m10s",
-    ]) {
-        assert!(line.starts_with(text), "{line}");
+    let first = "⏎DEGRADED disk_full for 2m10s: message";
+    top.play(&format!(" => {first}"));
+    for (line, begin) in top.lines()[1..]
+        .iter()
+        .zip(["  do: repair disk_full.", "  └ pods_failing for 2m10s"])
+    {
+        assert!(line.starts_with(begin), "{line}");
     }
     assert!(top.buffer()[(4, 2)].modifier.contains(Modifier::DIM));
-    top.hides("repair pods_failing");
-    top.keys("h");
-    top.shows("(because of disk_full)");
-    top.shows("not examined: the log of the kubelet");
+    top.play(
+        "
+ =>  => repair pods_failing
+h => (because of disk_full) | not examined: the log of the kubelet",
+    );
 }
 
 #[test]
 fn charts_have_a_scale_and_rates_need_two_minutes() {
-    let mut top = Top::new(Sample::new(), (120, 40));
-    top.keys("h");
-    for text in [
-        "known after two minutes",
-        "100ms",
-        "s ago",
-        "now",
-        "slow 3s",
-    ] {
-        top.shows(text);
-    }
-    top.hides("generic PLEG");
-    top.sample.now = Instant::from_nanos(240_000_000_000);
+    let mut top = top((120, 40), |_| ());
+    let shown = "known after two minutes | 100ms | s ago | now | slow 3s";
+    top.play(&format!("h => {shown} => generic PLEG"));
+    top.sample.now = at(240);
     top.answer();
-    top.shows("generic PLEG, estimated");
-    top.shows("a minute");
+    top.play(" => generic PLEG, estimated | a minute");
 }
 
 #[test]
 fn storm_and_lossy_stream_are_pointed_out() {
     for size in SIZES {
-        let mut top = Top::new(Sample::new(), size);
-        for _ in 0..10_000 {
-            top.sample.died("shop", "web-1", "app", 3);
-        }
-        // The present second does not count yet.
-        top.sample.now = top.sample.now.after(Duration::from_secs(1));
-        top.sample.health.loss = StreamLoss::new(100, 30);
-        top.sample.health.missed = 30;
-        top.answer();
-        top.shows("! many events: 1000/s");
-        top.shows("stream loses events");
-        top.shows("stream_lossy");
+        let mut top = top(size, |sample| {
+            for _ in 0..10_000 {
+                sample.died("shop", "web-1", "app", 3);
+            }
+            // The present second does not count yet.
+            sample.now = sample.now.after(Duration::from_secs(1));
+            sample.health.loss = StreamLoss::new(100, 30);
+            sample.health.missed = 30;
+        });
+        top.play(" => ! many events: 1000/s | stream loses events | stream_lossy");
     }
 }
 
@@ -121,16 +107,13 @@ fn storm_and_lossy_stream_are_pointed_out() {
 fn unreachable_runtime_is_not_shown_as_a_node_without_pods() {
     for size in SIZES {
         let mut top = Top::new(Sample::empty(), size);
-        top.shows("no pods");
+        top.play(" => no pods");
         top.sample.health.last_list = None;
         top.sample.health.list_error = list_error();
-        top.sample.calls = Calls::new(Instant::from_nanos(86_000_000_000));
+        top.sample.calls = Calls::new(at(86));
         top.answer();
-        top.shows("NOT READY");
-        top.shows("NO ANSWER of the runtime for 14s");
-        top.shows("not known yet");
-        top.hides("no pods");
-        top.hides("0 pods");
+        let shown = "NOT READY | NO ANSWER of the runtime for 14s | not known yet";
+        top.play(&format!(" => {shown} => no pods | 0 pods"));
     }
 }
 
@@ -142,39 +125,39 @@ fn silent_runtime_or_failing_or_stale_lists_make_data_old() {
         |health| health.unready_after = Duration::from_secs(10),
     ];
     for change in changes {
-        let mut top = Top::new(Sample::new(), (120, 40));
-        top.sample.now = at(114);
-        change(&mut top.sample.health);
-        top.answer();
+        let mut top = top((120, 40), |sample| {
+            sample.now = at(114);
+            change(&mut sample.health);
+        });
         // The last answer came 12 ms after 100 s.
-        top.shows("NO ANSWER of the runtime for 13s");
+        top.play(" => NO ANSWER of the runtime for 13s");
     }
 }
 
 #[test]
 fn silent_agent_makes_data_old() {
-    let mut top = Top::new(Sample::new(), (80, 24));
-    top.hides("NO ANSWER");
+    let mut top = top((80, 24), |_| ());
+    top.play(" =>  => NO ANSWER");
     top.now = top.now.after(Duration::from_secs(14));
     let error = "no answer of an agent at http://127.0.0.1:9394";
     top.answer_with(Err(error.to_owned()));
-    top.shows("NO ANSWER of the agent for 14s");
-    top.shows("agent_silent for 14s");
-    top.shows("do: Check that the agent runs");
-    top.hides("runbook");
+    top.play(
+        "
+ => NO ANSWER of the agent for 14s | agent_silent for 14s => runbook
+ => do: Check that the agent runs",
+    );
     top.answer();
-    top.hides("NO ANSWER");
+    top.play(" =>  => NO ANSWER");
 }
 
 #[test]
 fn simulated_node_is_named_on_each_page() {
     for size in SIZES {
-        let mut top = Top::new(Sample::new(), size);
-        top.sample.simulated = true;
-        top.answer();
+        let mut top = top(size, |sample| sample.simulated = true);
         for key in ["", "h", "?", "?⏎", "p"] {
             top.keys(key);
-            assert!(top.lines()[0].starts_with(" SIMULATED NODE "), "{key}");
+            let screen = top.screen();
+            assert!(screen.starts_with("\nSIMULATED NODE "), "{key}{screen}");
         }
     }
 }

@@ -5,18 +5,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use pleg_tests::wait::pass_time;
 use serde_json::{Value, json};
 
-use super::TestDir;
-use crate::commands::run::TIMEOUT;
+use super::run::{TIMEOUT, TestDir};
 
 /// Debian's package chromium-headless-shell. It reads from the first pipe and writes to the second one.
 const COMMAND: &str = "exec chromium-headless-shell --no-sandbox --disable-gpu \
      --remote-debugging-pipe --user-data-dir=\"$3\" about:blank 3<\"$1\" 4>\"$2\"";
-/// How often a condition is evaluated.
+/// The period in which a condition is evaluated.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// A browser with one page. It is killed when this is dropped.
@@ -26,7 +23,7 @@ pub(crate) struct Browser {
     messages: Receiver<Value>,
     session: Value,
     last_call: u64,
-    /// What the page or the browser has complained about.
+    /// Errors and warnings of the page and the browser.
     complaints: Vec<String>,
     /// It writes to this directory.
     _dir: TestDir,
@@ -68,7 +65,6 @@ impl Browser {
         browser
     }
 
-    /// The result of a call.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         self.last_call += 1;
         let mut call = json!({ "id": self.last_call, "method": method, "params": params });
@@ -89,15 +85,14 @@ impl Browser {
 
     /// Sets the size of the window, and whether the user prefers dark pages.
     pub(crate) fn resize(&mut self, (width, height): (u32, u32), is_dark: bool) {
-        let size =
-            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let mut size = json!({ "deviceScaleFactor": 1, "mobile": false });
+        (size["width"], size["height"]) = (width.into(), height.into());
         self.call("Emulation.setDeviceMetricsOverride", size);
         let scheme = if is_dark { "dark" } else { "light" };
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.call("Emulation.setEmulatedMedia", media);
     }
 
-    /// Loads the page of the agent at this address, and waits until its document is complete.
     pub(crate) async fn open(&mut self, address: &str) {
         let url = format!("http://{address}/");
         let opened = self.call("Page.navigate", json!({ "url": url }));
@@ -115,12 +110,10 @@ impl Browser {
         result["result"]["value"].take()
     }
 
-    /// The numbers that an expression returns.
     pub(crate) fn numbers(&mut self, expression: &str) -> Vec<f64> {
         serde_json::from_value(self.eval(expression)).expect("numbers")
     }
 
-    /// Waits until the expression is true.
     pub(crate) async fn until(&mut self, expression: &str) {
         let waiting = async {
             while self.eval(expression) != true {
@@ -132,31 +125,26 @@ impl Browser {
         }
     }
 
-    /// Waits until an element shows a text.
     pub(crate) async fn until_in(&mut self, id: &str, text: &str) {
         let text = Value::from(text);
-        let expression = format!("byId('{id}').innerText.includes({text})");
-        self.until(&expression).await;
+        self.until(&format!("byId('{id}').innerText.includes({text})"))
+            .await;
     }
 
-    /// Waits until the page shows a text.
     pub(crate) async fn until_shows(&mut self, text: &str) {
         let text = Value::from(text);
-        let expression = format!("document.body.innerText.includes({text})");
-        self.until(&expression).await;
+        self.until(&format!("document.body.innerText.includes({text})"))
+            .await;
     }
 
-    /// The text that an element shows.
     pub(crate) fn text(&mut self, id: &str) -> String {
         let text = self.eval(&format!("byId('{id}').innerText"));
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Types a search.
     pub(crate) fn search(&mut self, text: &str) {
-        self.eval(&format!(
-            "(byId('search').value = '{text}', byId('search').dispatchEvent(new Event('input')))"
-        ));
+        self.eval(&format!("byId('search').value = '{text}'"));
+        self.eval("byId('search').dispatchEvent(new Event('input'))");
     }
 
     /// Presses keys, such as `Enter`, `ArrowDown` or `p`.
@@ -170,21 +158,6 @@ impl Browser {
         }
     }
 
-    /// The bytes that the page's script holds.
-    pub(crate) fn heap(&mut self) -> u64 {
-        self.call("HeapProfiler.collectGarbage", json!({}));
-        let usage = self.call("Runtime.getHeapUsage", json!({}));
-        usage["usedSize"].as_f64().expect("a size") as u64
-    }
-
-    /// The page as it looks, as PNG.
-    pub(crate) fn screenshot(&mut self) -> Vec<u8> {
-        let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
-        let data = shot["data"].as_str().expect("an image");
-        BASE64_STANDARD.decode(data).expect("base64")
-    }
-
-    /// Fails if the page or the browser has complained about anything.
     pub(crate) fn assert_no_complaints(&mut self) {
         // Events that precede the response are read with it.
         self.eval("0");

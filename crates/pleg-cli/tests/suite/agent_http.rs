@@ -1,15 +1,11 @@
 //! The HTTP server of `pleg agent`: who may read what, and how the commands read it.
 
-use std::path::Path;
-use std::process::Stdio;
-
 use pleg_tests::wait::until;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::agent::{Agent, ask};
-use super::run::{Running, TIMEOUT, arg};
-use crate::support::{TestDir, pleg};
+use super::run::{Running, Sim, TIMEOUT, TestDir, arg, piped, pleg};
 
 /// SHA-256 of `first` and of `second`.
 const FIRST: &str = "a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e";
@@ -17,23 +13,21 @@ const SECOND: &str = "16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c556
 
 /// The address of the listener for probes.
 pub(super) async fn probes(agent: &mut Agent) -> String {
-    let message = agent.running.message().await.expect("a second address");
+    let message = agent.running.message().await;
     let address = message.strip_suffix(" serves /healthz and /readyz");
     address.expect("an address").replace("http://", "")
 }
 
 #[tokio::test]
 async fn slow_and_large_requests_are_ended() {
-    let agent = Agent::start(&["--sim"]).await;
+    let agent = Agent::start("--sim").await;
     let huge = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
+    let body = "POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\nx";
     let requests = [
         ("", ""),
         ("GET /metrics HTTP/1.1\r\nHost: ", "HTTP/1.1 408"),
         (&*huge, "HTTP/1.1 431"),
-        (
-            "POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\nx",
-            "HTTP/1.1 405",
-        ),
+        (body, "HTTP/1.1 405"),
     ];
     let ended = requests.map(async |(request, expected)| {
         let mut stream = agent.connect().await;
@@ -50,15 +44,15 @@ async fn slow_and_large_requests_are_ended() {
     let (code, head, _) = agent.get("/healthz").await;
     assert_eq!(code, 200);
     assert!(head.contains("connection: close"), "{head}");
-    agent.stop().await;
 }
 
 #[tokio::test]
 async fn request_needs_a_token_whose_digest_was_read_last() {
     let dir = TestDir::new();
     let file = dir.path("tokens");
-    std::fs::write(&file, format!("{FIRST} prometheus\n")).expect("written");
-    let mut agent = Agent::start(&["--sim", "--token-file", arg(&file)]).await;
+    let write = |text: &str| std::fs::write(&file, text).expect("written");
+    write(FIRST);
+    let mut agent = Agent::start(&format!("--sim --token-file {}", arg(&file))).await;
     let metrics = async |agent: &Agent, token: &str| {
         let header = format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n");
         ask(agent.connect().await, "/metrics", &header).await.0
@@ -72,7 +66,7 @@ async fn request_needs_a_token_whose_digest_was_read_last() {
     assert!(head.contains("www-authenticate: bearer"), "{head}");
     // One line for each reason.
     for reason in ["wrong token", "no token"] {
-        let line = agent.running.message().await.expect("a line");
+        let line = agent.running.message().await;
         let end = format!("rejected a client, {reason}: 127.0.0.1");
         assert!(line.ends_with(&end), "{line}");
     }
@@ -80,21 +74,20 @@ async fn request_needs_a_token_whose_digest_was_read_last() {
     assert_eq!(agent.get("/healthz").await.0, 200);
     agent.until_ready().await;
 
-    std::fs::write(&file, format!("{SECOND}  -\n")).expect("written");
+    write(SECOND);
     agent.running.signal("HUP").await;
     let reread = until(TIMEOUT, "the new token", || async {
         (metrics(&agent, "second").await == 200).then_some(())
     });
     reread.await.expect("read again");
     assert_eq!(metrics(&agent, "first").await, 401);
-    std::fs::write(&file, "third\n").expect("written");
+    write("third");
     agent.running.signal("HUP").await;
-    let line = agent.running.message().await.expect("an error");
+    let line = agent.running.message().await;
     assert!(line.contains("printf %s TOKEN | sha256sum"), "{line}");
     let ending = "; the last token and certificates stay in use";
     assert!(line.ends_with(ending), "{line}");
     assert_eq!(metrics(&agent, "second").await, 200);
-    agent.stop().await;
 }
 
 #[tokio::test]
@@ -102,27 +95,39 @@ async fn unix_socket_is_served_and_removed() {
     let dir = TestDir::new();
     let socket = dir.path("agent.sock");
     let address = format!("unix://{}", arg(&socket));
-    let stale = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
-    drop(stale);
-    let mut running = Running::start(&["agent", "--sim", "--listen", &address]);
-    let message = running.message().await.expect("the address");
-    let serves = format!("; {address} serves");
-    assert!(message.contains(&serves), "{message}");
+    let command = format!("agent --sim --listen {address}");
+    drop(std::os::unix::net::UnixListener::bind(&socket).expect("a stale socket"));
+    let mut running = Running::start(&command);
+    running.message_with(&format!("; {address} serves")).await;
     let stream = UnixStream::connect(&socket).await.expect("connected");
     let (code, _, body) = ask(stream, "/healthz", "").await;
     assert_eq!((code, &*body), (200, "ok\n"));
-    let second = Running::start(&["agent", "--sim", "--listen", &address]);
-    let end = second.end().await;
-    assert_eq!(end.code(), Some(1), "it is in use");
-    assert!(end.err.contains("cannot listen on unix://"), "{}", end.err);
-    running.signal("TERM").await;
-    assert_eq!(running.end().await.code(), Some(0));
+    let second = Running::start(&command).end().await;
+    assert_eq!(second.code(), Some(1), "it is in use");
+    let why = "cannot listen on unix://";
+    assert!(second.err.contains(why), "{}", second.err);
+    running.stop("TERM", 0).await;
     assert!(!socket.exists());
 }
 
-/// The files of the tests are in the current directory of the commands. A certificate that signs itself is its authority.
-fn write_files(dir: &Path) {
-    let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).expect("written");
+/// Exit codes of commands, the line that each one prints, and the reason in the log of the agent.
+const COMMANDS: &str = "\
+0 check --agent https://AGENT OWN --token-file token => ok
+2 check --agent https://AGENT OWN => 401 Unauthorized: it needs a token => no token
+2 check --agent https://AGENT --ca server.pem => it needs --cert and --key => no certificate
+2 check --agent https://AGENT STRANGER => it rejects the certificate => invalid certificate
+2 check --agent https://AGENT --ca client.pem => invalid peer certificate => no TLS handshake
+2 check --agent https://AGENT => needs --ca
+2 check --agent http://AGENT => this agent speaks https
+1 watch --agent http://AGENT => this agent speaks https
+2 check --agent unix:///none.sock => no answer of an agent at unix://
+2 check --ca server.pem => --ca needs an agent";
+
+/// The files are in the current directory of the commands. Each certificate signs itself, so it is its own authority.
+#[tokio::test]
+async fn agent_with_tls_answers_commands_with_certificate_and_token() {
+    let dir = TestDir::new();
+    let write = |name: &str, text: &str| std::fs::write(dir.path(name), text).expect("written");
     write("tokens", FIRST);
     write("token", "first\n");
     for (name, subject) in [
@@ -134,14 +139,8 @@ fn write_files(dir: &Path) {
         write(&format!("{name}.pem"), &own.cert.pem());
         write(&format!("{name}.key"), &own.signing_key.serialize_pem());
     }
-}
-
-#[tokio::test]
-async fn agent_with_tls_answers_commands_with_certificate_and_token() {
-    let dir = TestDir::new();
-    write_files(dir.root());
     let command = |args: &str| {
-        let mut command = pleg(&args.split_whitespace().collect::<Vec<_>>());
+        let mut command = pleg(args);
         command.current_dir(dir.root());
         command
     };
@@ -162,49 +161,38 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
     ready.await.expect("ready");
     assert_eq!(probe("/metrics").await.0, 404);
 
-    let url = format!("https://{}", agent.address);
-    let own = "--ca server.pem --cert client.pem --key client.key";
-    let stranger = "--ca server.pem --cert stranger.pem --key stranger.key";
-    let with_token = format!("{own} --token-file token");
-    let [known, other] = ["--ca server.pem", "--ca client.pem"];
-    for (args, out, log) in [
-        (&*with_token, "ok\n", ""),
-        (own, "401 Unauthorized: it needs a token", "no token"),
-        (known, "it needs --cert and --key", "no certificate"),
-        (
-            stranger,
-            "it rejects the certificate",
-            "invalid certificate",
-        ),
-        (other, "invalid peer certificate", "no TLS handshake"),
-        ("", "needs --ca", ""),
-    ] {
-        let check = command(&format!("check --agent {url} {args}"));
-        let end = Running::spawn(check).end().await;
-        let shown = end.out + &end.err;
-        assert!(shown.contains(out), "{args}: {shown}");
-        if !log.is_empty() {
-            let line = agent.running.message().await.expect("a line");
+    let [own, stranger] = ["client", "stranger"]
+        .map(|name| format!("--ca server.pem --cert {name}.pem --key {name}.key"));
+    for row in COMMANDS.lines() {
+        let row = row.replace("OWN", &own).replace("STRANGER", &stranger);
+        let row = row.replace("AGENT", &agent.address);
+        let mut parts = row.split(" => ");
+        let (code, args) = parts
+            .next()
+            .and_then(|c| c.split_once(' '))
+            .expect("a code");
+        let end = Running::spawn(command(args)).end().await;
+        let shown = end.out.clone() + &end.err;
+        assert_eq!(end.code(), code.parse().ok(), "{args}: {shown}");
+        let is_short = shown.lines().count() == 1 || args.starts_with("watch");
+        let expected = parts.next().expect("a line");
+        assert!(is_short && shown.contains(expected), "{args}: {shown}");
+        if let Some(log) = parts.next() {
             let log = format!("rejected a client, {log}: 127.0.0.1");
+            let line = agent.running.message().await;
             assert!(line.contains(&log), "{args}: {line}");
         }
     }
-    for name in ["check", "watch"] {
-        let plain = command(&format!("{name} --agent http://{}", agent.address));
-        let end = Running::spawn(plain).end().await;
-        let shown = end.out + &end.err;
-        assert!(shown.contains("this agent speaks https"), "{shown}");
-    }
-    let args = format!("watch -o json --agent {url} {with_token}");
+    let args = format!(
+        "watch -o json --agent https://{} {own} --token-file token",
+        agent.address
+    );
     assert!(Running::spawn(command(&args)).event().await["seq"].is_u64());
-    let end = Running::spawn(command("check --ca server.pem")).end().await;
-    assert!(end.out.contains("--ca needs an agent"), "{}", end.out);
-    agent.stop().await;
 }
 
 #[tokio::test]
 async fn page_of_another_site_cannot_read() {
-    let agent = Agent::start(&["--sim"]).await;
+    let agent = Agent::start("--sim").await;
     agent.until_ready().await;
     for (host, code) in [
         ("127.0.0.1:9394", 200),
@@ -213,7 +201,7 @@ async fn page_of_another_site_cannot_read() {
         ("evil.example:9394", 421),
         ("127.0.0.1.evil.example", 421),
     ] {
-        // What names no pod is for everybody on this host, also through a proxy that passes the header on.
+        // Pages without names of pods are for everybody on this host, even through a proxy that passes the header on.
         for path in ["/debug/view", "/metrics", "/readyz", "/healthz", "/"] {
             let expected = if path == "/debug/view" { code } else { 200 };
             let header = format!("Host: {host}\r\n");
@@ -232,50 +220,42 @@ async fn page_of_another_site_cannot_read() {
     {
         let (path, expected) = row.trim_start().split_once(' ').expect("a path");
         let (code, shown) = expected.split_once(' ').expect("a code");
-        let (status, head, _) = agent.get(path).await;
+        let (status, head, body) = agent.get(path).await;
         assert_eq!(status.to_string(), code, "{path}");
         assert!(head.contains(shown), "{path}: {head}");
+        // The page loads nothing, and its script makes no markup.
+        for unsafe_text in "unsafe src= href=\"http url( @import innerHTML eval(".split(' ') {
+            let has_it = path == "/" && (head.contains(unsafe_text) || body.contains(unsafe_text));
+            assert!(!has_it, "{unsafe_text}");
+        }
     }
-    agent.stop().await;
 }
 
 /// The fake kubelet is a shell with another name.
 #[tokio::test]
 async fn shared_events_are_left_to_a_kubelet() {
-    let dir = TestDir::new();
-    let socket = dir.path("cri.sock");
-    let args = ["sim", "--empty", "--mode", "containerd-1.7", "--socket"];
-    let mut sim = Running::start(&[&args[..], &[arg(&socket)]].concat());
-    sim.message().await.expect("the socket");
-    let program = dir.path("kubelet");
+    let sim = Sim::with("--empty --mode containerd-1.7").await;
+    let program = sim.dir().path("kubelet");
     std::os::unix::fs::symlink("/bin/bash", &program).unwrap();
-    let mut kubelet = std::process::Command::new(&program);
+    let mut kubelet = piped(&program);
     kubelet.args(["-c", "echo runs; read line", "kubelet"]);
     kubelet.arg("--feature-gates=EventedPLEG=true");
-    kubelet.stdin(Stdio::piped()).stdout(Stdio::piped());
-    kubelet.stderr(Stdio::piped());
+    kubelet.stdin(std::process::Stdio::piped());
     let mut kubelet = Running::spawn(kubelet);
-    assert_eq!(kubelet.line().await.as_deref(), Some("runs"));
+    assert_eq!(kubelet.line().await, "runs");
+    let subscribers = async |number: &str| {
+        let shown = Running::start(&format!("sim ctl --socket {}", arg(&sim.socket)));
+        let shown = shown.end().await.out;
+        assert!(shown.contains(&format!("\n{number} subscriber")), "{shown}");
+    };
 
-    let agent = Agent::start(&["-r", arg(&socket)]).await;
-    let polls = "polling: containerd 1.7.";
-    let page = agent.until_shows("/readyz", polls).await;
-    let why = "subscribes to them (--feature-gates";
-    assert!(page.contains(why), "{page}");
-    assert_eq!(subscribers(&socket).await, "0");
+    let agent = sim.agent("").await;
+    let polls = "polling: containerd 1.7. | subscribes to them (--feature-gates";
+    agent.until_shows("/readyz", polls).await;
+    subscribers("0").await;
     agent.stop().await;
 
-    let agent = Agent::start(&["-r", arg(&socket), "--events", "always"]).await;
+    let agent = sim.agent("--events always").await;
     agent.until_confirmed().await;
-    assert_eq!(subscribers(&socket).await, "1");
-    agent.stop().await;
-}
-
-/// The number of subscribers of a simulated runtime.
-async fn subscribers(socket: &Path) -> String {
-    let shown = Running::start(&["sim", "ctl", "--socket", arg(socket)]);
-    let shown = shown.end().await.out;
-    let (before, _) = shown.split_once(" subscriber").expect("shown");
-    let number = before.split_whitespace().last();
-    number.unwrap_or_default().to_owned()
+    subscribers("1").await;
 }

@@ -10,18 +10,16 @@ use pleg_tests::usage;
 use pleg_tests::wait::until;
 use tonic::{Request, Response, Status};
 
-use super::agent::Agent;
 use super::agent_flood::scrape;
-use super::run::{PROMPT, TIMEOUT, arg};
-use crate::support::{TestDir, serve};
+use super::run::{PROMPT, Sim, TIMEOUT, serve};
 
 /// A runtime that ignores list filters, with pods of one container each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unfiltered {
     pods: usize,
-    /// How many more rows, of nothing but an id, the list of containers has.
+    /// The number of additional rows with nothing but an id in the list of containers.
     small_rows: usize,
-    /// How many bytes of annotations each response contains.
+    /// The bytes of annotations in each response.
     padding: Arc<AtomicUsize>,
     statuses: Arc<AtomicUsize>,
 }
@@ -29,7 +27,9 @@ pub(crate) struct Unfiltered {
 type Reply<T> = Result<Response<T>, Status>;
 type Pairs = BTreeMap<String, String>;
 
-const CREATED: i64 = 1_700_000_000_000_000_000;
+fn reply<T>(message: T) -> Reply<T> {
+    Ok(Response::new(message))
+}
 
 fn labels(id: &str) -> Pairs {
     let labels = [("uid", id), ("name", id), ("namespace", "test")];
@@ -40,15 +40,6 @@ fn labels(id: &str) -> Pairs {
 fn metadata() -> Option<v1::ContainerMetadata> {
     let name = "app".to_owned();
     Some(v1::ContainerMetadata { name, attempt: 0 })
-}
-
-fn sandbox_metadata(id: &str) -> Option<v1::PodSandboxMetadata> {
-    Some(v1::PodSandboxMetadata {
-        name: id.to_owned(),
-        uid: id.to_owned(),
-        namespace: "test".to_owned(),
-        attempt: 0,
-    })
 }
 
 impl Unfiltered {
@@ -76,7 +67,7 @@ impl Unfiltered {
 #[tonic::async_trait]
 impl RuntimeService for Unfiltered {
     async fn version(&self, _: Request<v1::VersionRequest>) -> Reply<v1::VersionResponse> {
-        Ok(Response::new(v1::VersionResponse::default()))
+        reply(v1::VersionResponse::default())
     }
 
     async fn list_pod_sandbox(
@@ -85,15 +76,13 @@ impl RuntimeService for Unfiltered {
     ) -> Reply<v1::ListPodSandboxResponse> {
         let annotations = self.padding(self.pods);
         let items = self.ids().map(|id| v1::PodSandbox {
-            metadata: sandbox_metadata(&id),
-            created_at: CREATED,
             labels: labels(&id),
             annotations: annotations.clone(),
             id,
             ..Default::default()
         });
         let items = items.collect();
-        Ok(Response::new(v1::ListPodSandboxResponse { items }))
+        reply(v1::ListPodSandboxResponse { items })
     }
 
     async fn list_containers(
@@ -105,7 +94,6 @@ impl RuntimeService for Unfiltered {
             id: format!("app-{id}"),
             metadata: metadata(),
             state: v1::ContainerState::ContainerRunning.into(),
-            created_at: CREATED,
             labels: labels(&id),
             annotations: annotations.clone(),
             pod_sandbox_id: id,
@@ -116,7 +104,7 @@ impl RuntimeService for Unfiltered {
             ..Default::default()
         });
         let containers = containers.chain(small_rows).collect();
-        Ok(Response::new(v1::ListContainersResponse { containers }))
+        reply(v1::ListContainersResponse { containers })
     }
 
     async fn pod_sandbox_status(
@@ -126,17 +114,15 @@ impl RuntimeService for Unfiltered {
         self.statuses.fetch_add(1, Ordering::Relaxed);
         let id = request.into_inner().pod_sandbox_id;
         let status = v1::PodSandboxStatus {
-            metadata: sandbox_metadata(&id),
-            created_at: CREATED,
             labels: labels(&id),
             annotations: self.padding(1),
             id,
             ..Default::default()
         };
-        Ok(Response::new(v1::PodSandboxStatusResponse {
+        reply(v1::PodSandboxStatusResponse {
             status: Some(status),
             ..Default::default()
-        }))
+        })
     }
 
     async fn container_status(
@@ -148,21 +134,18 @@ impl RuntimeService for Unfiltered {
         let status = v1::ContainerStatus {
             metadata: metadata(),
             state: v1::ContainerState::ContainerRunning.into(),
-            created_at: CREATED,
-            started_at: CREATED,
             labels: labels(id.trim_start_matches("app-")),
             annotations: self.padding(1),
             id,
             ..Default::default()
         };
-        Ok(Response::new(v1::ContainerStatusResponse {
+        reply(v1::ContainerStatusResponse {
             status: Some(status),
             ..Default::default()
-        }))
+        })
     }
 }
 
-/// A line of `/proc/PID/status`, in MiB.
 fn memory(pid: u32, line: &str) -> u64 {
     usage::status(pid, line).expect("it runs") / 1024
 }
@@ -170,11 +153,10 @@ fn memory(pid: u32, line: &str) -> u64 {
 /// 40 pods are inspected at a time, and every response has 15 MiB.
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
-    let dir = TestDir::new();
-    let socket = dir.path("cri.sock");
+    let place = Sim::down();
     let runtime = Unfiltered::padded(40, 15 << 20);
-    serve(runtime.clone(), &socket);
-    let agent = Agent::start(&["-r", arg(&socket)]).await;
+    serve(runtime.clone(), &place.socket);
+    let agent = place.agent("").await;
     let pid = agent.running.id();
     let statuses = || async { (runtime.statuses.load(Ordering::Relaxed) >= 80).then_some(()) };
     let called = until(TIMEOUT * 3, "statuses", statuses).await;
@@ -198,14 +180,13 @@ async fn agent_answers_while_lists_are_large() {
         // As many as the runtime, in this process and not optimized, sends in time beside other tests.
         (20_000, "[+]list ok"),
     ] {
-        let dir = TestDir::new();
-        let socket = dir.path("cri.sock");
+        let place = Sim::down();
         let runtime = Unfiltered {
             small_rows: rows,
             ..Unfiltered::default()
         };
-        serve(runtime, &socket);
-        let agent = Agent::start(&["-r", arg(&socket)]).await;
+        serve(runtime, &place.socket);
+        let agent = place.agent("").await;
         let pid = agent.running.id();
         let address = agent.address.parse().expect("an address");
         let is_over = Arc::new(AtomicBool::new(false));

@@ -1,40 +1,33 @@
-//! `pleg agent`: what it serves, and how it stops.
+//! `pleg agent`: what it serves, what it sends to a service manager, and how it stops.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use pleg::runtime::clock::Clock;
 use pleg_tests::wait::until;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixDatagram};
 
-use super::run::{PROMPT, Running, TIMEOUT, arg, kubelet, run_pod, serve};
-use crate::support::{TestDir, pleg};
+use super::run::{Running, Sim, TIMEOUT, arg, pleg};
 
-/// A running agent and its address.
-pub(super) struct Agent {
+pub(crate) struct Agent {
     pub(super) running: Running,
     pub(super) address: String,
 }
 
 impl Agent {
-    pub(super) async fn start(args: &[&str]) -> Self {
-        let agent = ["agent", "--listen", "127.0.0.1:0"];
-        Self::spawn(pleg(&[&agent, args].concat())).await
+    pub(super) async fn start(args: &str) -> Self {
+        Self::spawn(pleg(&format!("agent --listen 127.0.0.1:0 {args}"))).await
     }
 
     /// A command that runs an agent on a TCP address.
     pub(super) async fn spawn(command: std::process::Command) -> Self {
         let mut running = Running::spawn(command);
-        // There may be log messages before the address.
-        let mut message = String::new();
-        while !message.contains("; http") {
-            message = running.message().await.expect("the address");
-        }
+        let message = running.message_with("; http").await;
         let mut words = message.split([' ', '/']);
-        let address = words
-            .find(|word| word.starts_with("127."))
-            .expect("an address");
+        let address = words.find(|word| word.starts_with("127."));
+        let address = address.expect("an address").to_owned();
         assert!(!address.ends_with(":0"), "the actual port: {message}");
-        let address = address.to_owned();
         Self { running, address }
     }
 
@@ -47,7 +40,6 @@ impl Agent {
         ask(self.connect().await, path, "Host: localhost\r\n").await
     }
 
-    /// Waits until it is ready.
     pub(super) async fn until_ready(&self) {
         let ready = || async {
             let (code, _, body) = self.get("/readyz").await;
@@ -56,11 +48,12 @@ impl Agent {
         until(TIMEOUT, "ready", ready).await.expect("ready");
     }
 
-    /// Waits until a page contains this text, and returns it.
-    pub(super) async fn until_shows(&self, path: &str, text: &str) -> String {
-        let shown = until(TIMEOUT * 3, text, || async {
+    /// Waits until a page contains each of these texts, and returns it.
+    pub(super) async fn until_shows(&self, path: &str, texts: &str) -> String {
+        let shown = until(TIMEOUT * 3, texts, || async {
             let (_, _, page) = self.get(path).await;
-            page.contains(text).then_some(page)
+            let has_all = texts.split(" | ").all(|text| page.contains(text));
+            has_all.then_some(page)
         });
         shown.await.expect(path)
     }
@@ -75,12 +68,10 @@ impl Agent {
         series.collect()
     }
 
-    /// The value of one series.
     pub(super) async fn metric(&self, name: &str) -> Option<f64> {
         self.scrape().await.get(name)?.parse().ok()
     }
 
-    /// Waits until a metric has this value.
     pub(super) async fn until_metric(&self, name: &str, value: f64) {
         // A storm of pods may take longer than other waits.
         let reached = until(TIMEOUT * 6, name, || async {
@@ -91,18 +82,13 @@ impl Agent {
         }
     }
 
-    /// Waits until the event stream is confirmed.
     pub(super) async fn until_confirmed(&self) {
         let confirmed = "pleg_stream_state{state=\"confirmed\"}";
         self.until_metric(confirmed, 1.0).await;
     }
 
-    /// Stops the agent with SIGTERM.
     pub(super) async fn stop(self) {
-        self.running.signal("TERM").await;
-        let end = self.running.end().await;
-        assert_eq!((end.code(), &*end.out), (Some(0), ""), "{}", end.err);
-        assert!(end.took < PROMPT, "{:?}", end.took);
+        assert_eq!(self.running.stop("TERM", 0).await.out, "");
     }
 }
 
@@ -122,31 +108,27 @@ pub(super) async fn ask(
     called.expect("in time").expect("a response");
     let (headers, body) = response.split_once("\r\n\r\n").expect("headers and a body");
     let code = headers.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let code = code.expect("a code");
-    (code, headers.to_lowercase(), body.to_owned())
+    let headers = headers.to_lowercase();
+    (code.expect("a code"), headers, body.to_owned())
 }
 
 /// It waits without a timeout and reports not ready.
 #[tokio::test]
 async fn agent_waits_for_its_runtime() {
-    let dir = TestDir::new();
-    let socket = dir.path("cri.sock");
-    let agent = Agent::start(&["-r", arg(&socket)]).await;
+    let mut sim = Sim::down();
+    let agent = sim.agent("").await;
     let (code, _, body) = agent.get("/healthz").await;
     assert_eq!((code, &*body), (200, "ok\n"));
     let (code, _, body) = agent.get("/readyz").await;
     assert_eq!(code, 503);
     assert!(body.contains("pleg has yet to be successful"), "{body}");
-    assert_eq!(agent.get("/nothing").await.0, 404);
     assert_eq!(agent.metric("pleg_ready").await, Some(0.0));
 
-    let sim = serve(&socket).await;
+    sim.serve("--empty").await;
     agent.until_ready().await;
-    agent.until_metric("pleg_ready", 1.0).await;
-
-    let kubelet = kubelet(&socket, dir.root());
-    run_pod(&kubelet, "a-secret-name").await;
+    sim.run_pod("a-secret-name").await;
     for (name, value) in [
+        ("pleg_ready", 1.0),
         ("pleg_running_pods", 1.0),
         ("pleg_running_containers{container_state=\"running\"}", 1.0),
         ("pleg_running_containers{container_state=\"exited\"}", 0.0),
@@ -157,29 +139,74 @@ async fn agent_waits_for_its_runtime() {
     let (_, head, metrics) = agent.get("/metrics").await;
     let format = "content-type: text/plain; version=0.0.4";
     assert!(head.contains(format), "{head}");
-    for secret in ["a-secret-name", arg(&socket)] {
+    for secret in ["a-secret-name", arg(&sim.socket)] {
         assert!(!metrics.contains(secret), "{secret} is in\n{metrics}");
     }
     // After the runtime stops, the agent stays alive, and stays ready for three minutes.
-    sim.signal("TERM").await;
-    assert_eq!(sim.end().await.code(), Some(0));
+    sim.stop().await;
     let degraded = "degraded (stream_down) for ";
     agent.until_shows("/readyz", degraded).await;
     assert_eq!(agent.get("/readyz").await.0, 200);
     agent.stop().await;
 }
 
+/// The next message to the service manager with this start and this text.
+async fn notified(manager: &UnixDatagram, start: &str, text: &str) -> String {
+    loop {
+        let mut message = vec![0; 4096];
+        let received = tokio::time::timeout(TIMEOUT, manager.recv(&mut message)).await;
+        message.truncate(received.expect("in time").expect("a message"));
+        let message = String::from_utf8(message).expect("UTF-8");
+        if message.starts_with(start) && message.contains(text) {
+            return message;
+        }
+    }
+}
+
 #[tokio::test]
-async fn agent_stops_while_a_call_to_the_runtime_hangs() {
-    let dir = TestDir::new();
-    let socket = dir.path("silent.sock");
-    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
-    let agent = Agent::start(&["-r", arg(&socket), "--probe-period", "1s"]).await;
-    let changes = until(TIMEOUT, "a hanging list", || async {
-        let seconds = agent.metric("pleg_list_in_flight_seconds").await;
-        (seconds > Some(0.0)).then_some(())
-    });
-    changes.await.expect("gauges change while a call hangs");
+async fn watchdog_is_fed_whatever_the_state_of_the_runtime() {
+    let mut sim = Sim::down();
+    let socket = sim.dir().path("notify.sock");
+    let manager = UnixDatagram::bind(&socket).expect("bound");
+    let limit = Duration::from_millis(1500);
+    let args = "agent --listen 127.0.0.1:0 --probe-period 1s -r";
+    let mut command = pleg(&format!("{args} {}", arg(&sim.socket)));
+    command.env("NOTIFY_SOCKET", &socket);
+    command.env("WATCHDOG_USEC", limit.as_micros().to_string());
+    let agent = Agent::spawn(command).await;
+    assert_eq!(notified(&manager, "", "").await, "READY=1");
+    notified(&manager, "STATUS=not ready (never_listed)", "").await;
+    let feeds = async |n| {
+        for _ in 0..n {
+            notified(&manager, "WATCHDOG=1", "").await;
+        }
+    };
+    feeds(3).await;
+    sim.serve("--empty").await;
+    notified(&manager, "STATUS=ready", "").await;
+    // The runtime hangs for several periods of the watchdog.
+    sim.running().signal("STOP").await;
+    notified(&manager, "STATUS=ready; ", "runtime_silent: ").await;
+    // Only the sum of the waits is checked: this process may be late itself.
+    let clock = Clock::start();
+    let began = clock.now();
+    feeds(6).await;
+    let took = clock.now().since(began);
+    assert!(took < limit * 6, "{took:?}");
+    let hangs = agent.metric("pleg_list_in_flight_seconds").await;
+    assert!(hangs > Some(0.0), "gauges change while a call hangs");
     assert_eq!(agent.get("/healthz").await.0, 200);
     agent.stop().await;
+    let last = notified(&manager, "STOPPING=1", "").await;
+    assert_eq!(last, "STOPPING=1\nSTATUS=stopping");
+}
+
+#[tokio::test]
+async fn agent_runs_if_the_service_manager_cannot_be_reached() {
+    let mut command = pleg("agent --sim --listen 127.0.0.1:0");
+    command.env("NOTIFY_SOCKET", "/none/notify.sock");
+    let mut running = Running::spawn(command);
+    let warning = "cannot notify the service manager at /none";
+    running.message_with(warning).await;
+    running.stop("TERM", 0).await;
 }

@@ -5,7 +5,6 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream as Blocking};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -20,60 +19,51 @@ use tokio::task::JoinSet;
 
 use super::agent::{Agent, ask};
 use super::agent_http::probes;
-use super::run::{Sim, TIMEOUT, arg, remove_pod, run_job, serve};
-use crate::support::{TestDir, program};
+use super::run::{Sim, TIMEOUT, arg, limited};
 
-/// What a hostile client does after its first bytes. When the connection is closed, it connects again.
-#[derive(Clone, Copy)]
-enum Then {
-    /// It waits, and reads no more than a byte.
-    Wait,
-    /// It sends so many bytes again and again.
-    Send(usize),
-    /// It reads everything.
-    Read,
-}
+const HEADER: &str = "GET /metrics HTTP/1.1\r\nX: ";
+const BODY: &str = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999\r\n\r\n";
+const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const EVENTS: &str = "GET /debug/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const LIVE: &str = "GET /debug/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-const HEADER: &[u8] = b"GET /metrics HTTP/1.1\r\nX: ";
-const BODY: &[u8] = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999\r\n\r\n";
-const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-const EVENTS: &[u8] = b"GET /debug/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
-const LIVE: &[u8] = b"GET /debug/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
-
-/// The hostile clients: some 1,100.
-const CLIENTS: [(&[u8], Then, usize); 7] = [
-    (b"", Then::Wait, 500),
-    (HEADER, Then::Send(1), 300),
-    (HEADER, Then::Send(1 << 20), 90),
-    (BODY, Then::Send(1 << 14), 90),
-    (EVENTS, Then::Wait, 90),
-    (LIVE, Then::Wait, 20),
-    (METRICS, Then::Read, 20),
+/// The hostile clients, some 1,100: their first bytes, the number of bytes that they send again and again, and the number of
+/// such clients. Those that send no more read a byte and then nothing, except that `METRICS` is read.
+const CLIENTS: [(&str, usize, usize); 7] = [
+    ("", 0, 500),
+    (HEADER, 1, 300),
+    (HEADER, 1 << 20, 90),
+    (BODY, 1 << 14, 90),
+    (EVENTS, 0, 90),
+    (LIVE, 0, 20),
+    (METRICS, 0, 20),
 ];
 const PAUSE: Duration = Duration::from_millis(100);
 
-async fn connect(to: SocketAddr, first: &[u8], then: Then) -> io::Result<()> {
+async fn connect(to: SocketAddr, first: &str, more: usize) -> io::Result<()> {
     let mut stream = TcpStream::connect(to).await?;
-    stream.write_all(first).await?;
-    match then {
-        Then::Wait if stream.read(&mut [0]).await? > 0 => pass_time(TIMEOUT).await,
-        Then::Wait => {}
-        Then::Read => drop(stream.read_to_end(&mut Vec::new()).await?),
-        Then::Send(bytes) => loop {
-            stream.write_all(&vec![b'x'; bytes]).await?;
+    stream.write_all(first.as_bytes()).await?;
+    if more > 0 {
+        loop {
+            stream.write_all(&vec![b'x'; more]).await?;
             pass_time(PAUSE).await;
-        },
+        }
+    }
+    if first == METRICS {
+        stream.read_to_end(&mut Vec::new()).await?;
+    } else if stream.read(&mut [0]).await? > 0 {
+        pass_time(TIMEOUT).await;
     }
     Ok(())
 }
 
-/// Until this is dropped.
+/// Runs the clients until this is dropped. They connect again when a connection is closed.
 fn start_clients(to: SocketAddr) -> JoinSet<()> {
     let all = CLIENTS.iter();
-    let all = all.flat_map(|(first, then, n)| vec![(*first, *then); *n]);
-    let endless = |(first, then)| async move {
+    let all = all.flat_map(|(first, more, n)| vec![(*first, *more); *n]);
+    let endless = |(first, more)| async move {
         loop {
-            let _ = connect(to, first, then).await;
+            let _ = connect(to, first, more).await;
         }
     };
     all.map(endless).collect()
@@ -88,7 +78,7 @@ pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Durat
         let began = clock.now();
         let mut stream = Blocking::connect_timeout(&to, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.write_all(METRICS)?;
+        stream.write_all(METRICS.as_bytes())?;
         let mut page = String::new();
         stream.read_to_string(&mut page)?;
         let is_whole = page.starts_with("HTTP/1.1 200 ") && page.contains("\npleg_ready ");
@@ -108,7 +98,7 @@ pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Durat
 /// 99th percentile and the maximum of the durations of scrapes.
 async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     let sim = Sim::start().await;
-    let agent = Agent::start(&["-r", arg(&sim.socket)]).await;
+    let agent = sim.agent("").await;
     agent.until_confirmed().await;
     for n in 0..pods {
         let run = sim.kubelet.run_pod(&format!("pod-{n}")).await;
@@ -127,8 +117,8 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
         let scrapes = scope.spawn(|| scrape(address, &ended));
         let churn = (0..10).map(async |n| {
             for life in 0..lives {
-                let pod = run_job(&sim.kubelet, &format!("job-{n}-{life}"), 3).await;
-                remove_pod(&sim.kubelet, &pod).await;
+                let pod = sim.run_job(&format!("job-{n}-{life}"), 3).await;
+                sim.remove_pod(&pod).await;
             }
         });
         let handle = tokio::runtime::Handle::current();
@@ -188,30 +178,23 @@ async fn scrapes_are_answered_within_50_ms() {
 async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("raised");
-    let dir = TestDir::new();
-    let socket = dir.path("cri.sock");
-    let sim = serve(&socket).await;
-    let listen = "--listen 127.0.0.1:0 --health-listen 127.0.0.1:0";
-    let agent = format!(
-        "ulimit -n 400; exec \"$0\" agent {listen} -r {}",
-        arg(&socket)
-    );
-    let mut command = std::process::Command::new("sh");
-    command.args(["-c", &agent]).arg(program());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut sim = Sim::start().await;
+    let listen = "agent --listen 127.0.0.1:0 --health-listen 127.0.0.1:0 -r";
+    let command = limited(400, &format!("{listen} {}", arg(&sim.socket)));
     let mut agent = Agent::spawn(command).await;
     let probe_address = probes(&mut agent).await;
     agent.until_confirmed().await;
 
+    let addresses = [agent.address.clone(), probe_address];
     let mut idle = Vec::new();
-    for address in [&agent.address, &probe_address] {
+    for address in &addresses {
         for _ in 0..1100 {
             idle.push(TcpStream::connect(address).await.expect("connected"));
         }
     }
     let clock = Clock::start();
-    for (address, path) in [&agent.address, &probe_address]
-        .into_iter()
+    for (address, path) in addresses
+        .iter()
         .flat_map(|address| [(address, "/healthz"), (address, "/readyz")])
     {
         let mut took = Vec::new();
@@ -226,11 +209,10 @@ async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
     }
 
     // The runtime restarts, so new connections to it are needed.
-    sim.signal("TERM").await;
-    assert_eq!(sim.end().await.code(), Some(0));
+    sim.stop().await;
     let confirmed = "pleg_stream_state{state=\"confirmed\"}";
     agent.until_metric(confirmed, 0.0).await;
-    let _sim = serve(&socket).await;
+    sim.serve("--empty").await;
     agent.until_confirmed().await;
     drop(idle);
     agent.stop().await;

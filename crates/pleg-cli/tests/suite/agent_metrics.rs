@@ -1,0 +1,247 @@
+//! Each metric in `docs/metrics.md` exists in a scrape, and moves when its cause occurs; the alerts and the dashboard of
+//! `deploy/` on the metrics of an agent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::time::Duration;
+
+use pleg_tests::wait::pass_time;
+use serde_json::{Value, json};
+
+use super::agent::Agent;
+use super::run::{Sim, arg, parse};
+
+/// The longest wait: the runtime's `Status` is read every 30 s.
+const PATIENCE: Duration = Duration::from_secs(80);
+/// The series of a node, and how many of them are left for findings (`pleg_finding`).
+const MOST_SERIES: usize = 120;
+const MOST_FINDINGS: usize = 12;
+
+/// Metrics that may be constant while the agent runs.
+const CONSTANT: &str = "pleg_build_info pleg_message_limit_bytes process_max_fds process_start_time_seconds \
+    process_threads process_virtual_memory_bytes";
+/// Metrics that only a finding, a flood, an overload, a bug, or a certain runtime moves. A test of the crate `pleg` shows
+/// that they are written (`metrics.rs`).
+const RARE: &str = "pleg_backlog_events pleg_events_joined_total pleg_events_lost_total pleg_finding \
+    pleg_stream_panics_total pleg_streams_renewed_total pleg_unacknowledged_timestamp_seconds";
+/// Troubles of a runtime with pods that come and go, and metrics that each one moves. While relists fail, a pod that is
+/// read again is listed, which fails as well.
+const TROUBLES: &str = "\
+pod.*.hang=on => pleg_inspections_overdue pleg_pods_failing
+list_pod_sandbox.fail=internal stream_pod_sandboxes.fail=internal pod.*.fail=internal => pleg_inspections_failed_total
+stream_containers.hang=on => pleg_list_in_flight_seconds
+sandbox.nil=on containers.hole=on => pleg_irregular_input_total
+drop=on => pleg_missed_events_total
+cut => pleg_streams_lost_total
+list.empty=50% => pleg_undone_total";
+
+/// The names and descriptions in a part of `docs/metrics.md`.
+fn documented(part: &'static str) -> BTreeMap<&'static str, &'static str> {
+    let rows = part.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let (name, _, text) = (cells.next()?, cells.next()?, cells.next()?);
+        name.contains('_').then_some((name, text))
+    });
+    rows.collect()
+}
+
+fn has(names: &str, name: &str) -> bool {
+    names.split_whitespace().any(|one| one == name)
+}
+
+fn name(series: &str) -> &str {
+    let name = series.split('{').next().unwrap_or(series);
+    let suffixes = ["_bucket", "_sum", "_count"].iter();
+    let mut histogram = suffixes.filter_map(|suffix| name.strip_suffix(suffix));
+    // Upstream's counters end with `_count` as well.
+    let is_histogram = |name: &&str| name.ends_with("_seconds");
+    histogram.find(is_histogram).unwrap_or(name)
+}
+
+/// The values that each series had.
+#[derive(Default)]
+struct Seen(BTreeMap<String, BTreeSet<String>>);
+
+impl Seen {
+    async fn scrape(&mut self, agent: &Agent) {
+        let first = self.0.is_empty();
+        for (series, value) in agent.scrape().await {
+            // Its first value is a change of a series that did not exist at first.
+            let absent = (!first).then(String::new).into_iter().collect();
+            self.0.entry(series).or_insert(absent).insert(value);
+        }
+    }
+
+    fn has_moved(&self, metric: &str) -> bool {
+        let mut all = self.0.iter();
+        all.any(|(series, values)| name(series) == metric && values.len() > 1)
+    }
+
+    async fn until_moved(&mut self, agent: &Agent, metrics: Vec<&str>) {
+        let moved = async {
+            while !metrics.iter().all(|metric| self.has_moved(metric)) {
+                pass_time(Duration::from_millis(100)).await;
+                self.scrape(agent).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, moved).await.is_err() {
+            let still: Vec<_> = metrics.iter().filter(|m| !self.has_moved(m)).collect();
+            let (_, _, page) = agent.get("/readyz?verbose").await;
+            panic!("these have not moved: {still:?}; {page}");
+        }
+    }
+
+    fn check(&self, documented: &BTreeMap<&str, &str>) {
+        for series in self.0.keys() {
+            let text = documented.get(name(series));
+            let text = text.unwrap_or_else(|| panic!("{series} is not in docs/metrics.md"));
+            let labels = series.split_once('{').map_or("", |(_, labels)| labels);
+            for (label, _) in labels.split("\",").filter_map(|l| l.split_once('=')) {
+                let is_named = label == "le" || text.contains(&format!("`{label}`"));
+                assert!(is_named, "the label {label} of {series} is not described");
+            }
+        }
+        for metric in documented.keys().filter(|metric| !has(RARE, metric)) {
+            let exists = self.0.keys().any(|series| name(series) == *metric);
+            assert!(exists, "{metric} does not exist");
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_documented_metric_exists_and_moves() {
+    let page = include_str!("../../../../docs/metrics.md");
+    let (always, with_kubelet_names) = page.split_once("\n## ").expect("two tables");
+    let (always, mut all) = (documented(always), documented(with_kubelet_names));
+    all.extend(&always);
+    let mut sim = Sim::down();
+    let periods = "--probe-period 1s --relist-period-max 2s";
+    let agent = sim.agent(&format!("{periods} --kubelet-names")).await;
+    let plain = sim.agent(periods).await;
+    let mut seen = Seen::default();
+    // No runtime yet.
+    let errors = "pleg_lists_failed_total kubelet_runtime_operations_errors_total";
+    seen.until_moved(&agent, errors.split(' ').collect()).await;
+
+    sim.serve("--pods 10").await;
+    agent.until_confirmed().await;
+    for row in TROUBLES.lines() {
+        let (trouble, metrics) = row.split_once(" => ").expect("a trouble");
+        sim.control(trouble).await;
+        seen.until_moved(&agent, metrics.split(' ').collect()).await;
+        sim.control("reset").await;
+    }
+    // Everything else has moved meanwhile, or when the runtime reports its status.
+    let mut moving: Vec<&str> = all.keys().copied().collect();
+    moving.retain(|name| !has(CONSTANT, name) && !has(RARE, name));
+    seen.until_moved(&agent, moving).await;
+    seen.check(&all);
+
+    // The runtime's Status may not have been read yet.
+    let condition = "pleg_runtime_condition{condition=\"NetworkReady\"}";
+    plain.until_metric(condition, 1.0).await;
+    let mut plainly = Seen::default();
+    plainly.scrape(&plain).await;
+    plainly.check(&always);
+    let series = Vec::from_iter(plainly.0.keys());
+    let most = MOST_SERIES - MOST_FINDINGS;
+    assert!(series.len() <= most, "{}: {series:#?}", series.len());
+    let needs_flag = |series: &str| series.contains("_bucket{") || series.starts_with("kubelet_");
+    assert!(!series.iter().any(|series| needs_flag(series)));
+    agent.stop().await;
+}
+
+/// The scrapes of a node, 15 s apart: some precede all troubles, the others follow.
+const CALM: usize = 20;
+const TROUBLE: usize = 60;
+/// Series of the troubles that have an alert, in addition to the degraded reasons. The last two exist only after the trouble.
+const ALERTED: &str = "\
+not_ready{reason=\"stale\"} 1
+runtime_condition{condition=\"NetworkReady\"} 0
+list_message_bytes{operation_type=\"list_containers\"} 15e6
+runtime_operations_errors_total{operation_type=\"version\"} 1
+finding{code=\"disk_full\",severity=\"critical\"} 1";
+
+/// Churn fires no alert; troubles fire each alert of a node that has an agent. Each panel has between one line and a
+/// dozen, and the table at most 50 rows.
+#[tokio::test]
+async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
+    // `apt-get install prometheus` has it.
+    let promtool = |args: &[&str]| Command::new("promtool").args(args).output();
+    if promtool(&["--version"]).is_err() {
+        let in_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+        assert!(!in_ci, "in CI no test may be skipped: promtool is missing");
+        return println!("skipped: promtool is missing");
+    }
+    let sim = Sim::with("--pods 30").await;
+    let agent = sim.agent("--relist-period-max 2s").await;
+    let condition = "pleg_runtime_condition{condition=\"NetworkReady\"}";
+    agent.until_metric(condition, 1.0).await;
+    agent.until_confirmed().await;
+    let mut scrapes = Vec::new();
+    for _ in 0..CALM {
+        let mut scrape = agent.scrape().await;
+        scrape.insert("up".to_owned(), "1".to_owned());
+        scrapes.push(scrape);
+        pass_time(Duration::from_millis(500)).await;
+    }
+    let mut last = scrapes[CALM - 1].clone();
+    let stopped = "pleg_notifications_received_total{type=\"stopped\"}";
+    assert_ne!(scrapes[0][stopped], last[stopped], "no churn");
+    for code in pleg::core::Degraded::CODES {
+        let series = format!("pleg_degraded{{reason=\"{code}\"}}");
+        let before = last.insert(series, "1".to_owned());
+        assert_eq!(before.as_deref(), Some("0"), "{code}");
+    }
+    for (n, row) in ALERTED.lines().enumerate() {
+        let (series, value) = row.split_once(' ').expect("a value");
+        let before = last.insert(format!("pleg_{series}"), value.to_owned());
+        assert!(before.is_some() || n > 2, "{series}");
+    }
+    scrapes.resize(CALM + TROUBLE, last);
+
+    // With the labels that Prometheus adds.
+    let names: BTreeSet<&String> = scrapes.iter().flat_map(BTreeMap::keys).collect();
+    let nodes = (0..20).flat_map(|node| names.iter().map(move |name| (node, *name)));
+    let series = nodes.map(|(node, name)| {
+        let value = |scrape| BTreeMap::get(scrape, name).map_or("_", String::as_str);
+        let values: Vec<&str> = scrapes.iter().map(value).collect();
+        let (metric, own) = name.split_once('{').unwrap_or((name, "}"));
+        let series = format!("{metric}{{job=\"pleg\",instance=\"{node}\",{own}");
+        json!({"series": series, "values": values.join(" ")})
+    });
+    let series: Vec<Value> = series.collect();
+    let is_true = |expr: String, at: usize| {
+        let samples = json!([{"labels": "{}", "value": 1}]);
+        json!({"expr": expr, "eval_time": format!("{}s", at * 15), "exp_samples": samples})
+    };
+    let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+    let rules = format!("{deploy}/prometheus/pleg.rules.yaml");
+    let read = |file: &str| std::fs::read_to_string(file).expect("a file");
+    // Without those of an agent that is down or absent.
+    let alerts = read(&rules).matches("- alert: ").count() - 3;
+    let firing = "ALERTS{alertstate=\"firing\"}";
+    let all = format!("count(count by (alertname) ({firing})) == bool {alerts}");
+    let mut expressions = vec![
+        is_true(format!("absent(sum({firing}))"), CALM - 1),
+        is_true(all, CALM + TROUBLE - 1),
+    ];
+    for panel in parse(&read(&format!("{deploy}/grafana/pleg.json")))["panels"]
+        .as_array()
+        .expect("panels")
+    {
+        let most = if panel["type"] == "table" { 50 } else { 12 };
+        for target in panel["targets"].as_array().expect("targets") {
+            let expr = target["expr"].as_str().expect("an expression");
+            let expr = expr.replace("$instance", ".*").replace("$__range", "4m");
+            expressions.push(is_true(format!("count({expr}) <= bool {most}"), CALM + 1));
+        }
+    }
+    let all = json!({"rule_files": [rules], "evaluation_interval": "15s", "tests": [
+        {"interval": "15s", "input_series": series, "promql_expr_test": expressions}
+    ]});
+    let file = sim.dir().path("tests.yaml");
+    std::fs::write(&file, all.to_string()).expect("written");
+    let output = promtool(&["test", "rules", arg(&file)]).expect("promtool runs");
+    assert!(output.status.success(), "{output:?}");
+}

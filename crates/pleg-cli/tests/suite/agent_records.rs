@@ -1,0 +1,128 @@
+//! The recent events of `pleg agent` and `pleg watch` of an agent, and how the agent names what is wrong.
+
+use super::agent::Agent;
+use super::run::{Running, Sim, parse};
+
+const VERBOSE: &str = "/readyz?verbose";
+
+async fn check(agent: &Agent) -> (Option<i32>, String) {
+    let check = format!("check --agent http://{}", agent.address);
+    let end = Running::start(&check).end().await;
+    (end.code(), end.out)
+}
+
+#[tokio::test]
+async fn hung_pod_is_named_everywhere_with_its_call() {
+    let sim = Sim::start().await;
+    sim.run_pod("cart").await;
+    let agent = sim.agent("--probe-period 1s").await;
+    let confirmed = "[+]event_stream ok: confirmed";
+    agent.until_shows(VERBOSE, confirmed).await;
+    assert_eq!(check(&agent).await, (Some(0), "ok\n".to_owned()));
+    sim.control("pod.uid-cart.hang=on").await;
+
+    let hung = "[!]pod test/cart hung for | Status does not answer ( | [!]pods degraded (pods_hung) for | \
+        [+]writer ok\n | readyz check passed\n";
+    agent.until_shows(VERBOSE, hung).await;
+    let failing = "pod test/cart failing for | \ndegraded (pods_failing) for ";
+    let page = agent.until_shows("/readyz", failing).await;
+    assert!(page.starts_with("ok\ndegraded ("), "{page}");
+    let page = parse(&agent.get("/debug/pods").await.2);
+    let problem = &page["problems"][0];
+    let (total, name) = (&page["total"], &problem["pod"]["name"]);
+    assert_eq!((total, name), (&1.into(), &"cart".into()));
+    let call = problem["call"].as_str().expect("a call");
+    let calls = ["PodSandboxStatus", "ContainerStatus"];
+    let is_known = calls.contains(&call) && problem["seconds"].as_f64() >= Some(2.0);
+    assert!(is_known, "{problem}");
+    let since = problem["since"].as_str().expect("a time");
+    since.parse::<jiff::Timestamp>().expect("RFC 3339");
+    let (code, line) = check(&agent).await;
+    // While the call is repeated, it hangs again.
+    let begins = ["test/cart failing for ", "test/cart hung for "];
+    let is_named = begins.iter().any(|text| line.starts_with(text));
+    assert!(code == Some(1) && is_named, "{line}");
+    let is_short = line.chars().count() <= 81 && line.lines().count() == 1;
+    assert!(is_short, "{line}");
+
+    sim.control("reset").await;
+    agent.until_shows(VERBOSE, "[+]pods ok\n").await;
+    assert_eq!(check(&agent).await.0, Some(0));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn runtime_condition_is_shown_and_the_node_stays_ready() {
+    let sim = Sim::start().await;
+    sim.control("network.not_ready=on").await;
+    let mut agent = sim.agent("").await;
+    let shown = "[!]NetworkReady for | [+]RuntimeReady is true\n | \
+        is false (NetworkPluginNotReady): cni plugin not initialized\n";
+    agent.until_shows(VERBOSE, shown).await;
+    agent.until_ready().await;
+    for (condition, value) in [("RuntimeReady", 1.0), ("NetworkReady", 0.0)] {
+        let metric = format!("pleg_runtime_condition{{condition=\"{condition}\"}}");
+        agent.until_metric(&metric, value).await;
+    }
+    let answered = "pleg_runtime_status_answered";
+    agent.until_metric(answered, 1.0).await;
+    let error = "ERROR the runtime's network is not ready";
+    let line = agent.running.message_with(error).await;
+    assert!(line.contains("code=\"network_not_ready\""), "{line}");
+    let (code, line) = check(&agent).await;
+    let is_named = line.starts_with("(network_not_ready) for ");
+    assert!(code == Some(1) && is_named, "{line}");
+}
+
+#[tokio::test]
+async fn watch_since_shows_past_and_then_new_events() {
+    let sim = Sim::start().await;
+    sim.run_job("before", 1).await;
+    let agent = sim.agent("").await;
+    agent.until_confirmed().await;
+    sim.run_job("first", 2).await;
+    let page = agent.until_shows("/debug/events", "\"exitCode\":2").await;
+    assert!(!page.contains("before"), "it existed at the start: {page}");
+
+    let watch = format!("watch --agent http://{} --since 10m -o json", agent.address);
+    let mut watch = Running::start(&watch);
+    let died = |pod: &'static str, code| {
+        move |r: &serde_json::Value| {
+            r["type"] == "ContainerDied" && r["pod"]["name"] == pod && r["exitCode"] == code
+        }
+    };
+    watch.record(died("first", 2)).await;
+    sim.run_job("second", 3).await;
+    watch.record(died("second", 3)).await;
+    watch.message_with("the agent's records begin at ").await;
+    agent.stop().await;
+    let silent = watch.record(|record| record["type"] == "Degraded").await;
+    assert_eq!(silent["code"], "agent_silent");
+}
+
+#[tokio::test]
+async fn outage_of_the_runtime_is_recorded_by_agent_and_watch() {
+    let mut sim = Sim::start().await;
+    let agent = sim.agent("--unready-after 2s --relist-period-max 1s").await;
+    agent.until_confirmed().await;
+    let mut watch = sim.run("watch -o json");
+    watch.record(|record| record["type"] == "Synced").await;
+    sim.stop().await;
+    agent.until_shows("/debug/events", "\"NotReady\"").await;
+    sim.serve("--empty").await;
+    let url = format!("watch --agent http://{} --since 10m -o json", agent.address);
+    for (kind, code) in [("Recovered", "stream_down"), ("Ready", "stale")] {
+        let mut of_agent = Running::start(&url);
+        of_agent
+            .record(|r| r["type"] == kind && r["code"] == code)
+            .await;
+    }
+    let down = watch.record(|record| record["code"] == "stream_down").await;
+    assert_eq!(down["type"], "Degraded");
+    let ended = watch.record(|record| record["code"] == "stream_down").await;
+    let message = ended["message"].as_str().expect("text");
+    let text = "subscribed again; no event stream for ";
+    assert!(message.starts_with(text), "{ended}");
+    assert!(ended["seconds"].as_f64() >= Some(0.9), "{ended}");
+    agent.stop().await;
+}

@@ -1,0 +1,272 @@
+//! `pleg doctor` with one planted trouble each: of simulated runtimes, and of the host.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use futures::StreamExt;
+use pleg_tests::fuse::HangingMount;
+use pleg_tests::kubelet::Life;
+use pleg_tests::wait::until;
+use serde_json::Value;
+use tokio::sync::RwLock;
+
+use super::memory::Unfiltered;
+use super::run::{
+    End, Running, Sim, TIMEOUT, TestDir, arg, copy_program, limited, piped, pleg, serve,
+};
+
+/// The report of `pleg doctor -o json`, and its exit code.
+struct Examined {
+    report: Value,
+    code: Option<i32>,
+}
+
+impl Examined {
+    fn of(end: &End) -> Self {
+        let report = serde_json::from_str(&end.out);
+        let report = report.unwrap_or_else(|error| panic!("{error}: {:?}, {:?}", end.out, end.err));
+        let code = end.code();
+        Self { report, code }
+    }
+
+    /// Nothing of the host is visible to the command, because other tests change that.
+    async fn new(socket: &Path, args: &str) -> Self {
+        let host = TestDir::new();
+        Self::with_host(socket, &format!("{args} --root {}", arg(host.root()))).await
+    }
+
+    async fn with_host(socket: &Path, args: &str) -> Self {
+        Self::of(&run(&format!("doctor -o json -r {} {args}", arg(socket))).await)
+    }
+
+    fn findings(&self) -> &[Value] {
+        self.report["findings"].as_array().expect("findings")
+    }
+
+    /// Requires the code of the first finding, a text in its summary, and the exit code. The load of a machine on which
+    /// other tests run does not count.
+    #[track_caller]
+    fn assert_first(&self, code: &str, summary: &str, exit: i32) {
+        let is_load = |code: &str| code.ends_with("_pressure") || code == "blocked_tasks";
+        let mut findings = self.findings().iter();
+        let first = findings.find(|f| !is_load(f["code"].as_str().expect("a code")));
+        let first = first.unwrap_or(&Value::Null);
+        let found = first["code"] == code && self.code == Some(exit);
+        let text = first["summary"].as_str().unwrap_or_default();
+        assert!(
+            found && text.contains(summary),
+            "{}",
+            self.report["findings"]
+        );
+    }
+}
+
+async fn run(args: &str) -> End {
+    Running::start(args).end_within(TIMEOUT * 3).await
+}
+
+/// The first finding, the exit code, and the arguments of a simulated runtime with this trouble.
+const PLANTED: [&str; 10] = [
+    "list_slow 1 --pods 20 --chaos list_containers.latency=1200ms",
+    "list_large 1 --pods 90 --chaos list.pad=85000",
+    "list_large 2 --pods 90 --chaos list.pad=150000",
+    "list_failed 2 --pods 5 --chaos list_pod_sandbox.fail=internal",
+    "network_not_ready 2 --pods 5 --chaos network.not_ready=on",
+    "stream_disabled 0 --pods 5 --mode crio-disabled",
+    "runtime_silent 2 --mode silent",
+    "stream_lossy 1 --chaos drop=80%",
+    "stream_silent 1 --chaos drop=on",
+    "stream_lossy 1 --mode containerd-1.7 --chaos second_subscriber=80%",
+];
+
+#[tokio::test]
+async fn planted_trouble_is_the_first_finding() {
+    // Not all at once: their load would be a finding.
+    let examined = futures::stream::iter(PLANTED).map(async |planted| {
+        let [code, exit, args] = planted.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+            panic!("{planted}");
+        };
+        let sim = Sim::with(args).await;
+        // An event is missed 10 s after a read has shown the change, and nothing is expected in the first 10 s.
+        let span = match code {
+            "stream_lossy" | "stream_silent" => "--for 26s --events always",
+            _ => "--for 4s",
+        };
+        let examined = Examined::new(&sim.socket, span).await;
+        examined.assert_first(code, "", exit.parse().expect("a number"));
+        let mut found = examined.findings().iter();
+        let has_time = |f: &Value| f["code"] != "stream_lossy" || f["seconds"].is_number();
+        assert!(found.all(has_time), "{}", examined.report);
+    });
+    examined.buffered(5).collect::<()>().await;
+}
+
+#[tokio::test]
+async fn ignored_filters_and_a_missing_runtime_are_found() {
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
+    let missing = Examined::new(&socket, "--for 1s").await;
+    missing.assert_first("runtime_unreachable", "", 2);
+    serve(Unfiltered::padded(50, 0), &socket);
+    let examined = Examined::new(&socket, "--for 4s").await;
+    examined.assert_first("filters_ignored", "", 1);
+}
+
+#[tokio::test]
+async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
+    let sim = Sim::start().await;
+    let life = Life::UntilStopped;
+    sim.run_container("secret-pod", "secret-app", life).await;
+    let trouble = "pod.uid-secret-pod.hang=on network.not_ready=on";
+    sim.control(trouble).await;
+    let file = sim.dir().path("node.json");
+    let record = async |args: &str| {
+        let args = format!("--for 3s --record {} {args}", arg(&file));
+        let examined = Examined::new(&sim.socket, &args).await;
+        (examined, fs::read_to_string(&file).expect("a recording"))
+    };
+    // Events with statuses would make it needless to read these.
+    let (examined, recording) = record("--events never").await;
+    for name in "secret-app test/secret-pod annotation label environ".split(' ') {
+        assert!(!recording.contains(name), "{name} is in {recording}");
+    }
+    let replay = format!("doctor -o json --replay {}", arg(&file));
+    let replayed = Examined::of(&run(&replay).await);
+    let severities = |examined: &Examined| -> Vec<_> {
+        let severity = |f: &Value| (f["code"].clone(), f["severity"].clone());
+        examined.findings().iter().map(severity).collect()
+    };
+    let found = severities(&examined);
+    let mut hung = examined
+        .findings()
+        .iter()
+        .filter(|f| f["code"] == "pods_hung");
+    let names_it = |f: &Value| f["summary"].to_string().contains("test/secret-pod");
+    assert!(hung.any(names_it), "{}", examined.report);
+    assert_eq!(severities(&replayed), found);
+    assert_eq!(replayed.code, examined.code);
+    assert!(record("--names").await.1.contains("test/secret-pod"));
+}
+
+/// Files of `--replay`, what the first line shows, and the exit code.
+const REPLAYED: &str = r#"
+ => node.json: No such file => 3
+{ => it is not a recording of pleg doctor => 3
+{"format":9,"version":"7.0.0","redacted":true,"examination":{}} => has format 9, and this version reads 1: use pleg 7.0.0 => 3
+RUNTIME{"unusable":{"denied":true,"why":"permission denied"}}}} => the runtime was not examined: this user => 3
+RUNTIME{"conditions":{"conditions":[{"name":"NetworkReady","status":false}]}}}} => PLEG is healthy, but: the runtime's network => 2"#;
+
+#[tokio::test]
+async fn verdict_or_clear_error_follows_from_the_recording() {
+    let dir = TestDir::new();
+    let file = dir.path("node.json");
+    let begin = r#"{"format":1,"version":"0","redacted":true,"examination":{"runtime":"#;
+    for row in REPLAYED.trim_start_matches('\n').lines() {
+        let [text, shown, code] = row.split(" => ").collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
+        if !text.trim().is_empty() {
+            fs::write(&file, text.replace("RUNTIME", begin)).unwrap();
+        }
+        let end = run(&format!("doctor --replay {}", arg(&file))).await;
+        assert_eq!(end.code(), code.parse().ok(), "{}", end.out);
+        let errors = usize::from(end.out.is_empty());
+        assert_eq!(end.err.lines().count(), errors, "{}", end.err);
+        let printed = end.out + &end.err;
+        let first = printed.lines().next().expect("a line");
+        assert!(first.contains(shown), "{printed}");
+    }
+}
+
+#[tokio::test]
+async fn healthy_node_has_no_finding_above_information() {
+    let sim = Sim::with("--pods 80").await;
+    let root = TestDir::new();
+    let args = format!("doctor --for 8s --root {} -r", arg(root.root()));
+    let end = run(&format!("{args} {}", arg(&sim.socket))).await;
+    assert_eq!(end.code(), Some(0), "{}", end.out);
+    let begin = "PLEG is healthy; nothing was found";
+    assert!(end.out.starts_with(begin), "{}", end.out);
+    for figure in ["relist", "lists", "statuses", "events", "conditions"] {
+        let figure = format!("\n{figure} ");
+        assert!(end.out.contains(&figure), "{figure} is not in {}", end.out);
+    }
+}
+
+/// A test with a mount that hangs writes it, and one that examines the host reads it.
+static HOST: RwLock<()> = RwLock::const_new(());
+
+#[tokio::test]
+async fn runtime_without_free_descriptors_is_the_cause_of_missing_answers() {
+    let _host = HOST.read().await;
+    let dir = TestDir::new();
+    let socket = dir.path("cri.sock");
+    let sim = format!("sim --empty --socket {}", arg(&socket));
+    let mut sim = Running::spawn(limited(40, &sim));
+    sim.message().await;
+    let connect = |_| UnixStream::connect(&socket).ok();
+    let open: Vec<UnixStream> = (0..40).filter_map(connect).collect();
+    let descriptors = PathBuf::from(format!("/proc/{}/fd", sim.id()));
+    let all = || async { (fs::read_dir(&descriptors).ok()?.count() >= 40).then_some(()) };
+    let accepted = until(TIMEOUT, "they are accepted", all).await;
+    accepted.expect("accepted");
+    let examined = Examined::with_host(&socket, "--for 4s").await;
+    examined.assert_first("daemon_descriptors", "", 2);
+    drop(open);
+}
+
+#[tokio::test]
+async fn hanging_mount_is_named_with_its_path() {
+    let _host = HOST.write().await;
+    let sim = Sim::start().await;
+    let path = sim.dir().path("mount");
+    fs::create_dir(&path).unwrap();
+    let _mount = match HangingMount::new(&path) {
+        Ok(mount) => mount,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let examined = Examined::with_host(&sim.socket, "--for 4s").await;
+    examined.assert_first("mount_hangs", arg(&path), 2);
+}
+
+#[tokio::test]
+async fn shim_that_does_not_reap_is_named_with_its_pod() {
+    let _host = HOST.read().await;
+    let sim = Sim::start().await;
+    let pod = sim.kubelet.run_pod("cart").await.expect("run");
+    // The kernel takes the name of the process from the file.
+    let program = sim.dir().path("containerd-shim-runc-v2");
+    copy_program(Path::new("/usr/bin/perl"), &program);
+    let mut shim = piped(program);
+    shim.args(["-e", "fork() or exit; sleep 1000", "--", "-namespace"])
+        .args(["k8s.io", "-address", arg(&sim.socket)])
+        .args(["-id", pod.sandbox.as_str()]);
+    let _shim = Running::spawn(shim);
+    let examined = Examined::with_host(&sim.socket, "--for 4s").await;
+    examined.assert_first("shim_zombie", "test/cart", 1);
+}
+
+/// With a library that changes what the process sees of the wall clock.
+#[tokio::test]
+async fn step_of_the_wall_clock_is_found() {
+    let _host = HOST.read().await;
+    let architecture = std::env::consts::ARCH;
+    let library = format!("/usr/lib/{architecture}-linux-gnu/faketime/libfaketime.so.1");
+    if !Path::new(&library).exists() {
+        return println!("skipped: no {library}");
+    }
+    let sim = Sim::start().await;
+    let time = sim.dir().path("time");
+    fs::write(&time, "+0\n").unwrap();
+    let mut command = pleg(&format!("doctor -o json --for 5s -r {}", arg(&sim.socket)));
+    command
+        .env("LD_PRELOAD", library)
+        .env("FAKETIME_TIMESTAMP_FILE", &time)
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        .env("FAKETIME_NO_CACHE", "1");
+    let mut doctor = Running::spawn(command);
+    doctor.message().await;
+    fs::write(&time, "+3600\n").unwrap();
+    Examined::of(&doctor.end().await).assert_first("clock_step", "", 1);
+}

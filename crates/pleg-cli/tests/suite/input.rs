@@ -1,0 +1,247 @@
+//! The command line, variables and files. With bad input, the command fails within 15 s with a clear message.
+
+use std::fs::Permissions;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::time::Duration;
+
+use super::memory::Unfiltered;
+use super::run::{Running, SECRET, TestDir, arg, copy_program, piped, pleg, program, serve};
+
+/// Checks that the command fails within this time, with a message that contains all of `words`.
+async fn fails_within(seconds: u64, command: Command, words: &str) {
+    let shown = format!("{command:?}");
+    let limit = Duration::from_secs(seconds);
+    let end = Running::spawn(command).end_within(limit).await;
+    let (code, err) = (end.code(), end.err);
+    let is_error = matches!(code, Some(1 | 2)) && !err.contains("panicked");
+    assert!(is_error, "{shown}: {err}");
+    for word in words.split(", ") {
+        assert!(err.contains(word), "{shown}: {word:?} is not in: {err}");
+    }
+}
+
+#[tokio::test]
+async fn invalid_argument_or_variable_is_named_with_what_is_allowed() {
+    for row in "\
+        watch -r tcp://127.0.0.1:1234 => tcp, unix://
+        pods -r= => runtime-endpoint
+        watch --frobnicate => --frobnicate, Usage
+        dance => dance, Usage
+        watch -o yaml => yaml, json
+        watch --events maybe => maybe, never
+        watch --log-format xml => xml, json
+        watch --sim -r /x.sock => --sim
+        agent --sim -r /x.sock => --sim
+        watch --sim=docker => docker, containerd-2
+        watch -l =web => KEY=VALUE
+        watch --for soon => soon, 10s
+        watch --for 0s => zero
+        top --sim => needs a terminal
+        agent --sim --relist-period=-1s => negative
+        agent --sim --relist-period 2m => relist-period-max
+        agent --sim --unready-after 5s => unready-after
+        agent --sim --probe-period 1ms => probe-period
+        agent --listen 0.0.0.0:80 => loopback, --token-file, --tls-client-ca
+        agent --tls-cert /x => --tls-key
+        agent --sim --token-file /none => cannot read /none
+        agent --config /none => cannot read /none: No such file
+        config check /none => cannot read /none: No such file
+        completions csh => csh, bash
+        man /dev/null/x => cannot write to /dev/null/x
+        sim => --socket
+        sim --socket /none/s => /none/s
+        sim --socket /none/s --mode containerd-3 => containerd-3, containerd-1.7, crio-disabled
+        sim --socket /none/s --runtime-version 1.7.24 => 1.7.24, containerd 2.0.0 or later
+        sim --socket /none/s --chaos drop=often => drop=often, not a rate, 5%
+        sim --socket /none/s --chaos drops=5% => drops, similar: drop
+        sim ctl --socket /none/s => /none/s.ctl, no simulated runtime
+        sim ctl => --socket
+        PLEG_LOG=garbage=foo=bar pods => PLEG_LOG, garbage=foo=bar
+        PLEG_RUNTIME_ENDPOINT=run/a pods => PLEG_RUNTIME_ENDPOINT, absolute path
+        CONTAINER_RUNTIME_ENDPOINT=tcp://127.0.0.1:1 pods => CONTAINER_RUNTIME_ENDPOINT, tcp"
+        .lines()
+    {
+        let (line, words) = row.split_once(" => ").expect("a command and words");
+        // Words before the arguments, such as `A=b`, are variables.
+        let (variable, args) = match line.trim_start().split_once(' ') {
+            Some((variable, args)) if variable.starts_with(|c: char| c.is_uppercase()) => {
+                (variable.split_once('='), args)
+            }
+            _ => (None, line),
+        };
+        let mut command = pleg(args);
+        command.envs(variable);
+        fails_within(15, command, words).await;
+    }
+}
+
+/// The first errors may be temporary, so the command waits for ten seconds, or until --for has passed. After the others it
+/// fails at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn socket_without_runtime_is_named_with_what_is_wrong() {
+    let dir = TestDir::new();
+    let bind = |name: &str| UnixListener::bind(dir.path(name)).expect("bound");
+    let _silent = bind("silent");
+    std::fs::write(dir.path("file"), "x").expect("written");
+    serve(Unfiltered::padded(1, 17 << 20), &dir.path("huge"));
+    let http = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+    let garbage = "\0\u{ff}\x13\x37garbage that is no protocol at all\n";
+    for (name, answer) in [("http", http), ("garbage", garbage)] {
+        let listener = bind(name);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 64]);
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+    }
+    let failing = "\
+        15 pods -r DIR/silent => does not respond, 10s, ADVICE
+        15 pods -r DIR/none => no socket, 10s, ADVICE
+        8 watch --for=3s -r DIR/none => none, within 3s, ADVICE
+        5 pods -r DIR/file => file, is a regular file, socket
+        5 pods -r DIR => directory, socket
+        5 pods -r DIR/http => not a container runtime, HTTP/1
+        5 pods -r DIR/garbage => not a container runtime, socket
+        5 pods -r DIR/huge => ListPodSandbox, 16777216
+        5 sim --socket DIR/silent => silent";
+    let advice = "start the runtime, or correct its endpoint (set by -r)";
+    let failing = failing.lines().map(async |row| {
+        let row = row
+            .replace("DIR", arg(dir.root()))
+            .replace("ADVICE", advice);
+        let (line, words) = row.split_once(" => ").expect("a command and words");
+        let (seconds, args) = line.trim_start().split_once(' ').expect("a time");
+        fails_within(seconds.parse().expect("a number"), pleg(args), words).await;
+    });
+    futures::future::join_all(failing).await;
+}
+
+/// Root has every permission, so the command runs as another user, with setpriv.
+#[tokio::test]
+async fn missing_permission_fails_at_once() {
+    let dir = TestDir::new();
+    let [socket, copy] = ["closed", "pleg"].map(|name| dir.path(name));
+    let _listener = UnixListener::bind(&socket).expect("bound");
+    copy_program(&program(), &copy);
+    for (path, mode) in [(dir.root(), 0o755), (&socket, 0o600), (&copy, 0o755)] {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+    }
+    if std::fs::metadata(&copy).is_ok_and(|m| m.uid() != 0) {
+        assert!(std::env::var_os("CI").is_none(), "CI runs as root");
+        return println!("skipped: only root can become another user");
+    }
+    let mut command = piped("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.arg(&copy).args(["pods", "-r"]).arg(&socket);
+    fails_within(5, command, "permission denied, closed").await;
+}
+
+#[test]
+fn config_check_prints_ok_or_one_line_for_each_problem() {
+    let dir = TestDir::new();
+    let [file, token] = ["agent.toml", "token"].map(|name| dir.path(name).display().to_string());
+    std::fs::write(&token, SECRET).expect("written");
+    // The lines of the file => the exit code, and the lines that are printed.
+    let with_token =
+        format!("listen = '0.0.0.0:9394' | token-file = '{token}' => 0 agent.toml: ok");
+    for row in [
+        &*with_token,
+        "listne = 'a' | | events = 'maybe' => 1 toml:1: unknown key `listne` | toml:3: invalid",
+        "a = 'b => 1 agent.toml:1: ",
+        "relist-period = '2m' => 1 agent.toml: relist-period-max",
+        "listen = '0.0.0.0:9394' => 1 --token-file",
+        "tls-cert = '/none' => 1 --tls-key",
+        "token-file = '/none' => 1 cannot read /none",
+    ] {
+        let (text, outcome) = row.split_once(" => ").expect("a file and its outcome");
+        let (code, lines) = outcome.split_once(' ').expect("a code and lines");
+        std::fs::write(&file, text.replace(" |", "\n")).expect("written");
+        let output = pleg(&format!("config check {file}"))
+            .output()
+            .expect("it runs");
+        let shown = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        assert_eq!(output.status.code(), code.parse().ok(), "{text}: {shown}");
+        let lines: Vec<&str> = lines.split(" | ").collect();
+        assert_eq!(shown.lines().count(), lines.len(), "{text}: {shown}");
+        for (line, words) in shown.lines().zip(lines) {
+            assert!(line.contains(words), "{words} is not in {line}");
+        }
+    }
+}
+
+/// The first line that an agent prints shows its runtime and why it was chosen, or an invalid setting with
+/// its value.
+#[tokio::test]
+async fn flag_overrides_variable_and_variable_overrides_file() {
+    let dir = TestDir::new();
+    let file = dir.path("agent.toml");
+    std::fs::write(&file, "runtime-endpoint = '/file'\nlisten = '127.0.0.1:0'").expect("written");
+    // Variables and flags => the line.
+    for row in "\
+        => watching unix:///file (set in /
+        PLEG_RUNTIME_ENDPOINT= => watching unix:///file (set in /
+        CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///b (set by CONTAINER_RUNTIME_ENDPOINT
+        PLEG_RUNTIME_ENDPOINT=/a CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///a (set by PLEG_RUN
+        PLEG_RUNTIME_ENDPOINT=/a -r=/c => watching unix:///c (set by -r
+        PLEG_SIM=crio -r=/c => watching unix:///c (set by -r
+        PLEG_RUNTIME_ENDPOINT=/a --sim => (embedded, simulated)
+        PLEG_SIM=crio CONTAINER_RUNTIME_ENDPOINT=/b => (embedded, simulated)
+        PLEG_RELIST_PERIOD=2m => relist-period-max
+        PLEG_RELIST_PERIOD=2m --relist-period=1s => watching
+        PLEG_EVENTS=x => invalid value of PLEG_EVENTS: use auto, always, never
+        PLEG_VERBOSE=x => invalid value of PLEG_VERBOSE:
+        CONTAINER_RUNTIME_ENDPOINT=tcp://a => invalid value of CONTAINER_RUNTIME_ENDPOINT:"
+        .lines()
+    {
+        let (words, expected) = row.split_once("=> ").expect("words and the line");
+        let mut command = pleg("agent");
+        command.env("PLEG_CONFIG", &file).env("PLEG_LOG", "off");
+        for word in words.split_whitespace() {
+            match word.split_once('=') {
+                Some((name, value)) if !name.starts_with('-') => command.env(name, value),
+                _ => command.arg(word),
+            };
+        }
+        let line = Running::spawn(command).message().await;
+        assert!(line.contains(expected), "{row}: {line}");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_have_the_commands_and_their_flags() {
+    let dir = TestDir::new();
+    let run = |args: &str| {
+        let output = pleg(args).output().expect("it runs");
+        assert!(output.status.success(), "{args}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&format!("completions {shell}"));
+        for word in ["agent", "relist-period", "config", "containerd-1.7"] {
+            assert!(script.contains(word), "{word}: {shell}");
+        }
+        if shell == "bash" {
+            let file = dir.path("pleg.bash");
+            let test = "COMP_WORDS=(pleg con); COMP_CWORD=1; _pleg pleg con pleg; echo $COMPREPLY";
+            std::fs::write(&file, format!("{script}\n{test}\n")).expect("written");
+            let output = Command::new("bash").arg(&file).output().expect("bash runs");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "config\n");
+        }
+    }
+    let pages = dir.path("share/man1").display().to_string();
+    run(&format!("man {pages}"));
+    for (page, words) in [
+        ("pleg.1", "lifecycle events of the pods"),
+        ("pleg-agent.1", "relist\\-period"),
+        ("pleg-config-check.1", "FILE"),
+        ("pleg-sim-ctl.1", "socket"),
+    ] {
+        let text = std::fs::read_to_string(format!("{pages}/{page}")).expect(page);
+        let is_page = text.starts_with(".ie") && text.contains(words);
+        assert!(is_page, "{page}: {text}");
+    }
+}

@@ -1,0 +1,100 @@
+//! What `pleg agent` uses, beside the budgets of docs/fleet.md. `just measure-agent` runs this with a release
+//! build.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use pleg::runtime::clock::Clock;
+use pleg_tests::kubelet::{Life, Pod};
+use pleg_tests::usage;
+use pleg_tests::wait::pass_time;
+
+use super::run::{Sim, program};
+
+const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
+const RUNNING: &str = "pleg_running_containers{container_state=\"running\"}";
+const EXITED: &str = "pleg_running_containers{container_state=\"exited\"}";
+
+fn kib(pid: u32, line: &str) -> u64 {
+    usage::status(pid, line).expect("it runs")
+}
+
+/// So many pods with two containers each, created at the same time.
+async fn create(sim: &Sim, pods: usize) -> Vec<Pod> {
+    let create = async |n: usize| {
+        let (pod, _) = sim.run_pod(&format!("pod-{n}")).await;
+        let proxy = sim.kubelet.run(&pod, "proxy", 0, Life::UntilStopped).await;
+        proxy.map(|_| pod).expect("started")
+    };
+    join_all((0..pods).map(create)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: just measure-agent"]
+async fn idle_node_with_110_pods() {
+    let sim = Sim::start().await;
+    create(&sim, 110).await;
+    let agent = sim.agent("").await;
+    agent.until_confirmed().await;
+    agent.until_metric(RUNNING, 220.0).await;
+    let minutes = std::env::var("PLEG_IDLE_MINUTES").map_or(5, |m| m.parse().expect("a number"));
+    let (pid, clock) = (agent.running.id(), Clock::start());
+    let (began, before) = (clock.now(), usage::cpu(pid).expect("it runs"));
+    for _ in 0..minutes * 4 {
+        pass_time(SCRAPE_INTERVAL).await;
+        assert_eq!(agent.get("/metrics").await.0, 200);
+    }
+    let used = usage::cpu(pid).expect("it runs") - before;
+    let elapsed = clock.now().since(began);
+    let share = used.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
+    let (now, most) = (kib(pid, "VmRSS:"), kib(pid, "VmHWM:"));
+    let lists = agent.metric("pleg_list_interval_seconds_count").await;
+    println!("110 pods, idle: {used:?} of CPU in {elapsed:.0?}, {share:.4} % of a core");
+    println!("RSS {now} KiB, at most {most} KiB; {lists:?} lists");
+    assert!(share <= 0.05, "{share} %");
+    assert!(most <= 16 << 10, "{most} KiB");
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures a release build: just measure-agent"]
+async fn storm_of_1000_pods() {
+    let sim = Sim::start().await;
+    let agent = sim.agent("").await;
+    agent.until_confirmed().await;
+    let (pid, clock) = (agent.running.id(), Clock::start());
+    let report = |what: &str, began| {
+        let (now, most) = (kib(pid, "VmRSS:"), kib(pid, "VmHWM:"));
+        let elapsed = clock.now().since(began);
+        println!("1,000 pods {what} in {elapsed:.1?}: RSS {now} KiB, at most {most} KiB");
+        most
+    };
+
+    let began = clock.now();
+    let pods = create(&sim, 1000).await;
+    agent.until_metric(RUNNING, 2000.0).await;
+    report("are created", began);
+
+    let began = clock.now();
+    let stop = pods.iter().map(|pod| sim.kubelet.stop_pod(pod));
+    assert!(join_all(stop).await.iter().all(Result::is_ok));
+    agent.until_metric(EXITED, 2000.0).await;
+    report("die", began);
+
+    let began = clock.now();
+    let remove = pods.iter().map(|pod| sim.kubelet.remove_pod(pod));
+    assert!(join_all(remove).await.iter().all(Result::is_ok));
+    agent.until_metric("pleg_running_pods", 0.0).await;
+    agent.until_metric(EXITED, 0.0).await;
+    let most = report("are removed", began);
+    assert!(most <= 60 << 10, "{most} KiB");
+    agent.stop().await;
+}
+
+#[test]
+#[ignore = "measures a release build: just measure-agent"]
+fn program_is_small() {
+    let bytes = std::fs::metadata(program()).expect("it exists").len();
+    println!("the program has {bytes} bytes");
+    assert!(bytes <= 15_000_000, "{bytes}");
+}
