@@ -13,6 +13,7 @@ use super::{PerformError, Performing, Result, container_of};
 use crate::actions::{MIN_GRACE, ResizeContainer, StartContainer, StopContainer};
 use crate::cri_config::linux_resources;
 use crate::gc::Removal;
+use crate::lock;
 use crate::probe::{Check, CheckError, hook_of};
 use crate::spec::grace_period;
 
@@ -54,7 +55,7 @@ impl<S> Performing<'_, S> {
         let id = self.run.written(created.await).map_err(|error| {
             let container = self.pod.and_then(|pod| container_of(pod, name));
             if let Some(image) = container.and_then(|c| c.image.as_deref()) {
-                self.performer.images.forget_image(image);
+                lock(&self.performer.images.known).remove(image);
             }
             PerformError::of(format!("create of container {name}, attempt {attempt}"))(error)
         });

@@ -1,6 +1,5 @@
 //! The task that wakes the workers, and starts one for each pod that has none.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -9,7 +8,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::pod_worker::Worker;
-use super::{CONCURRENCY, Reconcile, Run, Shared, Stop};
+use super::{CONCURRENCY, Reconcile, Run, Shared, Slot, Stop};
 
 pub(super) struct Driver<R: Reconcile> {
     pleg: Pleg,
@@ -18,8 +17,6 @@ pub(super) struct Driver<R: Reconcile> {
     subscription: Subscription,
     permits: Arc<Semaphore>,
     stop: watch::Receiver<Stop>,
-    /// Wakes each worker.
-    pub(super) workers: BTreeMap<PodUid, Arc<Notify>>,
     tasks: JoinSet<PodUid>,
 }
 
@@ -37,7 +34,6 @@ impl<R: Reconcile> Driver<R> {
             shared,
             permits: Arc::new(Semaphore::new(CONCURRENCY)),
             stop,
-            workers: BTreeMap::new(),
             tasks: JoinSet::new(),
         }
     }
@@ -53,9 +49,7 @@ impl<R: Reconcile> Driver<R> {
             () = stopped(&mut stop) => return,
         }
         loop {
-            for uid in self.shared.take_woken() {
-                self.wake(&uid);
-            }
+            self.start_workers();
             tokio::select! {
                 delivery = self.subscription.next() => match delivery {
                     Some(delivery) => self.deliver(delivery),
@@ -75,7 +69,7 @@ impl<R: Reconcile> Driver<R> {
 
     pub(super) fn deliver(&mut self, delivery: Delivery) {
         match delivery {
-            Delivery::Event(event) => self.wake(&event.uid),
+            Delivery::Event(event) => self.shared.update(&event.uid, |_| ()),
             Delivery::Synced => {}
             // Lost events may concern any pod.
             _ => self.wake_all(),
@@ -86,40 +80,52 @@ impl<R: Reconcile> Driver<R> {
     fn wake_all(&mut self) {
         // The snapshot shows all that was announced until now.
         while self.subscription.try_next().is_some() {}
-        let existing = self.pleg.snapshot().into_iter();
-        let mut uids: Vec<_> = existing.map(|view| view.status.uid.clone()).collect();
-        uids.extend(self.workers.keys().cloned());
-        uids.extend(self.shared.specs().pods.keys().cloned());
-        uids.iter().for_each(|uid| self.wake(uid));
+        let mut pods = self.shared.pods();
+        for view in self.pleg.snapshot() {
+            pods.entry(view.status.uid.clone()).or_default();
+        }
+        pods.values().for_each(|pod| pod.woken.notify_one());
     }
 
-    fn wake(&mut self, uid: &PodUid) {
-        if let Some(worker) = self.workers.get(uid) {
-            return worker.notify_one();
-        }
-        let mut run = Run::of_worker(&self.pleg, uid.clone());
-        run.shared = Some(self.shared.clone());
-        self.workers.insert(uid.clone(), run.woken.clone());
-        let worker = Worker {
+    /// Starts a worker for each pod that was woken and has none.
+    pub(super) fn start_workers(&mut self) {
+        let shared = self.shared.clone();
+        shared.pods().retain(|uid, pod| {
+            if !pod.has_worker && pod.woken.notified().now_or_never().is_some() {
+                pod.has_worker = true;
+                let worker = self.worker(uid.clone(), pod.woken.clone());
+                self.tasks.spawn(worker.work());
+            }
+            pod.has_worker || pod.spec.is_some()
+        });
+    }
+
+    fn worker(&self, uid: PodUid, woken: Arc<Notify>) -> Worker<R> {
+        let mut run = Run::of_worker(&self.pleg, uid);
+        (run.shared, run.woken) = (Some(self.shared.clone()), woken);
+        Worker {
             run,
             reconciler: self.reconciler.clone(),
             shared: self.shared.clone(),
             permits: self.permits.clone(),
             stop: self.stop.clone(),
-            is_deleted: false,
             is_ours: false,
             error: String::new(),
-        };
-        self.tasks.spawn(worker.work());
+        }
     }
 
-    /// Starts another worker if the pod has a specification again, or was woken since.
-    fn worker_ended(&mut self, uid: &PodUid) {
-        let worker = self.workers.remove(uid);
-        let was_woken = worker.is_some_and(|worker| worker.notified().now_or_never().is_some());
-        let has_spec = self.shared.specs().pods.contains_key(uid);
-        if was_woken || has_spec {
-            self.wake(uid);
+    /// Another worker starts if the pod has a specification again, or was woken since.
+    fn worker_ended(&self, uid: &PodUid) {
+        if let Some(pod) = self.shared.pods().get_mut(uid) {
+            let (spec, woken) = (pod.spec.take(), pod.woken.clone());
+            if spec.is_some() {
+                woken.notify_one();
+            }
+            *pod = Slot {
+                spec,
+                woken,
+                ..Slot::default()
+            };
         }
     }
 

@@ -21,8 +21,6 @@ pub(super) struct Worker<R: Reconcile> {
     pub(super) shared: Arc<Shared<R::Spec>>,
     pub(super) permits: Arc<Semaphore>,
     pub(super) stop: watch::Receiver<Stop>,
-    /// A run without a specification was started. The pod must end before it can start again.
-    pub(super) is_deleted: bool,
     /// The pod had a specification, or the reconciler claimed it.
     pub(super) is_ours: bool,
     /// The error that was logged last; empty after a run that succeeded.
@@ -60,20 +58,17 @@ impl<R: Reconcile> Worker<R> {
     /// Takes the specifications that were set and deleted since the last run. A specification that is set while an
     /// earlier one is being terminated waits until that pod has ended.
     fn update(&mut self) {
-        let (uid, run) = (self.run.uid.clone(), &mut self.run);
-        let mut specs = self.shared.specs();
-        let (spec, grace) = (specs.pods.get(&uid).cloned(), specs.graces.remove(&uid));
-        let deleted = specs.deleted.remove(&uid).filter(|_| !self.is_deleted);
-        let deleted = specs.newest.remove(&uid).or(deleted);
-        drop(specs);
-        self.is_deleted |= spec.is_none();
-        run.spec = spec.filter(|_| !self.is_deleted);
-        let last = run.spec.clone().or(deleted.filter(|_| self.is_deleted));
+        let run = &mut self.run;
+        let mut pods = self.shared.pods();
+        let pod = pods.entry(run.uid.clone()).or_default();
+        pod.is_terminating |= pod.spec.is_none();
+        run.spec = pod.spec.clone().filter(|_| !pod.is_terminating);
+        let deleted = pod.deleted.take();
+        let last = run.spec.clone().or(deleted);
         run.last_spec = last.or(run.last_spec.take());
         self.is_ours |= run.last_spec.is_some();
-        if self.is_deleted {
-            run.grace = run.grace.into_iter().chain(grace).min();
-        }
+        pod.grace = pod.grace.filter(|_| pod.is_terminating);
+        run.grace = pod.grace;
     }
 
     async fn run_once(&mut self) -> Outcome {
@@ -113,7 +108,7 @@ impl<R: Reconcile> Worker<R> {
             return Ok(Break(()));
         }
         // A pod with a new specification does not wait for the removal of ended containers: that may never succeed.
-        let comes_back = || self.shared.specs().pods.contains_key(&run.uid);
+        let comes_back = || self.shared.has_spec(&run.uid);
         let has_ended = !status.exists() || !may_run(status) && comes_back();
         if run.spec.is_none() && has_ended {
             let finished = self.reconciler.finish(run).await;
