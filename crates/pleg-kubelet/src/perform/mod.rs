@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
 use pleg::{Id, InvalidSetting};
 use pleg_cri::CriClient;
 
@@ -22,8 +22,8 @@ use crate::backoff::{BackOff, BackOffSettings};
 use crate::cri_config::NodeConfig;
 use crate::lock;
 use crate::plan::{Observed, Plan};
-use crate::pod_status::{PodState, pod_status, time_left, waiting};
-use crate::spec::containers_in;
+use crate::pod_status::{PodState, pod_ips, pod_status, time_left, waiting};
+use crate::spec::{containers_in, spec_of};
 use crate::volumes::VolumeError;
 use crate::worker::{Action, Run};
 
@@ -137,7 +137,7 @@ impl Performed {
     }
 
     fn containers_wait(&mut self, pod: &Pod, message: &str) {
-        for container in pod.spec.iter().flat_map(containers_in) {
+        for container in containers_in(spec_of(pod)) {
             let reason = waiting(not_created(pod), message.to_owned());
             self.waiting.insert(container.name.clone(), reason);
         }
@@ -262,14 +262,7 @@ impl Performer {
     }
 
     fn pod_ips<S>(&self, run: &Run<S>, pod: &Pod) -> Vec<IpAddr> {
-        let shown = run.view.status.ips.iter();
-        let mut pod_ips: Vec<IpAddr> = shown.filter_map(|ip| ip.parse().ok()).collect();
-        let is_on_host = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
-        // The runtime reports no address for a pod on the host network.
-        if pod_ips.is_empty() && is_on_host {
-            pod_ips.clone_from(&self.node.host_ips);
-        }
-        pod_ips
+        pod_ips(&run.view.status, pod, &self.node.host_ips)
     }
 }
 
@@ -303,19 +296,10 @@ impl<S> Performing<'_, S> {
             done.pod_failed(pod, error);
         }
         for start in &actions.start {
-            let id = match (&start.existing, &actions.sandbox) {
-                (Some(id), _) => Ok(Some(id.clone())),
-                (None, Some(sandbox)) => self.create(start, sandbox, &mut prepared).await,
-                (None, None) => Ok(None),
-            };
-            let started = match id {
-                Ok(Some(id)) => self.start(start, id).await.map(Some),
-                Ok(None) => Ok(None),
-                Err(error) => Err((error, "CreateContainerError")),
-            };
-            match started {
+            let sandbox = actions.sandbox.as_ref();
+            match self.start(start, sandbox, &mut prepared).await {
                 Ok(started) => done.started.extend(started),
-                Err((error, reason)) => done.failed(&start.name, reason, error),
+                Err((reason, error)) => done.failed(&start.name, reason, error),
             }
         }
     }
@@ -323,14 +307,9 @@ impl<S> Performing<'_, S> {
 
 /// Upstream's reason for which a container waits before it is created.
 pub(crate) fn not_created(pod: &Pod) -> &'static str {
-    let init = pod.spec.as_ref().and_then(|s| s.init_containers.as_ref());
+    let init = spec_of(pod).init_containers.as_ref();
     match init.is_some_and(|init| !init.is_empty()) {
         true => "PodInitializing",
         false => "ContainerCreating",
     }
-}
-
-pub(crate) fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
-    let mut containers = pod.spec.iter().flat_map(containers_in);
-    containers.find(|c| c.name == name)
 }

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodSpec;
 use pleg::core::{Health, SandboxState};
 use pleg::{
     Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, PodStatus, PodView, WaitError,
@@ -18,7 +17,7 @@ use crate::gc::{Removal, removals};
 use crate::history::inspect_again;
 use crate::lock;
 use crate::probe::ProbeResults;
-use crate::spec::grace_period;
+use crate::spec::{grace_period, spec_of};
 use crate::worker::Run;
 
 use memory::Memory;
@@ -118,7 +117,7 @@ impl Planner {
         probes: Option<Probes<'_>>,
     ) -> Plan<'a, S> {
         let probes = probes.map(|probes| probes(&view.status));
-        let (pod, empty) = (desired.pod, PodSpec::default());
+        let pod = desired.pod;
         let memory = &mut *lock(&self.memory);
         let memory = memory.update(run);
         let records = run.exits();
@@ -135,7 +134,7 @@ impl Planner {
         let unread: BTreeSet<_> = unread.collect();
         exits.retain(|exit| !unread.contains(&exit.id));
         let decision = Decision {
-            spec: pod.map(|pod| pod.spec.as_ref().unwrap_or(&empty)),
+            spec: pod.map(spec_of),
             terminating: desired.terminating || run.spec.is_none(),
             grace: desired.grace.or(run.grace).or(pod.map(grace_period)),
             probes: probes.as_ref(),

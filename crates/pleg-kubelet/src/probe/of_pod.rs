@@ -12,13 +12,12 @@ use super::check::Check;
 use super::prober::{Key, Probe};
 use super::{ProbeKind, ProbeTiming};
 use crate::cri_config::FieldError;
-use crate::spec::containers_in;
+use crate::spec::{containers_in, spec_of};
 
 /// The probes of a pod's containers. Fields that are not set have the API's defaults. Probes that [`Check`] cannot
 /// perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
 pub(super) fn probes_of(pod: &Pod) -> BTreeMap<Key, Probe> {
-    let containers = pod.spec.iter().flat_map(containers_in);
-    let probes = containers.flat_map(|container| {
+    let probes = containers_in(spec_of(pod)).flat_map(|container| {
         let kinds = [
             (ProbeKind::Startup, &container.startup_probe),
             (ProbeKind::Liveness, &container.liveness_probe),

@@ -105,7 +105,7 @@ impl<E: Exec> Prober<E> {
         let mut tasks = JoinSet::new();
         for (key, probe) in probes.clone() {
             let (shared, uid, states) = (self.shared.clone(), uid.clone(), states.clone());
-            tasks.spawn(supervise(shared, uid, key, probe, states));
+            tasks.spawn(run(shared, uid, key, probe, states));
         }
         let pod = Pod {
             probes,
@@ -158,28 +158,14 @@ fn age(container: &ContainerStatus, clock: &Clock) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-/// The task of one probe. Starts it again if it panics.
-async fn supervise<E: Exec>(
+/// Runs one probe, even after a check has panicked. Never returns.
+async fn run<E: Exec>(
     shared: Arc<Shared<E>>,
     uid: PodUid,
     key: Key,
     probe: Probe,
     states: Arc<States>,
 ) {
-    while let Err(panic) = AssertUnwindSafe(run(&shared, &uid, &key, &probe, &states))
-        .catch_unwind()
-        .await
-    {
-        tracing::error!(pod = %uid, container = key.0, probe = ?key.1,
-            panic = message_of(&*panic), "a probe panicked; it is started again");
-        let clock = shared.pleg.clock();
-        let later = clock.now().after(probe.timing.period);
-        clock.sleep_until(later).await;
-    }
-}
-
-/// Runs one probe. Never returns.
-async fn run<E: Exec>(shared: &Shared<E>, uid: &PodUid, key: &Key, probe: &Probe, states: &States) {
     let mut ticks = tokio::time::interval(probe.timing.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut recheck = states.recheck.subscribe();
@@ -188,9 +174,27 @@ async fn run<E: Exec>(shared: &Shared<E>, uid: &PodUid, key: &Key, probe: &Probe
             _ = ticks.tick() => false,
             _ = recheck.changed() => true,
         };
+        let checked = states.check(&shared, &uid, &key, &probe, is_recheck);
+        if let Err(panic) = AssertUnwindSafe(checked).catch_unwind().await {
+            tracing::error!(pod = %uid, container = key.0, probe = ?key.1,
+                panic = message_of(&*panic), "a probe panicked; it is started again");
+        }
+    }
+}
+
+impl States {
+    /// Checks the container of a probe, if that is due. Reports a change of the result.
+    async fn check<E: Exec>(
+        &self,
+        shared: &Shared<E>,
+        uid: &PodUid,
+        key: &Key,
+        probe: &Probe,
+        is_recheck: bool,
+    ) {
         let status = shared.pleg.get(uid).status;
         let container = running(&status).find(|c| *c.name == *key.0);
-        let (mut changed, due) = states.observe(key, container, &shared.pleg.clock(), is_recheck);
+        let (mut changed, due) = self.observe(key, container, &shared.pleg.clock(), is_recheck);
         if let Some(id) = due {
             let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
             let timeout = probe.timing.timeout;
@@ -201,21 +205,19 @@ async fn run<E: Exec>(shared: &Shared<E>, uid: &PodUid, key: &Key, probe: &Probe
                     "a probe failed");
             }
             if result.as_ref().err().is_none_or(CheckError::is_failure)
-                && let Some(state) = lock(&states.by_probe).get_mut(key)
+                && let Some(state) = lock(&self.by_probe).get_mut(key)
             {
                 changed |= state.checked(&id, result.is_ok());
             }
         }
         if changed {
             if key.1 == ProbeKind::Startup {
-                states.recheck.send_replace(());
+                self.recheck.send_replace(());
             }
-            (states.changed)();
+            (self.changed)();
         }
     }
-}
 
-impl States {
     /// Records the running container of the probe. Returns true if that changed the result, and the container to check
     /// now. Between two ticks (`is_recheck`) only a new container is checked.
     fn observe(

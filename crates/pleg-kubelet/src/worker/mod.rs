@@ -101,9 +101,6 @@ impl Action {
     }
 }
 
-/// How many pods are run at once. A run that waits for a container to stop takes its whole grace period, so this
-/// exceeds the number of pods of a node.
-const CONCURRENCY: usize = 512;
 /// How long after a run the pod is run again even if nothing changed.
 const RESYNC_PERIOD: Duration = Duration::from_secs(60);
 /// The greatest part of a period or delay that is added at random.
@@ -160,11 +157,10 @@ impl<S> Default for Slot<S> {
 
 impl<S> Slot<S> {
     fn delete(&mut self) {
-        let spec = self.spec.take();
         // A specification that was set during the termination has never run.
-        self.deleted = spec
-            .filter(|_| !self.is_terminating)
-            .or(self.deleted.take());
+        if let Some(spec) = self.spec.take().filter(|_| !self.is_terminating) {
+            self.deleted = Some(spec);
+        }
     }
 }
 
@@ -205,12 +201,18 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
             pods: Mutex::default(),
             changes: watch::Sender::new(()),
         });
-        let driver = driver::Driver::new(pleg, reconciler, shared.clone(), stopped);
         let workers = Self { shared, stop };
         specs
             .into_iter()
             .for_each(|(uid, spec)| workers.set(&uid, spec));
-        drop(tokio::spawn(driver.run()));
+        let subscription = pleg.subscribe();
+        let driver = Arc::new(driver::Driver {
+            pleg,
+            reconciler,
+            shared: workers.shared.clone(),
+            stop: stopped,
+        });
+        drop(tokio::spawn(driver.run(subscription)));
         workers
     }
 
@@ -255,10 +257,8 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     #[must_use]
     pub fn specs(&self) -> BTreeMap<PodUid, Arc<S>> {
         let pods = self.shared.pods();
-        let specs = pods.iter();
-        specs
-            .filter_map(|(uid, pod)| Some((uid.clone(), pod.spec.clone()?)))
-            .collect()
+        let spec_of = |(uid, pod): (&PodUid, &Slot<S>)| Some((uid.clone(), pod.spec.clone()?));
+        pods.iter().filter_map(spec_of).collect()
     }
 
     /// Starts no further run, waits until `deadline` for those in progress, and then aborts them.

@@ -37,10 +37,14 @@ async fn lagged_subscription_runs_every_known_pod() {
     });
     shared.update(&"specified".into(), |pod| pod.spec = Some(Arc::new(())));
     let (_stop, stopped) = watch::channel(None);
-    let mut driver = driver::Driver::new(pleg, Arc::new(Nothing), shared.clone(), stopped);
-    driver.start_workers();
-    driver.deliver(Delivery::Synced);
-    driver.deliver(Delivery::Lagged { missed: 1 });
+    let driver = Arc::new(driver::Driver {
+        stop: stopped,
+        reconciler: Arc::new(Nothing),
+        shared: shared.clone(),
+        pleg,
+    });
+    let mut subscription = driver.pleg.subscribe();
+    driver.deliver(Delivery::Lagged { missed: 1 }, &mut subscription);
     let woken = |uid: &str| {
         let woken = shared.pods()[&PodUid::from(uid)].woken.clone();
         woken.notified().now_or_never().is_some()
