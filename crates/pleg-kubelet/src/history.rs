@@ -53,8 +53,10 @@ pub(crate) struct PodHistory {
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// The containers that this worker stopped or removed to replace them.
-    replaced: BTreeMap<Id, Replaced>,
+    /// The containers that this worker stopped to replace them, with the reason; without one, those that it removed,
+    /// which were created and not started. Their exit codes then do not decide whether they run again: the kubelet
+    /// decides that together with the stop (`computePodActions`).
+    replaced: BTreeMap<Id, Option<StopReason>>,
     /// When the containers of the pod that is being terminated were last stopped. Cleared after a failed run: the
     /// runtime may have been down since, and that time uses up no grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
@@ -79,18 +81,6 @@ struct Name {
     restart_count: Option<u32>,
     /// How the last container ended, kept after its removal.
     end: Option<End>,
-}
-
-/// Why a container was stopped or removed to be replaced. Its exit code then does not decide whether it runs again: the
-/// kubelet decides that together with the stop (`computePodActions`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Replaced {
-    /// Its specification changed, or its state was unknown: it runs again under every policy.
-    Always,
-    /// A probe failed, or its sandbox is replaced: it runs again unless the policy is Never.
-    UnlessNever,
-    /// It was created and not started. If it has no exit code, it never ran.
-    BeforeStart,
 }
 
 /// A call that changes an id.
@@ -223,19 +213,10 @@ impl PodHistory {
             let stopped = actions.stop.iter().map(|stop| (stop.id.clone(), now));
             self.terminating.extend(stopped);
         } else {
-            for stop in &actions.stop {
-                let replaced = match stop.reason {
-                    StopReason::Changed | StopReason::Unknown => Replaced::Always,
-                    StopReason::Pod | StopReason::Surplus | StopReason::Unhealthy => {
-                        Replaced::UnlessNever
-                    }
-                };
-                self.replaced.insert(stop.id.clone(), replaced);
-            }
-            // Removed containers were created and not started.
-            for id in &actions.remove {
-                self.replaced.insert(id.clone(), Replaced::BeforeStart);
-            }
+            let stopped = actions.stop.iter();
+            let stopped = stopped.map(|stop| (stop.id.clone(), Some(stop.reason)));
+            let removed = actions.remove.iter().map(|id| (id.clone(), None));
+            self.replaced.extend(stopped.chain(removed));
         }
         let stopped = actions.stop.iter().map(|stop| &stop.id);
         let stopped = stopped.chain(&actions.stop_sandboxes);
@@ -274,9 +255,10 @@ impl PodHistory {
     /// replace it. `is_never`: its restart policy is Never.
     pub(crate) fn is_replaced(&self, end: &End, is_never: bool) -> bool {
         match self.replaced.get(&end.id) {
-            Some(Replaced::Always) => true,
-            Some(Replaced::UnlessNever) => !is_never,
-            Some(Replaced::BeforeStart) => end.exit_code.is_none(),
+            Some(Some(StopReason::Changed | StopReason::Unknown)) => true,
+            Some(Some(_)) => !is_never,
+            // If it has no exit code, it never ran.
+            Some(None) => end.exit_code.is_none(),
             None => false,
         }
     }

@@ -251,19 +251,6 @@ mod tests {
     }
 
     #[test]
-    fn mode_of_a_used_empty_dir_is_not_reset() -> Result<(), Box<dyn std::error::Error>> {
-        let root = tempfile::tempdir()?;
-        let path = root.path().join("v");
-        make_empty_dir(&path, None, Some(7))?;
-        let made = fs::metadata(&path)?;
-        assert_eq!((made.mode() & 0o7777, made.gid()), (0o2777, 7));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
-        make_empty_dir(&path, None, Some(7))?;
-        assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o700);
-        Ok(())
-    }
-
-    #[test]
     fn file_for_containers_has_its_mode_despite_the_umask() -> Result<(), VolumeError> {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("new/file");
