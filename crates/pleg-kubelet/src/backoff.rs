@@ -20,7 +20,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pleg::{Instant, InvalidSetting, PodUid};
+use pleg::{Instant, InvalidSetting};
 
 /// The delays between restarts of a container, or between pulls of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Default for BackOffSettings {
 }
 
 impl BackOffSettings {
-    fn validate(self) -> Result<(), InvalidSetting> {
+    pub(crate) fn validate(self) -> Result<(), InvalidSetting> {
         let (Self { initial, max }, day) = (self, Duration::from_secs(24 * 3600));
         let (least, rule) = (Duration::from_millis(1), "it must be at least 1ms");
         InvalidSetting::unless(initial >= least, "initial", initial, rule)?;
@@ -58,76 +58,46 @@ impl BackOffSettings {
 /// When a container may be started, and the whole delay, for `back-off 20s restarting failed container`.
 type Delayed = (Instant, Duration);
 
-/// The crash back-off of all containers.
-///
-/// It keeps one entry per container that was restarted. Drop the entries of a pod that is gone
-/// with [`forget`](Self::forget).
+/// The back-off of one pod: of its containers, or of the pulls of its images. It has an entry for each key that was
+/// restarted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackOff {
-    settings: BackOffSettings,
-    pods: BTreeMap<PodUid, BTreeMap<String, Entry>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    delay: Duration,
-    /// When the last restart was counted.
-    counted: Instant,
+    pub(crate) settings: BackOffSettings,
+    /// The delay, and when the last restart was counted.
+    keys: BTreeMap<String, (Duration, Instant)>,
 }
 
 impl BackOff {
-    pub(crate) fn new(settings: BackOffSettings) -> Result<Self, InvalidSetting> {
-        settings.validate()?;
-        Ok(Self {
-            settings,
-            pods: BTreeMap::new(),
-        })
-    }
-
-    pub(crate) const fn initial(&self) -> Duration {
-        self.settings.initial
+    pub(crate) const fn new(settings: BackOffSettings) -> Self {
+        let keys = BTreeMap::new();
+        Self { settings, keys }
     }
 
     /// The delay at `now` of the restart of a container that ended at `ended`.
-    pub(crate) fn delayed(
-        &self,
-        pod: &PodUid,
-        container: &str,
-        ended: Instant,
-        now: Instant,
-    ) -> Option<Delayed> {
-        let entry = self.pods.get(pod)?.get(container)?;
-        if self.is_expired(entry, ended) {
-            return None;
-        }
-        let until = ended.after(entry.delay);
-        (now < until).then_some((until, entry.delay))
+    pub(crate) fn delayed(&self, key: &str, ended: Instant, now: Instant) -> Option<Delayed> {
+        let delay = self.delay(key, ended)?;
+        let until = ended.after(delay);
+        (now < until).then_some((until, delay))
     }
 
     /// The delay at `now` of another attempt, counted from the last one.
-    pub(crate) fn delayed_retry(&self, pod: &PodUid, name: &str, now: Instant) -> Option<Delayed> {
-        let counted = self.pods.get(pod)?.get(name)?.counted;
-        self.delayed(pod, name, counted, now)
+    pub(crate) fn delayed_retry(&self, key: &str, now: Instant) -> Option<Delayed> {
+        let (_, counted) = self.keys.get(key)?;
+        self.delayed(key, *counted, now)
     }
 
     /// Counts a restart, made at `now`, of a container that ended at `ended`.
-    pub(crate) fn restarted(&mut self, pod: &PodUid, name: &str, ended: Instant, now: Instant) {
+    pub(crate) fn restarted(&mut self, key: &str, ended: Instant, now: Instant) {
         let BackOffSettings { initial, max } = self.settings;
-        let known = self.pods.get(pod).and_then(|of_pod| of_pod.get(name));
-        let delay = match known {
-            Some(entry) if !self.is_expired(entry, ended) => entry.delay.saturating_mul(2).min(max),
-            _ => initial.min(max),
-        };
-        let (of_pod, counted) = (self.pods.entry(pod.clone()).or_default(), now);
-        of_pod.insert(name.to_owned(), Entry { delay, counted });
+        let doubled = self.delay(key, ended).map(|delay| delay.saturating_mul(2));
+        let delay = doubled.unwrap_or(initial).min(max);
+        self.keys.insert(key.to_owned(), (delay, now));
     }
 
-    pub(crate) fn forget(&mut self, pod: &PodUid) {
-        self.pods.remove(pod);
-    }
-
-    fn is_expired(&self, entry: &Entry, ended: Instant) -> bool {
-        ended.since(entry.counted) > RESET_AFTER
+    /// The delay that counts for a container that ended at `ended`. `None` if the back-off starts over.
+    fn delay(&self, key: &str, ended: Instant) -> Option<Duration> {
+        let (delay, counted) = self.keys.get(key)?;
+        (ended.since(*counted) <= RESET_AFTER).then_some(*delay)
     }
 }
 
@@ -143,16 +113,15 @@ mod tests {
 
     /// Restarts a container that ends as soon as it was started. Returns the delays in seconds.
     fn crash_loop(back_off: &mut BackOff, restarts: usize) -> Vec<u64> {
-        let (pod, mut now) = ("p".into(), at(1));
-        let mut delays = Vec::new();
+        let (mut now, mut delays) = (at(1), Vec::new());
         for _ in 0..restarts {
             let ended = now;
-            if let Some((until, delay)) = back_off.delayed(&pod, "c", ended, now) {
+            if let Some((until, delay)) = back_off.delayed("c", ended, now) {
                 assert_eq!(until, ended.after(delay));
                 now = until;
             }
-            assert_eq!(back_off.delayed(&pod, "c", ended, now), None);
-            back_off.restarted(&pod, "c", ended, now);
+            assert_eq!(back_off.delayed("c", ended, now), None);
+            back_off.restarted("c", ended, now);
             delays.push(now.since(ended).as_secs());
         }
         delays
@@ -162,34 +131,29 @@ mod tests {
     fn first_restart_is_immediate_and_delays_double_to_the_maximum() {
         let delays = crash_loop(&mut BackOff::default(), 9);
         assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300, 300]);
-        let (initial, max) = (SECOND, 3 * SECOND);
-        let settings = BackOffSettings { initial, max };
-        let delays = crash_loop(&mut BackOff::new(settings).unwrap(), 5);
+        let mut back_off = BackOff::default();
+        (back_off.settings.initial, back_off.settings.max) = (SECOND, 3 * SECOND);
+        let delays = crash_loop(&mut back_off, 5);
         assert_eq!(delays, [0, 1, 2, 3, 3]);
     }
 
     #[test]
     fn container_that_ran_longer_than_the_reset_restarts_at_once() {
-        let (mut back_off, pod) = (BackOff::default(), "p".into());
-        back_off.restarted(&pod, "c", at(1), at(1));
-        back_off.restarted(&pod, "c", at(2), at(12));
+        let mut back_off = BackOff::default();
+        back_off.restarted("c", at(1), at(1));
+        back_off.restarted("c", at(2), at(12));
         let ended = at(12 + 600);
-        assert!(back_off.delayed(&pod, "c", ended, ended).is_some());
+        assert!(back_off.delayed("c", ended, ended).is_some());
         let ended = at(12 + 601);
-        assert_eq!(back_off.delayed(&pod, "c", ended, ended), None);
-        back_off.restarted(&pod, "c", ended, ended);
-        let (_, delay) = back_off.delayed(&pod, "c", ended, ended).unwrap();
+        assert_eq!(back_off.delayed("c", ended, ended), None);
+        back_off.restarted("c", ended, ended);
+        let (_, delay) = back_off.delayed("c", ended, ended).unwrap();
         assert_eq!(delay, 10 * SECOND);
-    }
-
-    #[test]
-    fn containers_and_pods_are_independent_and_forgotten_pods_leave_nothing() {
-        let (mut back_off, pod) = (BackOff::default(), "p".into());
-        back_off.restarted(&pod, "c", at(1), at(1));
-        assert_eq!(back_off.delayed(&pod, "d", at(1), at(1)), None);
-        assert_eq!(back_off.delayed(&"q".into(), "c", at(1), at(1)), None);
-        back_off.forget(&pod);
-        assert!(back_off.pods.is_empty());
+        assert_eq!(
+            back_off.delayed("d", ended, ended),
+            None,
+            "another container"
+        );
     }
 
     #[test]
@@ -200,7 +164,7 @@ mod tests {
             (2 * SECOND, SECOND, "max"),
             (SECOND, day + SECOND, "max"),
         ] {
-            let refused = BackOff::new(BackOffSettings { initial, max }).err();
+            let refused = BackOffSettings { initial, max }.validate().err();
             assert_eq!(refused.map(|error| error.setting), Some(setting));
         }
     }

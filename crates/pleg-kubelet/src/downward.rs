@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, Pod, PodSpec, ResourceFieldSelector,
+    Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, Pod, ResourceFieldSelector,
 };
 
 use crate::cri_config::NodeConfig;
 use crate::names::PodName;
-use crate::perform::container_of;
 use crate::quantity::Amount;
+use crate::spec::{container_of, spec_of};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeFile {
@@ -35,9 +35,7 @@ pub(crate) struct Fields<'a> {
 impl Fields<'_> {
     /// The value of a `fieldRef`, or advice if there is no such field.
     pub(crate) fn field(&self, path: &str) -> Result<String, String> {
-        let default = PodSpec::default();
-        let spec = self.pod.spec.as_ref().unwrap_or(&default);
-        let metadata = &self.pod.metadata;
+        let (spec, metadata) = (spec_of(self.pod), &self.pod.metadata);
         let in_map = path.strip_suffix("']").and_then(|p| p.split_once("['"));
         let (field, key) = in_map.map_or((path, None), |(field, key)| (field, Some(key)));
         let of_map = |map: &Option<BTreeMap<String, String>>| match (map, key) {
@@ -53,27 +51,28 @@ impl Fields<'_> {
         };
         let first = |ips: &[IpAddr]| joined(ips.get(..1).unwrap_or_default());
         let name = PodName::of(self.pod);
-        match (field, key) {
-            ("metadata.labels", _) => Ok(of_map(&metadata.labels)),
-            ("metadata.annotations", _) => Ok(of_map(&metadata.annotations)),
-            ("metadata.name", None) => Ok(name.name.to_owned()),
-            ("metadata.namespace", None) => Ok(name.namespace.to_owned()),
-            ("metadata.uid", None) => Ok(name.uid.to_owned()),
-            ("spec.nodeName", None) => Ok(spec.node_name.clone().unwrap_or_default()),
+        Ok(match (field, key) {
+            ("metadata.labels", _) => of_map(&metadata.labels),
+            ("metadata.annotations", _) => of_map(&metadata.annotations),
+            ("metadata.name", None) => name.name.to_owned(),
+            ("metadata.namespace", None) => name.namespace.to_owned(),
+            ("metadata.uid", None) => name.uid.to_owned(),
+            ("spec.nodeName", None) => spec.node_name.clone().unwrap_or_default(),
             ("spec.serviceAccountName", None) => {
-                Ok(spec.service_account_name.clone().unwrap_or_default())
+                spec.service_account_name.clone().unwrap_or_default()
             }
-            ("status.hostIP", None) => Ok(first(&self.node.host_ips)),
-            ("status.hostIPs", None) => Ok(joined(&self.node.host_ips)),
-            ("status.podIP", None) => Ok(first(self.pod_ips)),
-            ("status.podIPs", None) => Ok(joined(self.pod_ips)),
-            _ => Err(format!(
-                "{path:?} is not a field that a variable can have: use one of metadata.name, \
-                 metadata.namespace, metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], \
-                 spec.nodeName, spec.serviceAccountName, status.hostIP, status.hostIPs, status.podIP \
-                 and status.podIPs"
-            )),
-        }
+            ("status.hostIP", None) => first(&self.node.host_ips),
+            ("status.hostIPs", None) => joined(&self.node.host_ips),
+            ("status.podIP", None) => first(self.pod_ips),
+            ("status.podIPs", None) => joined(self.pod_ips),
+            _ => {
+                return Err(format!(
+                    "{path:?} is not a field that a variable can have: use one of metadata.name, metadata.namespace, \
+                     metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], spec.nodeName, \
+                     spec.serviceAccountName, status.hostIP, status.hostIPs, status.podIP and status.podIPs"
+                ));
+            }
+        })
     }
 
     /// The value of a `resourceFieldRef` of a container, in units of its divisor, rounded up. A limit that is not set

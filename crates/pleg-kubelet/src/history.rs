@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pleg::core::{Kind, Resources};
-use pleg::{ContainerState, ContainerStatus, Exit, Id, Instant, PodStatus, PodUid, PodView};
+use pleg::{ContainerState, ContainerStatus, Exit, Id, Instant, PodStatus, PodView};
 
 use crate::actions::{Actions, PodPhase, StopReason};
 use crate::backoff::BackOff;
@@ -53,10 +53,13 @@ pub(crate) struct PodHistory {
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// The containers that this worker stopped or removed to replace them.
-    replaced: BTreeMap<Id, Replaced>,
-    /// When the containers of the pod that is being terminated were last stopped.
-    terminating: BTreeMap<Id, Instant>,
+    /// The containers that this worker stopped to replace them, with the reason; without one, those that it removed,
+    /// which were created and not started. Their exit codes then do not decide whether they run again: the kubelet
+    /// decides that together with the stop (`computePodActions`).
+    replaced: BTreeMap<Id, Option<StopReason>>,
+    /// When the containers of the pod that is being terminated were last stopped. Cleared after a failed run: the
+    /// runtime may have been down since, and that time uses up no grace period.
+    pub(crate) terminating: BTreeMap<Id, Instant>,
     /// How the pod ended, once that is decided. It is never started again.
     pub(crate) phase: Option<PodPhase>,
     /// When the runtime last listed the pod before a failed inspection.
@@ -64,7 +67,9 @@ pub(crate) struct PodHistory {
     /// Since when the status of the newest sandbox, which has the pod's addresses, fails.
     pub(crate) addresses_missing: Option<Instant>,
     /// Ids left over from an earlier pod with this uid. Only attempts and restart counts of these containers count.
-    earlier: BTreeSet<Id>,
+    pub(crate) earlier: BTreeSet<Id>,
+    /// The crash back-off of its containers.
+    pub(crate) back_off: BackOff,
 }
 
 /// The containers of one name, including removed ones.
@@ -76,18 +81,6 @@ struct Name {
     restart_count: Option<u32>,
     /// How the last container ended, kept after its removal.
     end: Option<End>,
-}
-
-/// Why a container was stopped or removed to be replaced. Its exit code then does not decide whether it runs again: the
-/// kubelet decides that together with the stop (`computePodActions`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Replaced {
-    /// Its specification changed, or its state was unknown: it runs again under every policy.
-    Always,
-    /// A probe failed, or its sandbox is replaced: it runs again unless the policy is Never.
-    UnlessNever,
-    /// It was created and not started. If it has no exit code, it never ran.
-    BeforeStart,
 }
 
 /// A call that changes an id.
@@ -133,16 +126,6 @@ pub(crate) struct End {
 }
 
 impl PodHistory {
-    /// The history of a pod with the uid of an earlier one that left these ids behind: none of them runs, and they
-    /// could not be removed yet.
-    pub(crate) fn after(earlier: BTreeSet<Id>, unanswered: Option<Instant>) -> Self {
-        Self {
-            earlier,
-            unanswered,
-            ..Self::default()
-        }
-    }
-
     /// Records the pod's view and exit records. Call it before each decision.
     pub(crate) fn observe(&mut self, status: &PodStatus, records: &[Exit], now: Instant) {
         for sandbox in &status.sandboxes {
@@ -173,7 +156,7 @@ impl PodHistory {
         }
         for container in &*status.containers {
             let has_ended = container.state == ContainerState::Exited;
-            let counts = has_ended && !self.is_earlier(&container.id);
+            let counts = has_ended && !self.earlier.contains(&container.id);
             let name = self.tried(&container.name, container.attempt);
             name.restart_count = name.restart_count.max(Some(restart_count(container)));
             if counts {
@@ -200,13 +183,7 @@ impl PodHistory {
 
     /// Records the calls that are about to be made, and counts restarts in the back-off: an attempt whose create fails
     /// or times out is not used again.
-    pub(crate) fn record(
-        &mut self,
-        uid: &PodUid,
-        actions: &Actions,
-        back_off: &mut BackOff,
-        now: Instant,
-    ) {
+    pub(crate) fn record(&mut self, actions: &Actions, now: Instant) {
         if let Some(attempt) = actions.create_sandbox {
             if self.sandbox_attempt.is_some() {
                 self.sandbox_replaced = Some(now);
@@ -214,12 +191,10 @@ impl PodHistory {
             self.tried_sandbox(attempt);
         }
         for start in &actions.start {
-            let name = self.tried(&start.name, start.attempt);
-            match (&start.existing, &name.end) {
+            let end = &self.tried(&start.name, start.attempt).end;
+            match (&start.existing, end.as_ref().map(|end| end.detected)) {
                 (Some(id), _) => self.called(id, Call::Start, now),
-                (None, Some(end)) => {
-                    back_off.restarted(uid, &start.back_off_key, end.detected, now);
-                }
+                (None, Some(ended)) => self.back_off.restarted(&start.back_off_key, ended, now),
                 (None, None) => {}
             }
         }
@@ -238,27 +213,16 @@ impl PodHistory {
             let stopped = actions.stop.iter().map(|stop| (stop.id.clone(), now));
             self.terminating.extend(stopped);
         } else {
-            for stop in &actions.stop {
-                let replaced = match stop.reason {
-                    StopReason::Changed | StopReason::Unknown => Replaced::Always,
-                    StopReason::Pod | StopReason::Surplus | StopReason::Unhealthy => {
-                        Replaced::UnlessNever
-                    }
-                };
-                self.replaced.insert(stop.id.clone(), replaced);
-            }
-            // Removed containers were created and not started.
-            for id in &actions.remove {
-                self.replaced.insert(id.clone(), Replaced::BeforeStart);
-            }
+            let stopped = actions.stop.iter();
+            let stopped = stopped.map(|stop| (stop.id.clone(), Some(stop.reason)));
+            let removed = actions.remove.iter().map(|id| (id.clone(), None));
+            self.replaced.extend(stopped.chain(removed));
         }
         let stopped = actions.stop.iter().map(|stop| &stop.id);
-        for id in stopped.chain(&actions.stop_sandboxes) {
-            self.called(id, Call::Stop, now);
-        }
-        for id in &actions.remove {
-            self.called(id, Call::Remove, now);
-        }
+        let stopped = stopped.chain(&actions.stop_sandboxes);
+        stopped.for_each(|id| self.called(id, Call::Stop, now));
+        let removed = actions.remove.iter();
+        removed.for_each(|id| self.called(id, Call::Remove, now));
         self.phase = self.phase.or(actions.phase);
     }
 
@@ -278,8 +242,8 @@ impl PodHistory {
     pub(crate) fn next_restart_count(&self, name: &str) -> u32 {
         let of_end = || Some(self.end(name)?.attempt);
         let last = self.names.get(name).and_then(|name| name.restart_count);
-        last.or_else(of_end)
-            .map_or(0, |count| count.saturating_add(1))
+        let last = last.or_else(of_end);
+        last.map_or(0, |count| count.saturating_add(1))
     }
 
     /// The exit of the last container of that name.
@@ -291,9 +255,10 @@ impl PodHistory {
     /// replace it. `is_never`: its restart policy is Never.
     pub(crate) fn is_replaced(&self, end: &End, is_never: bool) -> bool {
         match self.replaced.get(&end.id) {
-            Some(Replaced::Always) => true,
-            Some(Replaced::UnlessNever) => !is_never,
-            Some(Replaced::BeforeStart) => end.exit_code.is_none(),
+            Some(Some(StopReason::Changed | StopReason::Unknown)) => true,
+            Some(Some(_)) => !is_never,
+            // If it has no exit code, it never ran.
+            Some(None) => end.exit_code.is_none(),
             None => false,
         }
     }
@@ -316,11 +281,6 @@ impl PodHistory {
         (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))
     }
 
-    /// Records a failed inspection, before which the runtime had listed the pod at `listed`.
-    pub(crate) fn unanswered(&mut self, listed: Option<Instant>) {
-        self.unanswered = self.unanswered.max(listed);
-    }
-
     /// Returns true if the wait for a status newer than `since` is over: an inspection failed although the runtime had
     /// listed the pod more than a minute after `since`. A runtime that is down gives no such evidence.
     pub(crate) fn is_given_up(&self, since: Instant) -> bool {
@@ -340,18 +300,13 @@ impl PodHistory {
     /// The instant after which a created container must be read before its removal: until then, earlier calls for it
     /// may take effect. `None`: it was read since, or the wait for its status is over. Without the read an exit code
     /// could be lost: a start may fail late, and containerd sends no event of that.
-    pub(crate) fn unread_since(
-        &self,
-        id: &Id,
-        inspected: Option<Instant>,
-        now: Instant,
-    ) -> Option<Instant> {
+    pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
         // A removal that must not be repeated yet adds no delay here.
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
         let since = started.max(removed)?;
-        (inspected < Some(since) && !self.is_given_up(since)).then_some(since)
+        (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)
     }
 
     /// Records that a removal of garbage is about to be tried; or returns the instant at which it may be tried.
@@ -370,7 +325,7 @@ impl PodHistory {
                 let is_startable = containers.any(|c| {
                     c.id == *id && c.state == ContainerState::Created && c.error.is_none()
                 });
-                let unread = self.unread_since(id, view.details_as_of, now);
+                let unread = self.unread_since(id, view, now);
                 let unread = unread.filter(|_| is_startable);
                 let again = unread.map(|since| since.max(inspect_again(since, now)));
                 (id, Call::Remove, again.max(self.repeat_garbage_at(id)))
@@ -385,14 +340,11 @@ impl PodHistory {
 
     /// Records that a call is about to be made.
     pub(crate) fn called(&mut self, id: &Id, call: Call, now: Instant) {
-        let called = self.calls.entry((id.clone(), call));
-        let called = called.or_insert(Called {
-            since: now,
-            at: now,
-            tries: 0,
-        });
-        called.at = now;
-        called.tries = called.tries.saturating_add(1);
+        let known = self.calls.get(&(id.clone(), call));
+        let (since, tries) = known.map_or((now, 0), |known| (known.since, known.tries));
+        let (at, tries) = (now, tries.saturating_add(1));
+        let called = Called { since, at, tries };
+        self.calls.insert((id.clone(), call), called);
     }
 
     /// The instant of the first stop of the terminating pod. Of repeated stops the last counts, of containers that
@@ -402,21 +354,10 @@ impl PodHistory {
         stopped.map(|(_, at)| *at).min()
     }
 
-    /// Forgets the stops of the terminating pod, because the last run failed. The runtime may have been down since:
-    /// that time uses up no grace period.
-    pub(crate) fn stops_have_failed(&mut self) {
-        self.terminating.clear();
-    }
-
     /// Returns true if the removal of a created container has failed for minutes.
     pub(crate) fn is_stuck(&self, id: &Id, now: Instant) -> bool {
         let removed = self.calls.get(&(id.clone(), Call::Remove));
         removed.is_some_and(|removed| now >= removed.since.after(STUCK_AFTER))
-    }
-
-    /// Returns true if that container belongs to an earlier pod of the same uid.
-    pub(crate) fn is_earlier(&self, id: &Id) -> bool {
-        self.earlier.contains(id)
     }
 
     fn tried_sandbox(&mut self, attempt: u32) {

@@ -6,9 +6,10 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::Pod;
 
 use crate::cri_config::host_name_of;
+use crate::spec::spec_of;
 
 const LOCAL: &str = "\
 # This file is made for the pod. Changes are lost.
@@ -23,8 +24,7 @@ fe00::2\tip6-allrouters
 /// The text of the file. `ips`: the addresses of the pod. `of_node`: the text of the node's own file, which a pod on
 /// the node's network has.
 pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {
-    let default = PodSpec::default();
-    let spec = pod.spec.as_ref().unwrap_or(&default);
+    let spec = spec_of(pod);
     let mut text = match spec.host_network {
         Some(true) => format!("{}\n", of_node.trim_end()),
         _ => {

@@ -14,18 +14,6 @@
 //! # Features
 //!
 //! `latest`: the newest API version of `k8s-openapi`. Without it, the binary selects a version in its own dependency.
-//!
-//! # Failures
-//!
-//! | what fails | what happens |
-//! | --- | --- |
-//! | a reconcile function fails or panics | the run is repeated after `error_policy`; other pods are not affected |
-//! | a write fails or times out | its end is recorded, the next view is newer, and a create never reuses its attempt |
-//! | an exit code is missing | decisions that need it wait until the status was read or the id is gone |
-//! | a container cannot be removed | the removal is repeated after 10 s doubling to 5 min; the run does not fail |
-//! | a finish function returns an error | it is repeated after `error_policy`, until it succeeds |
-//! | a volume or a directory hangs | an error of its pod after 10 s |
-//! | the generator ends | runs end; [`worker::PodWorkers::ended`] completes |
 
 use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -15,6 +15,7 @@ use crate::downward::{Fields, Files};
 use crate::mounts::make_tmpfs;
 use crate::names::PodName;
 use crate::quantity::{Amount, amount};
+use crate::spec::spec_of;
 use crate::volumes::{EMPTY_DIRS, FILES, Result, VolumeError};
 
 /// The path of a volume on the node. `None` for volumes that the node does not provide. A volume without a source is an
@@ -37,16 +38,14 @@ pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Option<R
 
 /// Returns true if the pod has a volume of files, whose values may change while it runs.
 pub(crate) fn has_files(pod: &Pod) -> bool {
-    let volumes = pod.spec.iter().flat_map(|spec| &spec.volumes);
-    volumes
-        .flatten()
-        .any(|volume| volume.downward_api.is_some())
+    let mut volumes = spec_of(pod).volumes.iter().flatten();
+    volumes.any(|volume| volume.downward_api.is_some())
 }
 
 /// Makes the volumes of a pod. Existing volumes stay; files are replaced if they have changed. `files_only`: the pod
 /// runs already, so only files are checked. The error is that of the first volume that cannot be used.
 pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Result {
-    let Some(spec) = &pod.spec else { return Ok(()) };
+    let spec = spec_of(pod);
     let group = spec.security_context.as_ref().and_then(|c| c.fs_group);
     let group = group.and_then(|group| u32::try_from(group).ok());
     for volume in spec.volumes.iter().flatten() {
@@ -248,19 +247,6 @@ mod tests {
         assert_eq!((file.mode() & 0o777, file.gid()), (0o440, 7));
         let left = names_in(&path)?.len();
         assert_eq!(left, 4, "a, d, ..data and its directory");
-        Ok(())
-    }
-
-    #[test]
-    fn mode_of_a_used_empty_dir_is_not_reset() -> Result<(), Box<dyn std::error::Error>> {
-        let root = tempfile::tempdir()?;
-        let path = root.path().join("v");
-        make_empty_dir(&path, None, Some(7))?;
-        let made = fs::metadata(&path)?;
-        assert_eq!((made.mode() & 0o7777, made.gid()), (0o2777, 7));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
-        make_empty_dir(&path, None, Some(7))?;
-        assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o700);
         Ok(())
     }
 

@@ -16,6 +16,7 @@ pub struct Amount(i128);
 #[error("{0:?} is not a quantity: write a number such as 2, 0.5, 500m, 128Mi or 1e3")]
 pub struct InvalidQuantity(pub String);
 
+/// The binary suffixes, then the decimal ones.
 const SUFFIXES: [(&str, i128); 15] = [
     ("Ki", NANO << 10),
     ("Mi", NANO << 20),
@@ -87,17 +88,13 @@ impl Amount {
     /// The amount as a number of CPUs in the API's canonical form (`2`, `500m`), to the thousandth.
     #[must_use]
     pub fn cpu(self) -> Quantity {
-        canonical(&Quantity(format!("{}m", self.milli_value())))
+        shown(i128::from(self.milli_value()) * 1_000_000, &SUFFIXES[6..])
     }
 
     /// The amount as a number of bytes in the API's canonical form (`128Mi`, `1000`).
     #[must_use]
     pub fn bytes(self) -> Quantity {
-        let bytes = self.value();
-        match bytes % 1024 {
-            0 => canonical(&Quantity(format!("{}Ki", bytes / 1024))),
-            _ => Quantity(bytes.to_string()),
-        }
+        shown(i128::from(self.value()) * NANO, &SUFFIXES[..6])
     }
 }
 
@@ -110,14 +107,16 @@ pub fn canonical(quantity: &Quantity) -> Quantity {
     let Some(Amount(amount)) = parse(text).filter(|_| !has_exponent) else {
         return quantity.clone();
     };
-    let is_binary = text.ends_with('i') && amount.abs() >= 1024 * NANO;
-    let (binary, decimal) = SUFFIXES.split_at(6);
-    let (amount, of_kind) = match is_binary {
-        true => (i128::from(Amount(amount).value()) * NANO, binary),
-        false => (amount, decimal),
-    };
-    let mut units = vec![("", NANO)];
-    units.extend(of_kind);
+    match text.ends_with('i') && amount.abs() >= 1024 * NANO {
+        true => Amount(amount).bytes(),
+        false => shown(amount, &SUFFIXES[6..]),
+    }
+}
+
+/// Billionths as whole units of the largest suffix that is possible.
+fn shown(amount: i128, suffixes: &[(&str, i128)]) -> Quantity {
+    let mut units = suffixes.to_vec();
+    units.push(("", NANO));
     units.sort_by_key(|(_, unit)| std::cmp::Reverse(*unit));
     let mut units = units.into_iter();
     let fits = units.find(|(_, unit)| amount != 0 && amount % unit == 0);

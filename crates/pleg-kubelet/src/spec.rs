@@ -1,5 +1,6 @@
 //! The values of a pod's specification that decisions need, with the defaults of the API.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRuleOnExitCodes, Pod, PodSpec};
@@ -10,6 +11,16 @@ use crate::cri_config::linux_resources;
 
 /// Replaces an exit code that stays unknown. It counts as failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
+
+/// The specification of a pod; an empty one if it has none.
+pub(crate) fn spec_of(pod: &Pod) -> &PodSpec {
+    static NONE: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
+    pod.spec.as_ref().unwrap_or(&NONE)
+}
+
+pub(crate) fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
+    containers_in(spec_of(pod)).find(|c| c.name == name)
+}
 
 /// The init containers, then the regular ones.
 pub(crate) fn containers_in(spec: &PodSpec) -> impl Iterator<Item = &Container> {
@@ -61,8 +72,8 @@ pub(crate) fn restarts_always_or_never(container: &Container, spec: &PodSpec) ->
 
 /// The grace period of a pod. A deletion may have shortened it.
 pub(crate) fn grace_period(pod: &Pod) -> Duration {
-    let of_spec = || pod.spec.as_ref()?.termination_grace_period_seconds;
-    let grace = pod.metadata.deletion_grace_period_seconds.or_else(of_spec);
+    let of_spec = spec_of(pod).termination_grace_period_seconds;
+    let grace = pod.metadata.deletion_grace_period_seconds.or(of_spec);
     Duration::from_secs(u64::try_from(grace.unwrap_or(30)).unwrap_or(0))
 }
 

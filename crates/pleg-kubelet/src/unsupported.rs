@@ -7,6 +7,7 @@ use k8s_openapi::serde_json::{self, Value};
 use crate::cri_config::FieldError;
 use crate::downward;
 use crate::probe::{check_of, hook_of};
+use crate::spec::spec_of;
 
 /// Paths of fields with advice. A path with `=` is refused with that value only, which may end with `*`. See
 /// [`fields_at`].
@@ -112,12 +113,11 @@ fn in_table(table: &str, value: &Value) -> Vec<FieldError> {
 
 /// The containers with their paths.
 fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
-    pod.spec.iter().flat_map(|spec| {
-        let init = spec.init_containers.iter().flatten().enumerate();
-        let init = init.map(|(at, container)| (format!("spec.initContainers[{at}]"), container));
-        let regular = spec.containers.iter().enumerate();
-        init.chain(regular.map(|(at, container)| (format!("spec.containers[{at}]"), container)))
-    })
+    let spec = spec_of(pod);
+    let init = spec.init_containers.iter().flatten().enumerate();
+    let init = init.map(|(at, container)| (format!("spec.initContainers[{at}]"), container));
+    let regular = spec.containers.iter().enumerate();
+    init.chain(regular.map(|(at, container)| (format!("spec.containers[{at}]"), container)))
 }
 
 /// Adds the unsupported fields of a container's probes and hooks.

@@ -375,16 +375,6 @@ mod tests {
     }
 
     #[test]
-    fn rejected_pod_has_failed_with_its_reason() {
-        let large = pod(&spec("resources", r#"{"requests": {"cpu": "3"}}"#));
-        let status = admit(&large, &node(), []).unwrap_err().status(&large);
-        assert_eq!(status.phase.as_deref(), Some("Failed"));
-        assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
-        let message = "Pod was rejected: Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000";
-        assert_eq!(status.message.as_deref(), Some(message));
-    }
-
-    #[test]
     fn sidecar_requests_are_added_to_later_init_containers() {
         let container =
             |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});

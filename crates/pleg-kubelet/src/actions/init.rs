@@ -87,7 +87,7 @@ impl<'a> Decision<'a> {
     fn sidecar(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
         match self.live(spec, container, sandbox) {
             Live::Running => {
-                let probes = self.desired.probes;
+                let probes = self.probes;
                 probes.is_none_or(|probes| probes.started.contains(&container.name))
             }
             Live::Unresolved => false,

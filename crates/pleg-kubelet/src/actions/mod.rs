@@ -30,56 +30,34 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pleg::core::Resources;
 use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView};
 
-use crate::backoff::BackOff;
 use crate::history::{Call, End, PodHistory, restart_count};
 use crate::names;
+use crate::probe::ProbeResults;
 use crate::spec::{
     UNKNOWN_EXIT_CODE, back_off_key, container_hash, containers_in, policy, resources, restarts,
     restarts_always_or_never,
 };
 
-pub(crate) use types::Wanted;
 pub use types::{
     Actions, Desired, PodPhase, ResizeContainer, StartContainer, StopContainer, StopReason,
     WaitReason,
 };
 
-/// The calls that the pod needs now. The history must have observed the view.
-pub(crate) fn pod_actions(
-    desired: &Wanted<'_>,
-    view: &PodView,
-    history: &PodHistory,
-    back_off: &BackOff,
-    now: Instant,
-) -> Actions {
-    let mut decision = Decision {
-        desired,
-        view,
-        history,
-        back_off,
-        now,
-        actions: Actions::default(),
-    };
-    match desired.spec {
-        Some(spec) if !desired.terminating && history.phase.is_none() => {
-            decision.actions.replaced = decision.replaced(spec);
-            decision.run(spec);
-        }
-        _ => decision.terminate(),
-    }
-    decision.actions
-}
-
 /// The shortest grace period, as upstream, even if the pod sets a shorter one.
 pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
 
-struct Decision<'a> {
-    desired: &'a Wanted<'a>,
-    view: &'a PodView,
-    history: &'a PodHistory,
-    back_off: &'a BackOff,
-    now: Instant,
-    actions: Actions,
+/// The input of a decision, and the calls that were decided.
+pub(crate) struct Decision<'a> {
+    pub(crate) spec: Option<&'a PodSpec>,
+    pub(crate) terminating: bool,
+    /// The grace period of the deletion, else of the pod.
+    pub(crate) grace: Option<Duration>,
+    pub(crate) probes: Option<&'a ProbeResults>,
+    pub(crate) view: &'a PodView,
+    /// It must have observed the view.
+    pub(crate) history: &'a PodHistory,
+    pub(crate) now: Instant,
+    pub(crate) actions: Actions,
 }
 
 /// State of the containers of one name, apart from ended ones.
@@ -92,6 +70,18 @@ enum Live {
 }
 
 impl<'a> Decision<'a> {
+    /// The calls that the pod needs now.
+    pub(crate) fn decide(mut self) -> Actions {
+        match self.spec {
+            Some(spec) if !self.terminating && self.history.phase.is_none() => {
+                self.actions.replaced = self.replaced(spec);
+                self.run(spec);
+            }
+            _ => self.terminate(),
+        }
+        self.actions
+    }
+
     fn run(&mut self, spec: &'a PodSpec) {
         let Some(sandbox) = self.sandbox(spec) else {
             return;
@@ -102,23 +92,18 @@ impl<'a> Decision<'a> {
         }
         let mut all_ended = true;
         for container in &spec.containers {
-            all_ended &= self.regular_container(spec, container, sandbox);
+            let runs_again = match self.live(spec, container, sandbox) {
+                Live::Nothing => self.runs_again(spec, container, true),
+                _ => None,
+            };
+            if runs_again == Some(true) {
+                self.start(container);
+            }
+            all_ended &= runs_again == Some(false);
         }
         if all_ended {
             self.end(spec);
         }
-    }
-
-    /// Starts, replaces or keeps a regular container. Returns true if it has ended for good.
-    fn regular_container(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
-        if self.live(spec, container, sandbox) != Live::Nothing {
-            return false;
-        }
-        let runs_again = self.runs_again(spec, container, true);
-        if runs_again == Some(true) {
-            self.start(container);
-        }
-        runs_again == Some(false)
     }
 
     /// Returns true if the container runs again after its last end: `unended` if it has not ended. `None`: its exit
@@ -143,8 +128,10 @@ impl<'a> Decision<'a> {
     fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
         let containers = &self.view.status.containers;
         let ended_before = |name: &str| {
-            let mut exited = containers.iter().filter(|c| has_ended(c));
-            exited.any(|c| *c.name == *name && self.history.is_earlier(&c.id))
+            let mut exited = containers
+                .iter()
+                .filter(|c| c.state == ContainerState::Exited);
+            exited.any(|c| *c.name == *name && self.history.earlier.contains(&c.id))
         };
         let is_replaced = |c: &&Container| match self.history.end(&c.name) {
             Some(end) => self.is_replaced(spec, c, end),
@@ -160,7 +147,8 @@ impl<'a> Decision<'a> {
     /// created next to it, as in the kubelet.
     fn live(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> Live {
         let view = self.view;
-        let is_live = |c: &&ContainerStatus| *c.name == *container.name && !has_ended(c);
+        let is_live =
+            |c: &&ContainerStatus| *c.name == *container.name && c.state != ContainerState::Exited;
         let (mut running, mut created, mut is_unresolved) = (None, None, false);
         for c in view.status.containers.iter().filter(is_live) {
             let is_elsewhere = c.sandbox.as_ref().is_some_and(|id| id != sandbox);
@@ -202,7 +190,7 @@ impl<'a> Decision<'a> {
     }
 
     fn running(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) -> Live {
-        let probes = self.desired.probes;
+        let probes = self.probes;
         if hash_changed(container, status) {
             self.stop(status, StopReason::Changed);
         } else if probes.is_some_and(|probes| probes.failed.contains_key(&status.id)) {
@@ -273,11 +261,11 @@ impl<'a> Decision<'a> {
 
     /// Starts a new container, unless the back-off delays it. No container of its name may be live.
     fn start(&mut self, container: &Container) {
-        let (name, uid) = (&container.name, &self.view.status.uid);
+        let name = &container.name;
         if let Some(end) = self.history.end(name) {
             let key = back_off_key(container);
-            let delayed = self.back_off.delayed(uid, &key, end.detected, self.now);
-            if let Some((until, delay)) = delayed {
+            let back_off = &self.history.back_off;
+            if let Some((until, delay)) = back_off.delayed(&key, end.detected, self.now) {
                 self.actions.due_by(until);
                 self.waits(name, WaitReason::BackOff { delay });
                 return;
@@ -331,8 +319,7 @@ impl<'a> Decision<'a> {
     /// Returns true if the pod was read after earlier calls for this id could last take effect. If not, requests an
     /// inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
-        let inspected = self.view.details_as_of;
-        let since = self.history.unread_since(id, inspected, self.now);
+        let since = self.history.unread_since(id, self.view, self.now);
         match since.filter(|since| *since > self.now) {
             Some(since) => self.actions.due_by(since),
             None => self.inspect(since),
@@ -368,11 +355,6 @@ impl<'a> Decision<'a> {
     fn waits(&mut self, name: &str, reason: WaitReason) {
         self.actions.waiting.insert(name.to_owned(), reason);
     }
-}
-
-/// Returns true if the container no longer runs and never will.
-fn has_ended(status: &ContainerStatus) -> bool {
-    status.state == ContainerState::Exited
 }
 
 fn hash_changed(container: &Container, status: &ContainerStatus) -> bool {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, Id};
 
-use super::{Decision, StopReason, WaitReason, has_ended};
+use super::{Decision, StopReason, WaitReason};
 use crate::history::inspect_again;
 use crate::spec::{containers_in, policy};
 
@@ -41,7 +41,7 @@ impl<'a> Decision<'a> {
     /// Returns true if the sandbox's addresses are unknown because its status could not be read. Requests an
     /// inspection. Containers get the addresses in their environment when they are created.
     pub(super) fn lacks_addresses(&mut self) -> bool {
-        let spec = self.desired.spec;
+        let spec = self.spec;
         let has_own = spec.is_some_and(|spec| spec.host_network != Some(true));
         let Some(since) = self.history.addresses_missing.filter(|_| has_own) else {
             return false;
@@ -67,7 +67,7 @@ impl<'a> Decision<'a> {
     /// Creates a sandbox, unless one was replaced within the first back-off delay.
     fn create_sandbox(&mut self) {
         let replaced = self.history.sandbox_replaced;
-        let again = replaced.map(|at| at.after(self.back_off.initial()));
+        let again = replaced.map(|at| at.after(self.history.back_off.settings.initial));
         match again.filter(|at| *at > self.now) {
             Some(at) => self.actions.due_by(at),
             None => self.actions.create_sandbox = Some(self.history.next_sandbox_attempt()),
@@ -79,7 +79,11 @@ impl<'a> Decision<'a> {
     fn stop_remains(&mut self) -> bool {
         let status = &self.view.status;
         let mut is_left = false;
-        for c in status.containers.iter().filter(|c| !has_ended(c)) {
+        for c in status
+            .containers
+            .iter()
+            .filter(|c| c.state != ContainerState::Exited)
+        {
             let is_created = c.state == ContainerState::Created;
             is_left |= !(is_created && self.history.is_stuck(&c.id, self.now));
             match c.state {
@@ -94,7 +98,7 @@ impl<'a> Decision<'a> {
     fn needs_sandbox(&mut self, spec: &PodSpec) -> Option<bool> {
         let mut names = containers_in(spec).map(|c| &c.name);
         let mut containers = self.view.status.containers.iter();
-        let has_run = containers.any(|c| !self.history.is_earlier(&c.id))
+        let has_run = containers.any(|c| !self.history.earlier.contains(&c.id))
             || names.any(|name| self.history.end(name).is_some());
         let mut is_left = false;
         for container in &spec.containers {

@@ -12,6 +12,7 @@ use super::{Actions, Decision, PodPhase, StopReason};
 use crate::history::Call;
 use crate::names;
 use crate::spec::is_sidecar;
+use crate::worker::is_live;
 
 /// The grace period of a container whose pod and annotation do not give one: the default of the API.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -40,20 +41,18 @@ impl Decision<'_> {
         }
         self.actions.terminated = true;
         let known = self.actions.phase.or(self.history.phase);
-        let phase = || self.desired.spec.and_then(|spec| self.phase(spec));
+        let phase = || self.spec.and_then(|spec| self.phase(spec));
         self.actions.phase = known.or_else(phase);
     }
 
     /// Stops the containers whose turn it is. Returns true if any container may still run.
     fn stop_containers(&mut self) -> bool {
-        let spec = self.desired.spec;
+        let spec = self.spec;
         let index = |name: &str| {
             let is_it = |c: &Container| is_sidecar(c) && *c.name == *name;
             spec?.init_containers.iter().flatten().position(is_it)
         };
-        let ended = [ContainerState::Created, ContainerState::Exited];
-        let containers = self.view.status.containers.iter();
-        let running = containers.filter(|c| !ended.contains(&c.state));
+        let running = self.view.status.containers.iter().filter(|c| is_live(c));
         let running: Vec<_> = running.map(|c| (index(&c.name), c)).collect();
         // Regular containers have no index and are stopped together; sidecars one by one, the last first.
         let has_regular = running.iter().any(|(index, _)| index.is_none());
@@ -78,30 +77,24 @@ impl Decision<'_> {
     /// any.
     pub(super) fn stop_sandboxes(&mut self) -> bool {
         let status = &self.view.status;
-        let mut is_any = false;
-        for sandbox in &status.sandboxes {
-            if sandbox.state == SandboxState::NotReady {
-                continue;
-            }
-            is_any = true;
+        let open = status.sandboxes.iter();
+        let open = open.filter(|s| s.state != SandboxState::NotReady);
+        for sandbox in open.clone() {
             let in_it = |id: &Option<Id>| id.as_ref().is_none_or(|id| *id == sandbox.id);
             let mut containers = status.containers.iter();
-            let runs = containers.any(|c| {
-                let ended = matches!(c.state, ContainerState::Created | ContainerState::Exited);
-                !ended && in_it(&c.sandbox)
-            });
+            let runs = containers.any(|c| is_live(c) && in_it(&c.sandbox));
             if !runs && self.may_call(&sandbox.id, Call::Stop) {
                 self.actions.stop_sandboxes.push(sandbox.id.clone());
             }
         }
-        is_any
+        open.count() > 0
     }
 
     /// The grace period of a container. If the specification is no longer known, that of the annotation set at creation.
     pub(super) fn grace(&self, container: &ContainerStatus) -> Duration {
         let noted = container.details.annotations.get(names::GRACE_PERIOD);
         let noted = noted.and_then(|seconds| seconds.parse().ok());
-        let grace = self.desired.grace.or(noted.map(Duration::from_secs));
+        let grace = self.grace.or(noted.map(Duration::from_secs));
         grace.unwrap_or(DEFAULT_GRACE)
     }
 

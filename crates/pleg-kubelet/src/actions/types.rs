@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use pleg::core::Resources;
 use pleg::{Id, Instant};
 
 use crate::gc::Removal;
 use crate::pod_status::time_left;
-use crate::probe::ProbeResults;
 use crate::worker::Run;
 
 /// The desired state of a pod: running or terminated.
@@ -48,15 +47,6 @@ impl<'a> Desired<'a> {
             grace,
         }
     }
-}
-
-/// Input of a decision: [`Desired`], and the results of probes.
-pub(crate) struct Wanted<'a> {
-    pub(crate) spec: Option<&'a PodSpec>,
-    pub(crate) terminating: bool,
-    /// The grace period of the deletion, else of the pod.
-    pub(crate) grace: Option<Duration>,
-    pub(crate) probes: Option<&'a ProbeResults>,
 }
 
 /// The calls that a pod needs now, made by [`Plan::begin`](crate::plan::Plan::begin). They are

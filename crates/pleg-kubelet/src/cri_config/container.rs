@@ -1,6 +1,7 @@
 //! The configuration of a container.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, PodSpec, VolumeMount};
 use k8s_openapi::serde_json;
@@ -13,7 +14,7 @@ use crate::downward::Fields;
 use crate::mounts::SubPath;
 use crate::names::{self, PodName};
 use crate::pod_volumes::path_of;
-use crate::spec::container_hash;
+use crate::spec::{container_hash, spec_of};
 use crate::unsupported::of_environment;
 use crate::volumes::{ETC_HOSTS, SUB_PATHS, VolumeError};
 
@@ -43,8 +44,7 @@ impl ContainerInput<'_> {
     /// The configuration of the container, and the paths in volumes that it needs; or a field that cannot be used, with
     /// its path in the container.
     pub(crate) fn config(&self) -> Result<(ContainerConfig, Vec<SubPath>), FieldError> {
-        let (container, default) = (self.container, PodSpec::default());
-        let spec = self.of.pod.spec.as_ref().unwrap_or(&default);
+        let (container, spec) = (self.container, spec_of(self.of.pod));
         security::check_user(spec, container)?;
         let environment = self.environment()?;
         let variables = environment.iter().cloned().collect();
@@ -59,9 +59,9 @@ impl ContainerInput<'_> {
         let (resources, name) = (container.resources.as_ref(), container.name.clone());
         let label = (names::CONTAINER_NAME.to_owned(), name.clone());
         let labels = PodName::of(self.of.pod).labels().into_iter().chain([label]);
-        let variables = environment.into_iter().map(|(key, value)| KeyValue {
-            key,
-            value: value.into(),
+        let envs = environment.into_iter().map(|(key, value)| {
+            let value = value.into();
+            KeyValue { key, value }
         });
         let config = ContainerConfig {
             metadata: Some(ContainerMetadata {
@@ -76,7 +76,7 @@ impl ContainerInput<'_> {
             command: expanded(&container.command),
             args: expanded(&container.args),
             working_dir: container.working_dir.clone().unwrap_or_default(),
-            envs: variables.collect(),
+            envs: envs.collect(),
             mounts,
             labels: labels.collect(),
             annotations: self.annotations(spec),
@@ -148,31 +148,28 @@ impl ContainerInput<'_> {
         }
     }
 
-    /// The mounts of the files that every container has: its termination message, and the hosts file, unless the
-    /// container mounts something there.
-    fn own_mounts(&self) -> Result<Vec<Mount>, VolumeError> {
+    /// The mounts of a container: its termination message; the hosts file, unless the container mounts something there;
+    /// and its volumes.
+    fn mounts(&self, variables: &Variables) -> Result<(Vec<Mount>, Vec<SubPath>), FieldError> {
         let (pods, name) = (&self.of.node.pods, &self.container.name);
         let uid = PodName::of(self.of.pod).uid;
-        let message = pods.termination_log(uid, name, self.attempt)?;
-        let mut own = vec![(absolute(self.message_path()), message)];
-        let mut others = self.container.volume_mounts.iter().flatten();
-        if !others.any(|mount| absolute(&mount.mount_path) == HOSTS) {
-            own.push((HOSTS.to_owned(), pods.below(uid, ETC_HOSTS, &[])?));
+        let own = |container_path: &str, host_path: Result<PathBuf, VolumeError>| {
+            let host_path =
+                host_path.map_err(|error| FieldError::new("name", error.to_string()))?;
+            Ok(Mount {
+                container_path: absolute(container_path),
+                host_path: text(&host_path),
+                ..Mount::default()
+            })
+        };
+        let message = pods.termination_log(uid, name, self.attempt);
+        let mut mounts = vec![own(self.message_path(), message)?];
+        let of_volumes = || self.container.volume_mounts.iter().flatten();
+        if !of_volumes().any(|mount| absolute(&mount.mount_path) == HOSTS) {
+            mounts.push(own(HOSTS, pods.below(uid, ETC_HOSTS, &[]))?);
         }
-        let own = own.into_iter().map(|(container_path, host_path)| Mount {
-            container_path,
-            host_path: text(&host_path),
-            ..Mount::default()
-        });
-        Ok(own.collect())
-    }
-
-    fn mounts(&self, variables: &Variables) -> Result<(Vec<Mount>, Vec<SubPath>), FieldError> {
-        let own = self.own_mounts();
-        let mut mounts = own.map_err(|error| FieldError::new("name", error.to_string()))?;
         let mut sub_paths = Vec::new();
-        let of_volumes = self.container.volume_mounts.iter().flatten();
-        for (at, mount) in of_volumes.enumerate() {
+        for (at, mount) in of_volumes().enumerate() {
             let made = self.volume_mount(at, mount, variables);
             let field = || format!("volumeMounts[{at}].name");
             let (made, sub_path) = made.map_err(|problem| FieldError::new(field(), problem))?;
@@ -191,7 +188,7 @@ impl ContainerInput<'_> {
         variables: &Variables,
     ) -> Result<(Mount, Option<SubPath>), String> {
         let (Fields { pod, node, .. }, name) = (self.of, &mount.name);
-        let mut volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+        let mut volumes = spec_of(pod).volumes.iter().flatten();
         let volume = volumes.find(|v| v.name == *name);
         let missing = || format!("there is no volume {name:?}: add it to spec.volumes");
         let volume = volume.ok_or_else(missing)?;

@@ -20,7 +20,7 @@ use crate::removal::remove_directory;
 use crate::volumes::{PodDirectories, Result, VolumeError, file_name, names_in};
 
 pub(crate) use container::ContainerInput;
-pub(crate) use resources::linux_resources;
+pub(crate) use resources::{MIN_SHARES, linux_resources, shares_of};
 pub(crate) use sandbox::host_name_of;
 pub use sandbox::sandbox_config;
 
@@ -109,11 +109,12 @@ impl NodeConfig {
     /// # Errors
     /// If the pod's names cannot form the name of a directory, for example because the namespace has a `/`.
     pub fn log_directory(&self, pod: &Pod) -> Result<PathBuf, VolumeError> {
-        self.logs_of(PodName::of(pod))
+        let of = PodName::of(pod);
+        self.logs_of(of.namespace, of.name, of.uid)
     }
 
-    fn logs_of(&self, pod: PodName<'_>) -> Result<PathBuf, VolumeError> {
-        let directory = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+    fn logs_of(&self, namespace: &str, name: &str, uid: &str) -> Result<PathBuf, VolumeError> {
+        let directory = format!("{namespace}_{name}_{uid}");
         Ok(self.logs.join(file_name(&directory)?))
     }
 
@@ -123,12 +124,7 @@ impl NodeConfig {
         pod: &PodStatus,
         container: &ContainerStatus,
     ) -> Result<PathBuf, VolumeError> {
-        let (name, namespace, uid) = (&pod.name, &pod.namespace, pod.uid.as_str());
-        let directory = self.logs_of(PodName {
-            name,
-            namespace,
-            uid,
-        })?;
+        let directory = self.logs_of(&pod.namespace, &pod.name, pod.uid.as_str())?;
         Ok(directory.join(log_path(file_name(&container.name)?, container.attempt)))
     }
 

@@ -12,8 +12,11 @@ const PERIOD: i64 = 100_000;
 /// The smallest CFS quota that the kernel accepts, in microseconds.
 const MIN_QUOTA: i64 = 1_000;
 
-/// The bounds of CPU shares.
-const SHARES: (i64, i64) = (2, 262_144);
+/// The fewest CPU shares that the kernel accepts.
+pub(crate) const MIN_SHARES: i64 = 2;
+
+/// The most CPU shares.
+const MAX_SHARES: i64 = 262_144;
 
 /// The resources of a container in the kernel's units, as upstream converts them. `node_memory` is
 /// the node's memory in bytes.
@@ -31,16 +34,15 @@ pub(crate) fn linux_resources(
     LinuxContainerResources {
         cpu_period: PERIOD,
         cpu_quota: quota(limit),
-        cpu_shares: shares(request),
+        cpu_shares: shares_of(request),
         memory_limit_in_bytes: memory_limit.value(),
         oom_score_adj: oom_score_adj(spec, memory_request.value(), node_memory),
         ..LinuxContainerResources::default()
     }
 }
 
-fn shares(milli_cpu: i64) -> i64 {
-    let (least, most) = SHARES;
-    (milli_cpu.saturating_mul(1024) / 1000).clamp(least, most)
+pub(crate) fn shares_of(milli_cpu: i64) -> i64 {
+    (milli_cpu.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
 /// Zero if there is no limit.

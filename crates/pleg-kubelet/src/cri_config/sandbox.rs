@@ -6,7 +6,7 @@ use pleg_cri::v1::{
 };
 
 use crate::names::PodName;
-use crate::spec::containers_in;
+use crate::spec::{containers_in, spec_of};
 use crate::volumes::VolumeError;
 
 use super::{NodeConfig, security, text};
@@ -22,9 +22,7 @@ pub fn sandbox_config(
     node: &NodeConfig,
     attempt: u32,
 ) -> Result<PodSandboxConfig, VolumeError> {
-    let name = PodName::of(pod);
-    let default = PodSpec::default();
-    let spec = pod.spec.as_ref().unwrap_or(&default);
+    let (name, spec) = (PodName::of(pod), spec_of(pod));
     let host_name = match spec.host_network {
         Some(true) => String::new(),
         _ => host_name_of(pod),
@@ -57,7 +55,7 @@ pub fn sandbox_config(
 
 /// The host name of a pod: at most 63 characters that do not end with `-` or `.`.
 pub(crate) fn host_name_of(pod: &Pod) -> String {
-    let own = pod.spec.as_ref().and_then(|spec| spec.hostname.as_deref());
+    let own = spec_of(pod).hostname.as_deref();
     let name = own.unwrap_or(PodName::of(pod).name);
     let short: String = name.chars().take(HOST_NAME_MAX).collect();
     match name.len() > HOST_NAME_MAX {

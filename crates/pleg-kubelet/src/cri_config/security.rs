@@ -56,18 +56,6 @@ fn number(value: Option<i64>) -> Option<Int64Value> {
     value.map(|value| Int64Value { value })
 }
 
-/// The supplemental groups of all containers of a pod, and the policy for them. The runtime refuses a policy that it
-/// does not support.
-fn groups(spec: &PodSpec) -> (Vec<i64>, i32) {
-    let context = spec.security_context.clone().unwrap_or_default();
-    let given = context.supplemental_groups.into_iter().flatten();
-    let policy = context.supplemental_groups_policy.as_deref();
-    let policy = policy.and_then(SupplementalGroupsPolicy::from_str_name);
-    let policy = policy.unwrap_or(SupplementalGroupsPolicy::Merge);
-    let groups = context.fs_group.into_iter().chain(given);
-    (groups.collect(), policy.into())
-}
-
 fn seccomp(profile: Option<SeccompProfile>, default: ProfileType) -> Option<SecurityProfile> {
     let kind = match profile.as_ref().map(|p| p.type_.as_str()) {
         Some("RuntimeDefault") => ProfileType::RuntimeDefault,
@@ -92,20 +80,21 @@ fn selinux(options: SELinuxOptions) -> SeLinuxOption {
     }
 }
 
-/// The security context of a pod's sandbox.
+/// The security context of a pod's sandbox: that of a container without settings of its own, with other defaults.
 pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
-    let context = effective(spec, &Container::default());
-    let (supplemental_groups, supplemental_groups_policy) = groups(spec);
+    let bare = Container::default();
+    let context = of_container(spec, &bare);
     let is_privileged = |container| effective(spec, container).privileged == Some(true);
+    let profile = effective(spec, &bare).seccomp_profile;
     LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(spec)),
-        run_as_user: number(context.run_as_user),
-        run_as_group: number(context.run_as_group),
-        supplemental_groups,
-        supplemental_groups_policy,
-        selinux_options: context.se_linux_options.map(selinux),
+        namespace_options: context.namespace_options,
+        run_as_user: context.run_as_user,
+        run_as_group: context.run_as_group,
+        supplemental_groups: context.supplemental_groups,
+        supplemental_groups_policy: context.supplemental_groups_policy,
+        selinux_options: context.selinux_options,
         privileged: containers_in(spec).any(is_privileged),
-        seccomp: seccomp(context.seccomp_profile, ProfileType::RuntimeDefault),
+        seccomp: seccomp(profile, ProfileType::RuntimeDefault),
         ..LinuxSandboxSecurityContext::default()
     }
 }
@@ -131,7 +120,12 @@ pub(super) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), Fi
 /// The security context of a container.
 pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContainerSecurityContext {
     let context = effective(spec, container);
-    let (supplemental_groups, supplemental_groups_policy) = groups(spec);
+    let of_pod = spec.security_context.clone().unwrap_or_default();
+    let groups = of_pod.supplemental_groups.into_iter().flatten();
+    let policy = of_pod.supplemental_groups_policy.as_deref();
+    // The runtime refuses a policy that it does not support.
+    let policy = policy.and_then(SupplementalGroupsPolicy::from_str_name);
+    let policy = policy.unwrap_or(SupplementalGroupsPolicy::Merge);
     let privileged = context.privileged == Some(true);
     let unmasked = context.proc_mount.as_deref() == Some("Unmasked") || privileged;
     let paths = |paths: &str| {
@@ -150,8 +144,8 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
         run_as_user: number(context.run_as_user),
         run_as_group: number(context.run_as_group),
         readonly_rootfs: context.read_only_root_filesystem == Some(true),
-        supplemental_groups,
-        supplemental_groups_policy,
+        supplemental_groups: of_pod.fs_group.into_iter().chain(groups).collect(),
+        supplemental_groups_policy: policy.into(),
         no_new_privs: context.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),

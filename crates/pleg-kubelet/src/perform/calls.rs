@@ -9,12 +9,13 @@ use pleg::core::{CallError, CallErrorKind};
 use pleg_cri::{Written, v1};
 
 use super::prepare::Prepared;
-use super::{PerformError, Performing, Result, container_of};
+use super::{PerformError, Performing, Result};
 use crate::actions::{MIN_GRACE, ResizeContainer, StartContainer, StopContainer};
 use crate::cri_config::linux_resources;
 use crate::gc::Removal;
+use crate::lock;
 use crate::probe::{Check, CheckError, hook_of};
-use crate::spec::grace_period;
+use crate::spec::{container_of, grace_period, spec_of};
 
 type HookOf = fn(&Lifecycle) -> &Option<LifecycleHandler>;
 
@@ -30,73 +31,63 @@ impl<S> Performing<'_, S> {
         // No runtime handler: pods with a runtime class are refused.
         let created = self.performer.client.run_pod_sandbox(config, "").await;
         let (run, ended) = (self.run, created.ended);
-        let what = format!("start of sandbox {attempt}");
-        let id = run.written(created).map_err(PerformError::of(what))?;
+        let failed = PerformError::of(format!("start of sandbox {attempt}"));
+        let id = run.written(created).map_err(failed)?;
         self.performer.names.created(&run.uid, ended);
         tracing::info!(pod = %run.uid, %id, attempt, "started a sandbox");
         Ok(())
     }
 
-    /// Creates a container. `None` if its configuration is missing.
-    pub(super) async fn create(
-        &self,
-        start: &StartContainer,
-        sandbox: &Id,
-        prepared: &mut Prepared,
-    ) -> Result<Option<Id>> {
-        let StartContainer { name, attempt, .. } = start;
-        let config = prepared.containers.remove(name);
-        let (Some(config), Some(of_sandbox)) = (config, &prepared.sandbox) else {
-            return Ok(None);
-        };
-        let client = &self.performer.client;
-        let created = client.create_container(sandbox, config, of_sandbox.clone());
-        let id = self.run.written(created.await).map_err(|error| {
-            let container = self.pod.and_then(|pod| container_of(pod, name));
-            if let Some(image) = container.and_then(|c| c.image.as_deref()) {
-                self.performer.images.forget_image(image);
-            }
-            PerformError::of(format!("create of container {name}, attempt {attempt}"))(error)
-        });
-        id.map(Some)
-    }
-
-    /// Starts an existing container. An error comes with upstream's reason for which the container waits.
+    /// Starts a container, which it creates unless it exists. `None` if its configuration is missing. An error comes
+    /// with upstream's reason for which the container waits.
     pub(super) async fn start(
         &self,
         start: &StartContainer,
-        id: Id,
-    ) -> Result<StartContainer, (PerformError, &'static str)> {
+        sandbox: Option<&Id>,
+        prepared: &mut Prepared,
+    ) -> Result<Option<StartContainer>, (&'static str, PerformError)> {
         let StartContainer { name, attempt, .. } = start;
-        let started = self.performer.client.start_container(&id).await;
-        self.run.written(started).map_err(|error| {
-            let error = PerformError::of(format!("start of container {name} ({id})"))(error);
-            (error, "RunContainerError")
-        })?;
-        tracing::info!(pod = %self.run.uid, container = name, %id, attempt, "started a container");
+        let (run, client) = (self.run, &self.performer.client);
+        let config = prepared.containers.remove(name).zip(sandbox);
+        let id = match (&start.existing, config.zip(prepared.sandbox.clone())) {
+            (Some(id), _) => id.clone(),
+            (None, Some(((config, sandbox), of_sandbox))) => {
+                let created = client.create_container(sandbox, config, of_sandbox).await;
+                run.written(created).map_err(|error| {
+                    let container = self.pod.and_then(|pod| container_of(pod, name));
+                    if let Some(image) = container.and_then(|c| c.image.as_deref()) {
+                        lock(&self.performer.images.known).remove(image);
+                    }
+                    let what = format!("create of container {name}, attempt {attempt}");
+                    ("CreateContainerError", PerformError::of(what)(error))
+                })?
+            }
+            (None, None) => return Ok(None),
+        };
+        let started = client.start_container(&id).await;
+        let failed = PerformError::of(format!("start of container {name} ({id})"));
+        let started = run.written(started).map_err(failed);
+        started.map_err(|error| ("RunContainerError", error))?;
+        tracing::info!(pod = %run.uid, container = name, %id, attempt, "started a container");
         let hook = self.post_start(name, &id).await;
-        hook.map_err(|error| (error, "PostStartHookError"))?;
+        hook.map_err(|error| ("PostStartHookError", error))?;
         let mut started = start.clone();
         started.existing = Some(id);
-        Ok(started)
+        Ok(Some(started))
     }
 
     pub(super) async fn stop(&self, stop: &StopContainer) -> Result {
-        let StopContainer {
-            id, name, reason, ..
-        } = stop;
-        tracing::info!(pod = %self.run.uid, container = name, %id, reason = reason.as_str(),
-            "stopping a container");
+        let (id, name, reason) = (&stop.id, &stop.name, stop.reason.as_str());
+        tracing::info!(pod = %self.run.uid, container = name, %id, reason, "stopping a container");
         let grace = self.pre_stop(name, id, stop.grace).await;
         let stopped = self.performer.client.stop_container(id, grace).await;
-        self.gone(stopped, || format!("stop of container {name} ({id})"))
+        self.gone(stopped, format!("stop of container {name} ({id})"))
     }
 
     pub(super) async fn resize(&self, resize: &ResizeContainer) -> Result {
         let ResizeContainer { id, name, to, .. } = resize;
-        let spec = self.pod.and_then(|pod| pod.spec.as_ref());
         let container = self.pod.and_then(|pod| container_of(pod, name));
-        let (Some(spec), Some(container)) = (spec, container) else {
+        let (Some(pod), Some(container)) = (self.pod, container) else {
             return Ok(());
         };
         tracing::info!(pod = %self.run.uid, container = name, %id, cpu_shares = to.cpu_shares,
@@ -104,7 +95,7 @@ impl<S> Performing<'_, S> {
         let (resources, memory) = (container.resources.as_ref(), self.performer.node.memory);
         let request = v1::UpdateContainerResourcesRequest {
             container_id: id.to_string(),
-            linux: Some(linux_resources(spec, resources, memory)),
+            linux: Some(linux_resources(spec_of(pod), resources, memory)),
             ..v1::UpdateContainerResourcesRequest::default()
         };
         let client = &self.performer.client;
@@ -115,12 +106,12 @@ impl<S> Performing<'_, S> {
 
     pub(super) async fn stop_sandbox(&self, id: &Id) -> Result {
         let stopped = self.performer.client.stop_pod_sandbox(id).await;
-        self.gone(stopped, || format!("stop of sandbox {id}"))
+        self.gone(stopped, format!("stop of sandbox {id}"))
     }
 
     pub(super) async fn remove_container(&self, id: &Id) -> Result {
         let removed = self.performer.client.remove_container(id).await;
-        self.gone(removed, || format!("removal of container {id}"))?;
+        self.gone(removed, format!("removal of container {id}"))?;
         tracing::info!(pod = %self.run.uid, %id, "removed a container");
         Ok(self.remove_log(id).await?)
     }
@@ -131,21 +122,21 @@ impl<S> Performing<'_, S> {
         match removal {
             Removal::StopContainer(id) => {
                 let stopped = client.stop_container(id, MIN_GRACE).await;
-                self.gone(stopped, || format!("stop of container {id}"))
+                self.gone(stopped, format!("stop of container {id}"))
             }
             Removal::Container(id) => self.remove_container(id).await,
             Removal::Sandbox(id) => {
                 self.stop_sandbox(id).await?;
                 let removed = client.remove_pod_sandbox(id).await;
-                self.gone(removed, || format!("removal of sandbox {id}"))?;
+                self.gone(removed, format!("removal of sandbox {id}"))?;
                 tracing::info!(pod = %self.run.uid, %id, "removed a sandbox");
                 Ok(())
             }
         }
     }
 
-    fn gone(&self, written: Written<()>, what: impl FnOnce() -> String) -> Result {
-        unless_gone(self.run.written(written)).map_err(|error| PerformError::of(what())(error))
+    fn gone(&self, written: Written<()>, what: String) -> Result {
+        unless_gone(self.run.written(written)).map_err(PerformError::of(what))
     }
 
     /// Runs the `postStart` hook of a container that was started. If it fails, the container is stopped, as upstream
@@ -179,7 +170,7 @@ impl<S> Performing<'_, S> {
         let (clock, since) = (self.run.clock(), self.run.now());
         let result = tokio::select! {
             result = self.perform_hook(pod, &hook, id, grace) => result,
-            () = clock.sleep_until(since.after(grace)) => Err(CheckError::TimedOut(grace)),
+            () = clock.sleep_until(since.after(grace)) => Err(CheckError::timed_out(grace)),
         };
         if let Err(error) = result {
             tracing::warn!(pod = %self.run.uid, container = name, %id, %error, "a preStop hook failed");

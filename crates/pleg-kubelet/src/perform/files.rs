@@ -39,10 +39,8 @@ impl Performer {
     /// File operations in progress go on. Call it again.
     pub async fn remove_pod<S>(&self, run: &Run<S>) -> Result {
         let (node, uid) = (self.node.clone(), run.uid.clone());
-        self.images.forget_pod(&uid);
+        lock(&self.images.pods).remove(&uid);
         self.names.release(&uid);
-        lock(&self.waiting).remove(&uid);
-        lock(&self.messages).remove(&uid);
         let work = move || {
             let removed = node.pods.remove(&uid);
             removed.and(node.remove_logs(|of| *of == uid))
@@ -75,7 +73,7 @@ impl Performer {
         observed: &Observed,
     ) -> BTreeMap<Id, String> {
         let status = &observed.view.status;
-        let mut known = lock(&self.messages).remove(&run.uid).unwrap_or_default();
+        let mut known = self.remembered(run, |pod| std::mem::take(&mut pod.messages));
         let exists = |id: &Id| status.containers.iter().any(|c| c.id == *id);
         known.retain(|id, _| exists(id) || observed.ended.iter().any(|r| r.id == *id));
         let containers = status.containers.iter();
@@ -93,7 +91,7 @@ impl Performer {
                 }
             }
         }
-        lock(&self.messages).insert(run.uid.clone(), known.clone());
+        self.remembered(run, |pod| pod.messages.clone_from(&known));
         known
     }
 

@@ -14,8 +14,8 @@ use pleg_cri::{CriClient, v1};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{AnySources, Performer, Performing, not_created};
-use crate::backoff::BackOff;
+use super::{AnySources, Performing, Remembered, not_created};
+use crate::backoff::BackOffSettings;
 use crate::lock;
 use crate::pod_status::waiting;
 
@@ -23,7 +23,11 @@ use crate::pod_status::waiting;
 #[derive(Debug)]
 pub(super) struct Images {
     client: CriClient,
-    state: Mutex<State>,
+    back_off: BackOffSettings,
+    /// The image service's name of each image found or pulled. If such an image is gone, the create fails and removes
+    /// it from here.
+    pub(super) known: Mutex<BTreeMap<String, String>>,
+    pub(super) pods: Mutex<BTreeMap<PodUid, Remembered>>,
     permits: Semaphore,
 }
 
@@ -36,20 +40,11 @@ const ERROR_SHOWN: Duration = Duration::from_secs(10);
 /// Delay before the runtime is asked again for an image that is not pulled. No back-off: no registry is involved.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Default)]
-struct State {
-    /// The image service's name of each image found or pulled. If such an image is gone, the create fails and removes
-    /// it from here.
-    known: BTreeMap<String, String>,
-    pulls: BTreeMap<Wanted, Pull>,
-    back_off: BackOff,
-}
-
-/// The pod, the container and the image of a pull.
-type Wanted = (PodUid, String, String);
+/// The container and the image of a pull.
+pub(super) type Wanted = (String, String);
 
 #[derive(Debug)]
-enum Pull {
+pub(super) enum Pull {
     Running {
         task: AbortOnDropHandle<()>,
         /// The error of the previous pull.
@@ -63,44 +58,35 @@ enum Pull {
     },
 }
 
+impl Pull {
+    const fn failed(error: String) -> Self {
+        let is_shown = false;
+        Self::Failed { error, is_shown }
+    }
+}
+
 /// Why a container has no image yet. The pod is run again at that instant; without one, when the pull has ended.
 type Absent = (ContainerStateWaiting, Option<Instant>);
 
 impl Images {
-    pub(super) fn new(client: CriClient, back_off: BackOff) -> Arc<Self> {
-        let state = State {
-            back_off,
-            ..State::default()
-        };
+    pub(super) fn new(client: CriClient, back_off: BackOffSettings) -> Arc<Self> {
         Arc::new(Self {
             client,
-            state: Mutex::new(state),
+            back_off,
+            known: Mutex::default(),
+            pods: Mutex::default(),
             permits: Semaphore::new(MAX_PULLS),
         })
     }
 
-    /// Forgets an image that may not be present any more.
-    pub(super) fn forget_image(&self, image: &str) {
-        lock(&self.state).known.remove(image);
-    }
-
-    /// Ends the pulls of a pod, and drops their results and back-off.
-    pub(super) fn forget_pod(&self, uid: &PodUid) {
-        let mut state = lock(&self.state);
-        state.pulls.retain(|(of, _, _), _| of != uid);
-        state.back_off.forget(uid);
-    }
-
     async fn present(&self, image: &str) -> Result<Option<String>, CallError> {
-        if let Some(known) = lock(&self.state).known.get(image) {
+        if let Some(known) = lock(&self.known).get(image) {
             return Ok(Some(known.clone()));
         }
         let found = self.client.image_status(spec_of(image)).await?;
         let id = found.map(|found| found.id);
-        if let Some(id) = &id {
-            let known = &mut lock(&self.state).known;
-            known.insert(image.to_owned(), id.clone());
-        }
+        let known = id.clone().map(|id| (image.to_owned(), id));
+        lock(&self.known).extend(known);
         Ok(id)
     }
 
@@ -113,27 +99,27 @@ impl Images {
         pulled.await.map_err(|error| error.to_string())
     }
 
-    fn pull_ended(&self, wanted: &Wanted, pulled: Result<String, String>, now: Instant) {
-        let state = &mut *lock(&self.state);
+    fn pull_ended(
+        &self,
+        uid: &PodUid,
+        wanted: &Wanted,
+        pulled: Result<String, String>,
+        now: Instant,
+    ) {
+        let (container, image) = wanted;
+        if let Ok(reference) = &pulled {
+            lock(&self.known).insert(image.clone(), reference.clone());
+        }
+        let mut pods = lock(&self.pods);
         // A pod that is gone needs no result.
-        let Some(pull) = state.pulls.get_mut(wanted) else {
-            return;
-        };
-        let (uid, container, image) = wanted;
-        *pull = match pulled {
-            Ok(reference) => {
-                state.known.insert(image.clone(), reference.clone());
-                Pull::Succeeded(reference)
-            }
-            Err(error) => {
-                tracing::warn!(pod = %uid, container, image, %error, "an image could not be pulled");
-                state.back_off.restarted(uid, image, now, now);
-                Pull::Failed {
-                    error,
-                    is_shown: false,
-                }
-            }
-        };
+        let Some(pod) = pods.get_mut(uid) else { return };
+        let pull = pulled.map_or_else(Pull::failed, Pull::Succeeded);
+        if let Pull::Failed { error, .. } = &pull {
+            tracing::warn!(pod = %uid, container, image, error, "an image could not be pulled");
+            pod.back_off.settings = self.back_off;
+            pod.back_off.restarted(image, now, now);
+        }
+        pod.pulls.insert(wanted.clone(), pull);
     }
 }
 
@@ -146,7 +132,7 @@ impl<S> Performing<'_, S> {
             let message = format!("{image:?} is not the name of an image");
             return Err((waiting("InvalidImageName", message), None));
         }
-        let wanted = (self.run.uid.clone(), container.name.clone(), image.clone());
+        let wanted = (container.name.clone(), image.clone());
         let policy = container.image_pull_policy.as_deref();
         // Upstream's default.
         let is_latest = image.ends_with(":latest") || !has_tag(&image);
@@ -180,9 +166,10 @@ impl<S> Performing<'_, S> {
 
     /// The result of a pull for this container; `None` if there was none, or another one must follow.
     fn pulled(&self, pod: &Pod, wanted: &Wanted) -> Option<Result<String, Absent>> {
-        let state = &mut *lock(&self.performer.images.state);
-        let (uid, _, image) = wanted;
-        match state.pulls.get_mut(wanted)? {
+        let mut pods = lock(&self.performer.images.pods);
+        let known = pods.get_mut(&self.run.uid)?;
+        let (_, image) = wanted;
+        match known.pulls.get_mut(wanted)? {
             // The pull panicked, or it would have left a result.
             Pull::Running { task, .. } if task.is_finished() => None,
             Pull::Running { failed, .. } => {
@@ -191,12 +178,12 @@ impl<S> Performing<'_, S> {
             }
             Pull::Succeeded(reference) => {
                 let reference = reference.clone();
-                state.pulls.remove(wanted);
+                known.pulls.remove(wanted);
                 Some(Ok(reference))
             }
             Pull::Failed { error, is_shown } => {
                 let now = self.run.now();
-                let (until, _) = state.back_off.delayed_retry(uid, image, now)?;
+                let (until, _) = known.back_off.delayed_retry(image, now)?;
                 Some(Err(match std::mem::replace(is_shown, true) {
                     false => {
                         let due = until.min(now.after(ERROR_SHOWN));
@@ -209,27 +196,28 @@ impl<S> Performing<'_, S> {
     }
 
     fn begin_pull(&self, pod: &Pod, wanted: Wanted) -> Absent {
-        let Performer {
-            images, sources, ..
-        } = self.performer;
-        let (uid, container, image) = &wanted;
+        let (uid, (container, image)) = (self.run.uid.clone(), &wanted);
         tracing::info!(pod = %uid, container, image, "pulling an image");
-        let mut state = lock(&images.state);
-        let failed = match state.pulls.remove(&wanted) {
+        let mut pods = lock(&self.performer.images.pods);
+        let pulls = &mut pods.entry(uid.clone()).or_default().pulls;
+        let failed = match pulls.remove(&wanted) {
             Some(Pull::Failed { error, .. }) => Some(error),
             _ => None,
         };
         let reason = pulling(pod, image, failed.as_deref());
-        let (key, pod, images, sources) =
-            (wanted.clone(), pod.clone(), images.clone(), sources.clone());
-        let (clock, wake) = (self.run.clock(), self.run.waker());
+        let (key, pod, clock) = (wanted.clone(), pod.clone(), self.run.clock());
+        let (images, sources) = (
+            self.performer.images.clone(),
+            self.performer.sources.clone(),
+        );
+        let wake = self.run.waker();
         let task = tokio::spawn(async move {
-            let pulled = images.pull(&*sources, &pod, &wanted.2).await;
-            images.pull_ended(&wanted, pulled, clock.now());
+            let pulled = images.pull(&*sources, &pod, &wanted.1).await;
+            images.pull_ended(&uid, &wanted, pulled, clock.now());
             wake();
         });
         let task = AbortOnDropHandle::new(task);
-        state.pulls.insert(key, Pull::Running { task, failed });
+        pulls.insert(key, Pull::Running { task, failed });
         (reason, None)
     }
 }

@@ -10,11 +10,11 @@ mod prepare;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod, PodStatus};
-use pleg::{Id, InvalidSetting, PodUid};
+use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
+use pleg::{Id, InvalidSetting};
 use pleg_cri::CriClient;
 
 use crate::actions::{Actions, StartContainer};
@@ -22,8 +22,8 @@ use crate::backoff::{BackOff, BackOffSettings};
 use crate::cri_config::NodeConfig;
 use crate::lock;
 use crate::plan::{Observed, Plan};
-use crate::pod_status::{PodState, pod_status, time_left, waiting};
-use crate::spec::containers_in;
+use crate::pod_status::{PodState, pod_ips, pod_status, time_left, waiting};
+use crate::spec::{containers_in, spec_of};
 use crate::volumes::VolumeError;
 use crate::worker::{Action, Run};
 
@@ -31,7 +31,7 @@ pub use extend::{LastChanges, Sources};
 
 use extend::{AnySources, Nothing};
 use files::Files;
-use images::Images;
+use images::{Images, Pull, Wanted};
 use predecessor::Names;
 use prepare::Prepared;
 
@@ -45,10 +45,18 @@ pub struct Performer {
     images: Arc<Images>,
     files: Files,
     names: Names,
-    /// Why containers waited last, by pod and name.
-    waiting: Mutex<BTreeMap<PodUid, BTreeMap<String, ContainerStateWaiting>>>,
-    /// The termination messages that were read, by pod and container.
-    messages: Mutex<BTreeMap<PodUid, BTreeMap<Id, String>>>,
+}
+
+/// What the performer remembers of a pod until [`Performer::remove_pod`].
+#[derive(Debug, Default)]
+struct Remembered {
+    /// Why containers waited last, by name.
+    waiting: BTreeMap<String, ContainerStateWaiting>,
+    /// The termination messages that were read, by container.
+    messages: BTreeMap<Id, String>,
+    pulls: BTreeMap<Wanted, Pull>,
+    /// The back-off of pulls, by image.
+    back_off: BackOff,
 }
 
 impl fmt::Debug for Performer {
@@ -129,7 +137,7 @@ impl Performed {
     }
 
     fn containers_wait(&mut self, pod: &Pod, message: &str) {
-        for container in pod.spec.iter().flat_map(containers_in) {
+        for container in containers_in(spec_of(pod)) {
             let reason = waiting(not_created(pod), message.to_owned());
             self.waiting.insert(container.name.clone(), reason);
         }
@@ -140,15 +148,13 @@ impl Performer {
     /// Performs plans with the calls of `client`.
     pub fn new(client: CriClient, node: NodeConfig) -> Self {
         Self {
-            images: Images::new(client.clone(), BackOff::default()),
+            images: Images::new(client.clone(), BackOffSettings::default()),
             client,
             node,
             sources: Arc::new(Nothing),
             last_changes: Box::new(Nothing),
             files: Files::default(),
             names: Names::default(),
-            waiting: Mutex::default(),
-            messages: Mutex::default(),
         }
     }
 
@@ -157,7 +163,8 @@ impl Performer {
     /// # Errors
     /// If a setting is invalid.
     pub fn image_back_off(mut self, settings: BackOffSettings) -> Result<Self, InvalidSetting> {
-        self.images = Images::new(self.client.clone(), BackOff::new(settings)?);
+        settings.validate()?;
+        self.images = Images::new(self.client.clone(), settings);
         Ok(self)
     }
 
@@ -203,7 +210,7 @@ impl Performer {
         let (stops, removes, resizes, ()) = futures::join!(stops, removes, resizes, starts);
         let results = stops.into_iter().chain(removes).chain(resizes);
         performed.errors.extend(results.filter_map(Result::err));
-        lock(&self.waiting).insert(run.uid.clone(), performed.waiting.clone());
+        self.remembered(run, |pod| pod.waiting.clone_from(&performed.waiting));
         for removal in &actions.garbage {
             if let Err(error) = work.remove(removal).await {
                 tracing::warn!(pod = %run.uid, %error, "not removed; tried again later");
@@ -230,14 +237,14 @@ impl Performer {
         runtime: &str,
     ) -> PodStatus {
         let messages = self.termination_messages(run, observed).await;
-        let waiting = lock(&self.waiting).get(&run.uid).cloned();
+        let waiting = self.remembered(run, |pod| pod.waiting.clone());
         let now = run.clock().wall();
         let status = pod_status(&PodState {
             pod,
             observed,
             previous,
             messages: &messages,
-            waiting: &waiting.unwrap_or_default(),
+            waiting: &waiting,
             runtime,
             host_ips: &self.node.host_ips,
             now,
@@ -249,15 +256,13 @@ impl Performer {
         status
     }
 
+    fn remembered<S, T>(&self, run: &Run<S>, of: impl FnOnce(&mut Remembered) -> T) -> T {
+        let mut pods = lock(&self.images.pods);
+        of(pods.entry(run.uid.clone()).or_default())
+    }
+
     fn pod_ips<S>(&self, run: &Run<S>, pod: &Pod) -> Vec<IpAddr> {
-        let shown = run.view.status.ips.iter();
-        let mut pod_ips: Vec<IpAddr> = shown.filter_map(|ip| ip.parse().ok()).collect();
-        let is_on_host = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
-        // The runtime reports no address for a pod on the host network.
-        if pod_ips.is_empty() && is_on_host {
-            pod_ips.clone_from(&self.node.host_ips);
-        }
-        pod_ips
+        pod_ips(&run.view.status, pod, &self.node.host_ips)
     }
 }
 
@@ -291,19 +296,10 @@ impl<S> Performing<'_, S> {
             done.pod_failed(pod, error);
         }
         for start in &actions.start {
-            let id = match (&start.existing, &actions.sandbox) {
-                (Some(id), _) => Ok(Some(id.clone())),
-                (None, Some(sandbox)) => self.create(start, sandbox, &mut prepared).await,
-                (None, None) => Ok(None),
-            };
-            let started = match id {
-                Ok(Some(id)) => self.start(start, id).await.map(Some),
-                Ok(None) => Ok(None),
-                Err(error) => Err((error, "CreateContainerError")),
-            };
-            match started {
+            let sandbox = actions.sandbox.as_ref();
+            match self.start(start, sandbox, &mut prepared).await {
                 Ok(started) => done.started.extend(started),
-                Err((error, reason)) => done.failed(&start.name, reason, error),
+                Err((reason, error)) => done.failed(&start.name, reason, error),
             }
         }
     }
@@ -311,14 +307,9 @@ impl<S> Performing<'_, S> {
 
 /// Upstream's reason for which a container waits before it is created.
 pub(crate) fn not_created(pod: &Pod) -> &'static str {
-    let init = pod.spec.as_ref().and_then(|s| s.init_containers.as_ref());
+    let init = spec_of(pod).init_containers.as_ref();
     match init.is_some_and(|init| !init.is_empty()) {
         true => "PodInitializing",
         false => "ContainerCreating",
     }
-}
-
-pub(crate) fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
-    let mut containers = pod.spec.iter().flat_map(containers_in);
-    containers.find(|c| c.name == name)
 }

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use pleg::Instant;
 use pleg_cri::v1;
 
-use super::{PerformError, Performed, Performing, Result, container_of};
+use super::{PerformError, Performed, Performing, Result};
 use crate::actions::{StartContainer, WaitReason};
 use crate::cri_config::{ContainerInput, sandbox_config};
 use crate::downward::Fields;
 use crate::names::PodName;
 use crate::plan::Plan;
 use crate::pod_status::crash_loop_back_off;
+use crate::spec::container_of;
 use crate::unsupported::{PULL_SECRETS, of_pod};
 
 /// How often a waiting pod checks if an earlier pod of its name has ended.

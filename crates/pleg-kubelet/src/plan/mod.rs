@@ -6,19 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodSpec;
 use pleg::core::{Health, SandboxState};
 use pleg::{
     Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, PodStatus, PodView, WaitError,
 };
 
-use crate::actions::{Actions, Desired, PodPhase, WaitReason, Wanted, pod_actions};
-use crate::backoff::{BackOff, BackOffSettings};
+use crate::actions::{Actions, Decision, Desired, PodPhase, WaitReason};
+use crate::backoff::BackOffSettings;
 use crate::gc::{Removal, removals};
 use crate::history::inspect_again;
 use crate::lock;
 use crate::probe::ProbeResults;
-use crate::spec::grace_period;
+use crate::spec::{grace_period, spec_of};
 use crate::worker::Run;
 
 use memory::Memory;
@@ -46,9 +45,11 @@ impl Planner {
     /// # Errors
     /// If a setting of the back-off is invalid.
     pub fn new(back_off: BackOffSettings) -> Result<Self, InvalidSetting> {
+        back_off.validate()?;
+        let pods = BTreeMap::new();
         Ok(Self {
             consumer: None,
-            memory: Mutex::new(Memory::new(BackOff::new(back_off)?)),
+            memory: Mutex::new(Memory { back_off, pods }),
         })
     }
 
@@ -81,7 +82,6 @@ impl Planner {
         desired: Desired<'_>,
         probes: Option<Probes<'_>>,
     ) -> Result<Plan<'a, S>, WaitError> {
-        lock(&self.memory).forget_ended(run);
         let plan_from = |view| self.plan_from(run, desired, view, probes);
         let mut plan = plan_from(run.view.clone());
         if let Some(after) = plan.missing_since() {
@@ -92,7 +92,9 @@ impl Planner {
                     return Err(WaitError::Closed);
                 }
                 tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
-                lock(&self.memory).history(run).0.unanswered(listed);
+                let memory = &mut *lock(&self.memory);
+                let unanswered = &mut memory.update(run).history.unanswered;
+                *unanswered = (*unanswered).max(listed);
             }
             let failed = inspected.is_err();
             let view = inspected.unwrap_or(plan.observed.view);
@@ -115,28 +117,33 @@ impl Planner {
         probes: Option<Probes<'_>>,
     ) -> Plan<'a, S> {
         let probes = probes.map(|probes| probes(&view.status));
-        let (pod, empty) = (desired.pod, PodSpec::default());
-        let wanted = Wanted {
-            spec: pod.map(|pod| pod.spec.as_ref().unwrap_or(&empty)),
-            terminating: desired.terminating || run.spec.is_none(),
-            grace: desired.grace.or(run.grace).or(pod.map(grace_period)),
-            probes: probes.as_ref(),
-        };
+        let pod = desired.pod;
         let memory = &mut *lock(&self.memory);
+        let memory = memory.update(run);
         let records = run.exits();
-        let ended = memory.exits(&run.uid, &records, None);
-        let all_exits = memory.exits(&run.uid, &records, Some(&view.status));
-        let mut exits = memory.unreported(&run.uid, &all_exits);
-        let (history, back_off) = memory.history(run);
+        let ended = memory.exits(&records, None);
+        let all_exits = memory.exits(&records, Some(&view.status));
+        let mut exits = memory.unreported(&all_exits);
+        let history = &mut memory.history;
         history.observe(&view.status, &ended, run.now());
         if run.failures > 0 {
-            history.stops_have_failed();
+            history.terminating.clear();
         }
         let is_unread = |r: &&Exit| !history.is_final(&view, r);
         let unread = all_exits.iter().filter(is_unread).map(|r| r.id.clone());
         let unread: BTreeSet<_> = unread.collect();
         exits.retain(|exit| !unread.contains(&exit.id));
-        let actions = pod_actions(&wanted, &view, history, back_off, run.now());
+        let decision = Decision {
+            spec: pod.map(spec_of),
+            terminating: desired.terminating || run.spec.is_none(),
+            grace: desired.grace.or(run.grace).or(pod.map(grace_period)),
+            probes: probes.as_ref(),
+            view: &view,
+            history,
+            now: run.now(),
+            actions: Actions::default(),
+        };
+        let actions = decision.decide();
         Plan {
             observed: Observed {
                 view,
@@ -164,9 +171,10 @@ impl Planner {
         if run.view.status.exists() {
             return Vec::new();
         }
-        let (mut memory, records) = (lock(&self.memory), run.exits());
-        let exits = memory.exits(&run.uid, &records, Some(&run.view.status));
-        memory.unreported(&run.uid, &exits)
+        let memory = &mut *lock(&self.memory);
+        let memory = memory.update(run);
+        let exits = memory.exits(&run.exits(), Some(&run.view.status));
+        memory.unreported(&exits)
     }
 }
 
@@ -263,7 +271,7 @@ impl<S> Plan<'_, S> {
     /// Postpones the creation of the sandbox and the start of all containers.
     pub(crate) fn postpone_all(&mut self) {
         self.actions.start.clear();
-        self.actions.create_sandbox = None;
+        self.postpone_sandbox(None);
     }
 
     /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns them. Make all of them.
@@ -286,11 +294,10 @@ impl<S> Plan<'_, S> {
         let garbage = self.garbage(&unacknowledged);
         let mut actions = self.actions;
         let memory = &mut *lock(&planner.memory);
-        for exit in &self.exits {
-            memory.reported(&run.uid, exit);
-        }
-        let (history, back_off) = memory.history(run);
-        history.record(&run.uid, &actions, back_off, run.now());
+        let memory = memory.update(run);
+        memory.reported(&self.exits);
+        let history = &mut memory.history;
+        history.record(&actions, run.now());
         for removal in garbage {
             if let Some(at) = history.begin_removal(&removal, &self.observed.view, run.now()) {
                 run.due_by(at);
@@ -325,11 +332,10 @@ impl<S> Plan<'_, S> {
     fn garbage(&self, unacknowledged: &BTreeSet<Id>) -> Vec<Removal> {
         let run = self.run;
         let is_deleted = run.spec.is_none() && self.actions.terminated;
-        let is_old = |id: &Id| {
-            let exit = self.all_exits.iter().find(|exit| exit.id == *id);
-            exit.is_some_and(|e| run.now().since(e.detected) >= Health::ACKNOWLEDGED_WITHIN)
-        };
-        let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || is_deleted && is_old(id);
+        let is_old = |e: &&Exit| run.now().since(e.detected) >= Health::ACKNOWLEDGED_WITHIN;
+        let old = self.all_exits.iter().filter(|e| is_deleted && is_old(e));
+        let old: BTreeSet<_> = old.map(|exit| &exit.id).collect();
+        let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || old.contains(id);
         removals(&self.observed.view.status, is_deleted, is_acknowledged)
     }
 

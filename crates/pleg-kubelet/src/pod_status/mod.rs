@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{
-    ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodSpec, PodStatus,
+    ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -20,6 +20,7 @@ use pleg::{Id, WallTime};
 
 use crate::names::PodName;
 use crate::plan::Observed;
+use crate::spec::spec_of;
 
 pub(crate) use phase::time_left;
 pub use resources::{qos_class, with_default_requests};
@@ -102,18 +103,24 @@ pub(crate) fn pod_status(state: &PodState<'_>) -> PodStatus {
     status.conditions = Some(conditions);
     status.container_statuses = Some(regular);
     status.init_container_statuses = (!init.is_empty()).then_some(init);
-    set_addresses(&mut status, state, spec);
+    set_addresses(&mut status, state);
     status
 }
 
-/// Sets the pod's addresses: the first of each family, with the family of the node's first address first. A pod on the
-/// host network has the node's addresses.
-fn set_addresses(status: &mut PodStatus, state: &PodState<'_>, spec: &PodSpec) {
-    let given = state.observed.view.status.ips.iter();
-    let mut ips: Vec<IpAddr> = given.filter_map(|ip| ip.parse().ok()).collect();
-    if ips.is_empty() && spec.host_network == Some(true) {
-        ips = state.host_ips.to_vec();
+/// The addresses that the runtime reports for the pod. It reports none for a pod on the host network, which has the
+/// node's addresses.
+pub(crate) fn pod_ips(status: &pleg::PodStatus, pod: &Pod, host_ips: &[IpAddr]) -> Vec<IpAddr> {
+    let given = status.ips.iter().filter_map(|ip| ip.parse().ok());
+    let given: Vec<_> = given.collect();
+    match given.is_empty() && spec_of(pod).host_network == Some(true) {
+        true => host_ips.to_vec(),
+        false => given,
     }
+}
+
+/// Sets the pod's addresses: the first of each family, with the family of the node's first address first.
+fn set_addresses(status: &mut PodStatus, state: &PodState<'_>) {
+    let ips = pod_ips(&state.observed.view.status, state.pod, state.host_ips);
     let first_is_v4 = state.host_ips.first().is_none_or(IpAddr::is_ipv4);
     let of = |v4: bool| ips.iter().find(|ip| ip.is_ipv4() == v4);
     let chosen = [of(first_is_v4), of(!first_is_v4)].into_iter().flatten();

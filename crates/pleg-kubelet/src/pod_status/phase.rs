@@ -8,7 +8,7 @@ use pleg::{ContainerState, WallTime};
 use super::containers::{is_running, is_waiting, last_terminated, terminated};
 use super::{PodState, find};
 use crate::names;
-use crate::spec::{is_sidecar, restarts};
+use crate::spec::{is_sidecar, restarts, spec_of};
 
 const PENDING: &str = "Pending";
 const RUNNING: &str = "Running";
@@ -97,7 +97,7 @@ fn is_static(state: &PodState<'_>) -> bool {
 /// The time until the pod reaches its deadline (`activeDeadlineSeconds` after its start), zero after it. `None` if it
 /// has none, or has not started.
 pub(crate) fn time_left(pod: &Pod, status: &PodStatus, now: WallTime) -> Option<Duration> {
-    let deadline = pod.spec.as_ref()?.active_deadline_seconds?;
+    let deadline = spec_of(pod).active_deadline_seconds?;
     let start = status.start_time.as_ref()?.0.as_second();
     let end = start.saturating_add(deadline).saturating_mul(1_000_000_000);
     let left = end.saturating_sub(now.as_nanos());

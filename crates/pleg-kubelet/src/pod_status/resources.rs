@@ -6,11 +6,9 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pleg::core::Resources;
 
+use crate::cri_config::{MIN_SHARES, shares_of};
 use crate::quantity::{Amount, amount, canonical};
 use crate::spec::containers_in;
-
-/// The fewest CPU shares that the kernel accepts.
-const MIN_SHARES: i64 = 2;
 
 /// The lowest effective limit of CPU, in thousandths.
 const MIN_MILLI_CPU_LIMIT: i64 = 10;
@@ -83,8 +81,7 @@ fn milli_cpu_request(resources: &Resources, wanted: i64) -> Option<i64> {
     if shares <= 0 {
         return None;
     }
-    let of_wanted = wanted.saturating_mul(1024) / 1000;
-    if of_wanted.max(MIN_SHARES) == shares {
+    if shares_of(wanted) == shares {
         return Some(wanted);
     }
     // Rounded up, as upstream does.

@@ -1,6 +1,7 @@
 //! One check of a probe or hook: a connection, an HTTP request, a gRPC health check, or a command in the container.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty};
@@ -54,17 +55,11 @@ type Result<T = (), E = CheckError> = std::result::Result<T, E>;
 /// Why a check failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
-    #[error("no response within {0:?}")]
-    TimedOut(Duration),
-    /// The connection, the request or the gRPC call failed. `what` names the server.
-    #[error("{what}: {source}")]
-    Failed { what: String, source: BoxError },
+    /// The check failed, for this reason.
+    #[error("{0}")]
+    Failed(String),
     #[error("HTTP probe failed with statuscode: {0}")]
     Status(u16),
-    #[error("gRPC service has health status {0} (2 is NOT_SERVING)")]
-    NotServing(i32),
-    #[error("the command ended with exit code {0}")]
-    ExitCode(i32),
     /// The command could not be run.
     #[error(transparent)]
     Exec(#[from] CallError),
@@ -73,11 +68,12 @@ pub(crate) enum CheckError {
 }
 
 impl CheckError {
-    fn failed<E: Into<BoxError>>(what: String) -> impl FnOnce(E) -> Self {
-        move |error| Self::Failed {
-            what,
-            source: error.into(),
-        }
+    fn failed<E: Display>(what: String) -> impl FnOnce(E) -> Self {
+        move |error| Self::Failed(format!("{what}: {error}"))
+    }
+
+    pub(crate) fn timed_out(within: Duration) -> Self {
+        Self::Failed(format!("no response within {within:?}"))
     }
 
     /// Returns false if the check could not be performed: as upstream, that changes no result. A command that took too
@@ -137,7 +133,9 @@ impl Check {
             }
             Self::Exec(command) => match exec.exec(container, command, timeout).await? {
                 0 => Ok(()),
-                code => Err(CheckError::ExitCode(code)),
+                code => Err(CheckError::Failed(format!(
+                    "the command ended with exit code {code}"
+                ))),
             },
             Self::Sleep(time) => {
                 let _ = tokio::time::timeout(*time, std::future::pending::<()>()).await;
@@ -216,13 +214,15 @@ async fn grpc(address: String, service: &str) -> Result {
     let failed = CheckError::failed(format!("gRPC call to {address} failed"));
     match answer.await.map_err(failed)? {
         serving if serving == ServingStatus::Serving as i32 => Ok(()),
-        other => Err(CheckError::NotServing(other)),
+        other => Err(CheckError::Failed(format!(
+            "gRPC service has health status {other} (2 is NOT_SERVING)"
+        ))),
     }
 }
 
 async fn within(timeout: Duration, check: impl Future<Output = Result>) -> Result {
     let checked = tokio::time::timeout(timeout, check).await;
-    checked.unwrap_or(Err(CheckError::TimedOut(timeout)))
+    checked.unwrap_or_else(|_| Err(CheckError::timed_out(timeout)))
 }
 
 async fn connect(host: &str, port: u16) -> Result<TcpStream> {
@@ -272,10 +272,11 @@ mod tests {
         let good = grpc(address.clone(), "good").await;
         assert!(good.is_ok(), "{good:?}");
         let bad = grpc(address.clone(), "bad").await;
-        assert!(matches!(bad, Err(CheckError::NotServing(2))), "{bad:?}");
+        let text = "gRPC service has health status 2 (2 is NOT_SERVING)";
+        assert_eq!(bad.unwrap_err().to_string(), text);
         server.abort();
         let _ = server.await;
         let gone = grpc(address, "good").await;
-        assert!(matches!(gone, Err(CheckError::Failed { .. })), "{gone:?}");
+        assert!(matches!(gone, Err(CheckError::Failed(_))), "{gone:?}");
     }
 }

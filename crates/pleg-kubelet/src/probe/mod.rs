@@ -17,7 +17,6 @@ pub use check::Exec;
 pub(crate) use check::{Check, CheckError};
 pub(crate) use of_pod::{check_of, hook_of};
 pub use prober::Prober;
-use state::ProbeTiming;
 
 /// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! The probes and hooks of a `v1.Pod`.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{
@@ -8,17 +8,21 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::ProbeKind;
 use super::check::Check;
-use super::prober::{Key, Probe};
-use super::{ProbeKind, ProbeTiming};
+use super::state::Probe;
 use crate::cri_config::FieldError;
-use crate::spec::containers_in;
+use crate::spec::{containers_in, spec_of};
 
 /// The probes of a pod's containers. Fields that are not set have the API's defaults. Probes that [`Check`] cannot
 /// perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
-pub(super) fn probes_of(pod: &Pod) -> BTreeMap<Key, Probe> {
-    let containers = pod.spec.iter().flat_map(containers_in);
-    let probes = containers.flat_map(|container| {
+pub(super) fn probes_of(pod: &Pod) -> Vec<Arc<Probe>> {
+    let given = |value: Option<i32>, default| {
+        let value = value.and_then(|value| u32::try_from(value).ok());
+        value.filter(|value| *value > 0).unwrap_or(default)
+    };
+    let seconds = move |value, default| Duration::from_secs(given(value, default).into());
+    let probes = containers_in(spec_of(pod)).flat_map(|container| {
         let kinds = [
             (ProbeKind::Startup, &container.startup_probe),
             (ProbeKind::Liveness, &container.liveness_probe),
@@ -26,26 +30,19 @@ pub(super) fn probes_of(pod: &Pod) -> BTreeMap<Key, Probe> {
         ];
         kinds.into_iter().filter_map(move |(kind, probe)| {
             let probe = probe.as_ref()?;
-            let (timing, check) = (timing_of(probe), check_of(container, probe).ok()?);
-            Some(((container.name.clone(), kind), Probe { timing, check }))
+            Some(Arc::new(Probe {
+                container: container.name.clone(),
+                kind,
+                initial_delay: seconds(probe.initial_delay_seconds, 0),
+                period: seconds(probe.period_seconds, 10),
+                timeout: seconds(probe.timeout_seconds, 1),
+                success_threshold: given(probe.success_threshold, 1),
+                failure_threshold: given(probe.failure_threshold, 3),
+                check: check_of(container, probe).ok()?,
+            }))
         })
     });
     probes.collect()
-}
-
-fn timing_of(probe: &ApiProbe) -> ProbeTiming {
-    let given = |value: Option<i32>, default| {
-        let value = value.and_then(|value| u32::try_from(value).ok());
-        value.filter(|value| *value > 0).unwrap_or(default)
-    };
-    let seconds = |value, default| Duration::from_secs(given(value, default).into());
-    ProbeTiming {
-        initial_delay: seconds(probe.initial_delay_seconds, 0),
-        period: seconds(probe.period_seconds, 10),
-        timeout: seconds(probe.timeout_seconds, 1),
-        success_threshold: given(probe.success_threshold, 1),
-        failure_threshold: given(probe.failure_threshold, 3),
-    }
 }
 
 /// The action of a container's hook, or the field that cannot be used, with its path in the hook.

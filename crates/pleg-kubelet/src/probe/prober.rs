@@ -1,6 +1,6 @@
 //! Runs the probes of all pods: one task a probe, so that a slow check delays no other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
@@ -14,21 +14,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::check::{Check, CheckError, Exec};
+use super::check::{CheckError, Exec};
 use super::of_pod::probes_of;
-use super::state::{ProbeState, ProbeTiming};
+use super::state::{Probe, ProbeState};
 use super::{ProbeKind, ProbeResults};
 use crate::{lock, message_of};
-
-/// A container has at most one probe of a kind.
-pub(super) type Key = (String, ProbeKind);
-
-/// A probe of a container of a pod.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Probe {
-    pub(super) timing: ProbeTiming,
-    pub(super) check: Check,
-}
 
 /// Runs probes and keeps their results.
 ///
@@ -53,13 +43,14 @@ struct Shared<E> {
 
 /// The probes of one pod. Dropping it ends their tasks.
 struct Pod {
-    probes: BTreeMap<Key, Probe>,
+    probes: Vec<Arc<Probe>>,
     states: Arc<States>,
     _tasks: JoinSet<()>,
 }
 
 struct States {
-    by_probe: Mutex<BTreeMap<Key, ProbeState>>,
+    /// In the order of the probes.
+    by_probe: Mutex<Vec<ProbeState>>,
     /// Signals that a container of the pod may have started, or that its startup probe has succeeded.
     recheck: watch::Sender<()>,
     changed: Box<dyn Fn() + Send + Sync>,
@@ -93,19 +84,16 @@ impl<E: Exec> Prober<E> {
             pod.states.recheck.send_replace(());
             return;
         }
-        let state = |(key, probe): (&Key, &Probe)| {
-            let state = ProbeState::new(key.1, probe.timing);
-            (key.clone(), state)
-        };
+        let state = probes.iter().cloned().map(ProbeState::new);
         let states = Arc::new(States {
-            by_probe: Mutex::new(probes.iter().map(state).collect()),
+            by_probe: Mutex::new(state.collect()),
             recheck: watch::Sender::new(()),
             changed: Box::new(changed),
         });
         let mut tasks = JoinSet::new();
-        for (key, probe) in probes.clone() {
-            let (shared, uid, states) = (self.shared.clone(), uid.clone(), states.clone());
-            tasks.spawn(supervise(shared, uid, key, probe, states));
+        for (at, probe) in probes.iter().enumerate() {
+            let (shared, probe, states) = (self.shared.clone(), probe.clone(), states.clone());
+            tasks.spawn(run(shared, uid.clone(), at, probe, states));
         }
         let pod = Pod {
             probes,
@@ -128,7 +116,7 @@ impl<E: Exec> Prober<E> {
         let mut results = ProbeResults::default();
         for container in running(status) {
             let (id, name) = (&container.id, container.name.to_string());
-            let state = |kind| states.as_ref()?.get(&(name.clone(), kind));
+            let state = |kind| find(states.as_ref()?, &name, kind);
             let succeeds = |kind| state(kind).is_none_or(|state| state.succeeds_for(id));
             for kind in [ProbeKind::Startup, ProbeKind::Liveness] {
                 if state(kind).and_then(ProbeState::failed_container) == Some(id) {
@@ -146,6 +134,12 @@ impl<E: Exec> Prober<E> {
     }
 }
 
+/// A container has at most one probe of a kind.
+fn find<'a>(states: &'a [ProbeState], name: &str, kind: ProbeKind) -> Option<&'a ProbeState> {
+    let mut states = states.iter();
+    states.find(|state| state.probe.container == name && state.probe.kind == kind)
+}
+
 fn running(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     let containers = status.active_containers();
     containers.filter(|c| c.state == ContainerState::Running)
@@ -158,29 +152,15 @@ fn age(container: &ContainerStatus, clock: &Clock) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-/// The task of one probe. Starts it again if it panics.
-async fn supervise<E: Exec>(
+/// Runs one probe, even after a check has panicked. Never returns.
+async fn run<E: Exec>(
     shared: Arc<Shared<E>>,
     uid: PodUid,
-    key: Key,
-    probe: Probe,
+    at: usize,
+    probe: Arc<Probe>,
     states: Arc<States>,
 ) {
-    while let Err(panic) = AssertUnwindSafe(run(&shared, &uid, &key, &probe, &states))
-        .catch_unwind()
-        .await
-    {
-        tracing::error!(pod = %uid, container = key.0, probe = ?key.1,
-            panic = message_of(&*panic), "a probe panicked; it is started again");
-        let clock = shared.pleg.clock();
-        let later = clock.now().after(probe.timing.period);
-        clock.sleep_until(later).await;
-    }
-}
-
-/// Runs one probe. Never returns.
-async fn run<E: Exec>(shared: &Shared<E>, uid: &PodUid, key: &Key, probe: &Probe, states: &States) {
-    let mut ticks = tokio::time::interval(probe.timing.period);
+    let mut ticks = tokio::time::interval(probe.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut recheck = states.recheck.subscribe();
     loop {
@@ -188,52 +168,65 @@ async fn run<E: Exec>(shared: &Shared<E>, uid: &PodUid, key: &Key, probe: &Probe
             _ = ticks.tick() => false,
             _ = recheck.changed() => true,
         };
-        let status = shared.pleg.get(uid).status;
-        let container = running(&status).find(|c| *c.name == *key.0);
-        let (mut changed, due) = states.observe(key, container, &shared.pleg.clock(), is_recheck);
-        if let Some(id) = due {
-            let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
-            let timeout = probe.timing.timeout;
-            let checked = probe.check.perform(&shared.exec, &id, address, timeout);
-            let result = checked.await;
-            if let Err(error) = &result {
-                tracing::debug!(pod = %uid, container = key.0, probe = ?key.1, %error,
-                    "a probe failed");
-            }
-            if result.as_ref().err().is_none_or(CheckError::is_failure)
-                && let Some(state) = lock(&states.by_probe).get_mut(key)
-            {
-                changed |= state.checked(&id, result.is_ok());
-            }
-        }
-        if changed {
-            if key.1 == ProbeKind::Startup {
-                states.recheck.send_replace(());
-            }
-            (states.changed)();
+        let checked = states.check(&shared, &uid, at, &probe, is_recheck);
+        if let Err(panic) = AssertUnwindSafe(checked).catch_unwind().await {
+            tracing::error!(pod = %uid, container = probe.container, probe = ?probe.kind,
+                panic = message_of(&*panic), "a probe panicked; it is started again");
         }
     }
 }
 
 impl States {
+    /// Checks the container of a probe, if that is due. Reports a change of the result.
+    async fn check<E: Exec>(
+        &self,
+        shared: &Shared<E>,
+        uid: &PodUid,
+        at: usize,
+        probe: &Probe,
+        is_recheck: bool,
+    ) {
+        let status = shared.pleg.get(uid).status;
+        let container = running(&status).find(|c| *c.name == *probe.container);
+        let clock = shared.pleg.clock();
+        let (mut changed, due) = self.observe(at, probe, container, &clock, is_recheck);
+        if let Some(id) = due {
+            let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
+            let check = &probe.check;
+            let checked = check.perform(&shared.exec, &id, address, probe.timeout);
+            let result = checked.await;
+            if let Err(error) = &result {
+                tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind, %error,
+                    "a probe failed");
+            }
+            if result.as_ref().err().is_none_or(CheckError::is_failure) {
+                changed |= lock(&self.by_probe)[at].checked(&id, result.is_ok());
+            }
+        }
+        if changed {
+            if probe.kind == ProbeKind::Startup {
+                self.recheck.send_replace(());
+            }
+            (self.changed)();
+        }
+    }
+
     /// Records the running container of the probe. Returns true if that changed the result, and the container to check
     /// now. Between two ticks (`is_recheck`) only a new container is checked.
     fn observe(
         &self,
-        key: &Key,
+        at: usize,
+        probe: &Probe,
         container: Option<&ContainerStatus>,
         clock: &Clock,
         is_recheck: bool,
     ) -> (bool, Option<Id>) {
         let mut states = lock(&self.by_probe);
-        let startup = (key.0.clone(), ProbeKind::Startup);
-        let startup = states.get(&startup).filter(|_| *key != startup);
+        let startup = find(&states, &probe.container, ProbeKind::Startup);
+        let startup = startup.filter(|_| probe.kind != ProbeKind::Startup);
         let has_started =
             |c: &&ContainerStatus| startup.is_none_or(|state| state.succeeds_for(&c.id));
-        let container = container.filter(has_started);
-        let Some(state) = states.get_mut(key) else {
-            return (false, None);
-        };
+        let (container, state) = (container.filter(has_started), &mut states[at]);
         let (now, before) = (clock.now(), state.container().cloned());
         let running = container.map(|container| (&container.id, age(container, clock)));
         let changed = state.observe(running, now);

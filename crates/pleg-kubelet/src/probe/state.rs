@@ -1,32 +1,36 @@
 //! The result of one probe of one container, from the outcomes of its checks. Pure: time is an
 //! argument.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pleg::{Id, Instant};
 
-use super::ProbeKind;
+use super::{Check, ProbeKind};
 
-/// When a probe runs, and how many outcomes make a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProbeTiming {
+/// A probe of a container: when it runs, and how many outcomes make a result.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Probe {
+    /// The name of the container.
+    pub(super) container: String,
+    pub(super) kind: ProbeKind,
     /// How long after the start of the container the first check runs.
-    pub(crate) initial_delay: Duration,
+    pub(super) initial_delay: Duration,
     /// The time between two checks, not zero.
-    pub(crate) period: Duration,
+    pub(super) period: Duration,
     /// How long a check may take.
-    pub(crate) timeout: Duration,
+    pub(super) timeout: Duration,
     /// How many successes in a row make a failed probe succeed, at least 1.
-    pub(crate) success_threshold: u32,
+    pub(super) success_threshold: u32,
     /// How many failures in a row make a probe fail, at least 1.
-    pub(crate) failure_threshold: u32,
+    pub(super) failure_threshold: u32,
+    pub(super) check: Check,
 }
 
 /// State of a probe: its present container, the result, and the outcomes that count towards the next result.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeState {
-    kind: ProbeKind,
-    timing: ProbeTiming,
+    pub(super) probe: Arc<Probe>,
     container: Option<Observed>,
 }
 
@@ -44,12 +48,9 @@ struct Observed {
 
 impl ProbeState {
     /// The state of a probe before its container runs.
-    pub(super) const fn new(kind: ProbeKind, timing: ProbeTiming) -> Self {
-        Self {
-            kind,
-            timing,
-            container: None,
-        }
+    pub(super) const fn new(probe: Arc<Probe>) -> Self {
+        let container = None;
+        Self { probe, container }
     }
 
     /// Records the running container and for how long it has run, or that none runs. A new container starts the probe
@@ -61,8 +62,8 @@ impl ProbeState {
         let before = self.succeeds();
         self.container = running.map(|(id, age)| Observed {
             id: id.clone(),
-            first_check: now.after(self.timing.initial_delay.saturating_sub(age)),
-            succeeds: self.kind == ProbeKind::Liveness,
+            first_check: now.after(self.probe.initial_delay.saturating_sub(age)),
+            succeeds: self.probe.kind == ProbeKind::Liveness,
             last: None,
             in_a_row: 0,
             on_hold: false,
@@ -74,7 +75,7 @@ impl ProbeState {
     /// its probe has failed for good.
     pub(super) fn due(&self, now: Instant) -> Option<&Id> {
         let container = self.container.as_ref()?;
-        let done = self.kind == ProbeKind::Startup && container.succeeds;
+        let done = self.probe.kind == ProbeKind::Startup && container.succeeds;
         let began = now >= container.first_check;
         (began && !done && !container.on_hold).then_some(&container.id)
     }
@@ -89,19 +90,19 @@ impl ProbeState {
         }
         container.in_a_row = container.in_a_row.saturating_add(1);
         let enough = match succeeds {
-            true => self.timing.success_threshold,
-            false => self.timing.failure_threshold,
+            true => self.probe.success_threshold,
+            false => self.probe.failure_threshold,
         };
         if container.in_a_row < enough {
             return false;
         }
-        if !succeeds && self.kind != ProbeKind::Readiness {
+        if !succeeds && self.probe.kind != ProbeKind::Readiness {
             // Upstream waits for the new container: further failures would only delay it.
             container.on_hold = true;
         }
         let changed = container.succeeds != succeeds
             // A startup probe fails until its first success; that it failed for good is a change.
-            || container.on_hold && self.kind == ProbeKind::Startup;
+            || container.on_hold && self.probe.kind == ProbeKind::Startup;
         container.succeeds = succeeds;
         changed
     }
@@ -116,7 +117,7 @@ impl ProbeState {
     pub(super) fn succeeds_for(&self, id: &Id) -> bool {
         match &self.container {
             Some(container) => container.id == *id && container.succeeds,
-            None => self.kind == ProbeKind::Liveness,
+            None => self.probe.kind == ProbeKind::Liveness,
         }
     }
 
@@ -144,14 +145,16 @@ mod tests {
 
     /// A probe of a running container, with its success and failure thresholds; the default ones are 1 and 3.
     fn running(kind: ProbeKind, (success, failure): (u32, u32)) -> (ProbeState, Id) {
-        let timing = ProbeTiming {
+        let mut state = ProbeState::new(Arc::new(Probe {
+            container: "c".to_owned(),
+            kind,
             success_threshold: success,
             failure_threshold: failure,
             initial_delay: Duration::from_secs(5),
             period: Duration::from_secs(10),
             timeout: Duration::from_secs(1),
-        };
-        let mut state = ProbeState::new(kind, timing);
+            check: Check::Exec(Vec::new()),
+        }));
         let id = Id::from("a");
         state.observe(Some((&id, Duration::ZERO)), at(0));
         (state, id)

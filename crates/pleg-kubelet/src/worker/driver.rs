@@ -1,138 +1,103 @@
 //! The task that wakes the workers, and starts one for each pod that has none.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
-use pleg::{Delivery, Instant, Pleg, PodUid, Subscription};
-use tokio::sync::{Notify, Semaphore, watch};
+use pleg::{Delivery, Pleg, PodUid, Subscription};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::pod_worker::Worker;
-use super::{CONCURRENCY, Reconcile, Run, Shared, Stop};
+use super::{Reconcile, Run, Shared, Slot, Stop};
 
+/// What the workers share.
 pub(super) struct Driver<R: Reconcile> {
-    pleg: Pleg,
-    reconciler: Arc<R>,
-    shared: Arc<Shared<R::Spec>>,
-    subscription: Subscription,
-    permits: Arc<Semaphore>,
-    stop: watch::Receiver<Stop>,
-    /// Wakes each worker.
-    pub(super) workers: BTreeMap<PodUid, Arc<Notify>>,
-    tasks: JoinSet<PodUid>,
+    pub(super) pleg: Pleg,
+    pub(super) reconciler: Arc<R>,
+    pub(super) shared: Arc<Shared<R::Spec>>,
+    pub(super) stop: watch::Receiver<Stop>,
 }
 
 impl<R: Reconcile> Driver<R> {
-    pub(super) fn new(
-        pleg: Pleg,
-        reconciler: Arc<R>,
-        shared: Arc<Shared<R::Spec>>,
-        stop: watch::Receiver<Stop>,
-    ) -> Self {
-        Self {
-            subscription: pleg.subscribe(),
-            pleg,
-            reconciler,
-            shared,
-            permits: Arc::new(Semaphore::new(CONCURRENCY)),
-            stop,
-            workers: BTreeMap::new(),
-            tasks: JoinSet::new(),
-        }
-    }
-
     /// Runs pods until the workers must end or the generator has ended.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(self: Arc<Self>, mut subscription: Subscription) {
         let (mut stop, mut changes) = (self.stop.clone(), self.shared.changes.subscribe());
         tokio::select! {
             synced = self.pleg.wait_until_synced() => match synced {
-                Ok(()) => self.wake_all(),
+                Ok(()) => self.wake_all(&mut subscription),
                 Err(_) => return,
             },
             () = stopped(&mut stop) => return,
         }
+        let mut tasks = JoinSet::new();
         loop {
-            for uid in self.shared.take_woken() {
-                self.wake(&uid);
-            }
+            self.start_workers(&mut tasks);
             tokio::select! {
-                delivery = self.subscription.next() => match delivery {
-                    Some(delivery) => self.deliver(delivery),
+                delivery = subscription.next() => match delivery {
+                    Some(delivery) => self.deliver(delivery, &mut subscription),
                     None => break,
                 },
-                Some(Ok(uid)) = self.tasks.join_next() => self.worker_ended(&uid),
+                Some(Ok(uid)) = tasks.join_next() => self.worker_ended(&uid),
                 Ok(()) = changes.changed() => {}
                 () = stopped(&mut stop) => break,
             }
         }
-        // Without a deadline, the driver does not wait for the runs: dropping it aborts them.
+        // Without a deadline, the driver does not wait for the runs: dropping them aborts them.
         let deadline = *stop.borrow();
         if let Some(deadline) = deadline {
-            self.drain(deadline).await;
+            let clock = self.pleg.clock();
+            let ends = async { while tasks.join_next().await.is_some() {} };
+            tokio::select! {
+                biased;
+                () = ends => {}
+                () = clock.sleep_until(deadline) => {}
+            }
+            tasks.shutdown().await;
         }
     }
 
-    pub(super) fn deliver(&mut self, delivery: Delivery) {
+    pub(super) fn deliver(&self, delivery: Delivery, subscription: &mut Subscription) {
         match delivery {
-            Delivery::Event(event) => self.wake(&event.uid),
+            Delivery::Event(event) => self.shared.update(&event.uid, |_| ()),
             Delivery::Synced => {}
             // Lost events may concern any pod.
-            _ => self.wake_all(),
+            _ => self.wake_all(subscription),
         }
     }
 
     /// Runs every pod that exists, or has a specification or a worker.
-    fn wake_all(&mut self) {
+    fn wake_all(&self, subscription: &mut Subscription) {
         // The snapshot shows all that was announced until now.
-        while self.subscription.try_next().is_some() {}
-        let existing = self.pleg.snapshot().into_iter();
-        let mut uids: Vec<_> = existing.map(|view| view.status.uid.clone()).collect();
-        uids.extend(self.workers.keys().cloned());
-        uids.extend(self.shared.specs().pods.keys().cloned());
-        uids.iter().for_each(|uid| self.wake(uid));
+        while subscription.try_next().is_some() {}
+        let mut pods = self.shared.pods();
+        for view in self.pleg.snapshot() {
+            pods.entry(view.status.uid.clone()).or_default();
+        }
+        pods.values().for_each(|pod| pod.woken.notify_one());
     }
 
-    fn wake(&mut self, uid: &PodUid) {
-        if let Some(worker) = self.workers.get(uid) {
-            return worker.notify_one();
-        }
-        let mut run = Run::of_worker(&self.pleg, uid.clone());
-        run.shared = Some(self.shared.clone());
-        self.workers.insert(uid.clone(), run.woken.clone());
-        let worker = Worker {
-            run,
-            reconciler: self.reconciler.clone(),
-            shared: self.shared.clone(),
-            permits: self.permits.clone(),
-            stop: self.stop.clone(),
-            is_deleted: false,
-            is_ours: false,
-            error: String::new(),
-        };
-        self.tasks.spawn(worker.work());
+    /// Starts a worker for each pod that was woken and has none.
+    fn start_workers(self: &Arc<Self>, tasks: &mut JoinSet<PodUid>) {
+        self.shared.pods().retain(|uid, pod| {
+            if !pod.has_worker && pod.woken.notified().now_or_never().is_some() {
+                pod.has_worker = true;
+                let mut run = Run::of_worker(&self.pleg, uid.clone());
+                (run.shared, run.woken) = (Some(self.shared.clone()), pod.woken.clone());
+                tasks.spawn(Worker::new(run, self.clone()).work());
+            }
+            pod.has_worker || pod.spec.is_some()
+        });
     }
 
-    /// Starts another worker if the pod has a specification again, or was woken since.
-    fn worker_ended(&mut self, uid: &PodUid) {
-        let worker = self.workers.remove(uid);
-        let was_woken = worker.is_some_and(|worker| worker.notified().now_or_never().is_some());
-        let has_spec = self.shared.specs().pods.contains_key(uid);
-        if was_woken || has_spec {
-            self.wake(uid);
+    /// Another worker starts if the pod has a specification again, or was woken since.
+    fn worker_ended(&self, uid: &PodUid) {
+        if let Some(pod) = self.shared.pods().get_mut(uid) {
+            let (spec, woken) = (pod.spec.take(), pod.woken.clone());
+            if spec.is_some() {
+                woken.notify_one();
+            }
+            (*pod, pod.spec, pod.woken) = (Slot::default(), spec, woken);
         }
-    }
-
-    /// Lets the runs end until `deadline`, and aborts the others.
-    async fn drain(&mut self, deadline: Instant) {
-        let clock = self.pleg.clock();
-        let ends = async { while self.tasks.join_next().await.is_some() {} };
-        tokio::select! {
-            biased;
-            () = ends => {}
-            () = clock.sleep_until(deadline) => {}
-        }
-        self.tasks.shutdown().await;
     }
 }
 

@@ -18,18 +18,17 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pleg::{Instant, Pleg, PodStatus, PodUid};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::lock;
 
-pub(crate) use run::LastChange;
-pub(crate) use run::may_run;
+pub(crate) use run::{LastChange, is_live, may_run};
 pub use run::{Run, RunError};
 
 /// The functions that the workers call for each pod.
@@ -102,9 +101,6 @@ impl Action {
     }
 }
 
-/// How many pods are run at once. A run that waits for a container to stop takes its whole grace period, so this
-/// exceeds the number of pods of a node.
-const CONCURRENCY: usize = 512;
 /// How long after a run the pod is run again even if nothing changed.
 const RESYNC_PERIOD: Duration = Duration::from_secs(60);
 /// The greatest part of a period or delay that is added at random.
@@ -126,61 +122,66 @@ type Stop = Option<Instant>;
 /// State that the handles share with the driver and the workers.
 #[derive(Debug)]
 struct Shared<S> {
-    specs: Mutex<Specs<S>>,
-    /// Announces changes of `specs`.
+    pods: Mutex<BTreeMap<PodUid, Slot<S>>>,
+    /// Announces changes of `pods`.
     changes: watch::Sender<()>,
 }
 
+/// A pod that has a specification or a worker.
 #[derive(Debug)]
-struct Specs<S> {
-    pods: BTreeMap<PodUid, Arc<S>>,
-    woken: BTreeSet<PodUid>,
-    /// Deleted specifications, until the worker takes them: they may be newer than the specification of its last run.
-    deleted: BTreeMap<PodUid, Arc<S>>,
-    /// The specifications of [`PodWorkers::delete_with`], until the worker takes them.
-    newest: BTreeMap<PodUid, Arc<S>>,
-    /// Grace periods of deletions, until the worker takes them.
-    graces: BTreeMap<PodUid, Duration>,
+struct Slot<S> {
+    spec: Option<Arc<S>>,
+    /// The newest specification of a deleted pod, until the worker takes it: it may have run with an older one.
+    deleted: Option<Arc<S>>,
+    /// The shortest grace period of the deletions.
+    grace: Option<Duration>,
+    /// A worker has run the pod without a specification. The pod must end before it can start again.
+    is_terminating: bool,
+    has_worker: bool,
+    /// Wakes the worker, or has one started.
+    woken: Arc<Notify>,
 }
 
-impl<S> Specs<S> {
-    fn delete(&mut self, uid: &PodUid) {
-        if let Some(spec) = self.pods.remove(uid) {
-            self.deleted.insert(uid.clone(), spec);
+impl<S> Default for Slot<S> {
+    fn default() -> Self {
+        Self {
+            spec: None,
+            deleted: None,
+            grace: None,
+            is_terminating: false,
+            has_worker: false,
+            woken: Arc::default(),
+        }
+    }
+}
+
+impl<S> Slot<S> {
+    fn delete(&mut self) {
+        // A specification that was set during the termination has never run.
+        if let Some(spec) = self.spec.take().filter(|_| !self.is_terminating) {
+            self.deleted = Some(spec);
         }
     }
 }
 
 impl<S> Shared<S> {
-    fn new(pods: BTreeMap<PodUid, Arc<S>>) -> Self {
-        Self {
-            specs: Mutex::new(Specs {
-                pods,
-                woken: BTreeSet::new(),
-                deleted: BTreeMap::new(),
-                newest: BTreeMap::new(),
-                graces: BTreeMap::new(),
-            }),
-            changes: watch::Sender::new(()),
-        }
+    /// Locks the pods: hold the guard for a few operations on maps only.
+    fn pods(&self) -> MutexGuard<'_, BTreeMap<PodUid, Slot<S>>> {
+        lock(&self.pods)
     }
 
-    /// Locks the specifications: hold the guard for a few operations on maps only.
-    fn specs(&self) -> MutexGuard<'_, Specs<S>> {
-        lock(&self.specs)
+    fn has_spec(&self, uid: &PodUid) -> bool {
+        self.pods().get(uid).is_some_and(|pod| pod.spec.is_some())
     }
 
-    /// Changes the specifications of a pod, and runs it.
-    fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Specs<S>)) {
-        let mut specs = self.specs();
-        change(&mut specs);
-        specs.woken.insert(uid.clone());
-        drop(specs);
+    /// Changes what is known of a pod, and runs it.
+    fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Slot<S>)) {
+        let mut pods = self.pods();
+        let pod = pods.entry(uid.clone()).or_default();
+        change(pod);
+        pod.woken.notify_one();
+        drop(pods);
         self.changes.send_replace(());
-    }
-
-    fn take_woken(&self) -> BTreeSet<PodUid> {
-        std::mem::take(&mut self.specs().woken)
     }
 }
 
@@ -195,33 +196,45 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         reconciler: Arc<R>,
         specs: impl IntoIterator<Item = (PodUid, Arc<S>)>,
     ) -> Self {
-        let shared = Arc::new(Shared::new(specs.into_iter().collect()));
         let (stop, stopped) = watch::channel(None);
-        let driver = driver::Driver::new(pleg, reconciler, shared.clone(), stopped);
-        drop(tokio::spawn(driver.run()));
-        Self { shared, stop }
+        let shared = Arc::new(Shared {
+            pods: Mutex::default(),
+            changes: watch::Sender::new(()),
+        });
+        let workers = Self { shared, stop };
+        specs
+            .into_iter()
+            .for_each(|(uid, spec)| workers.set(&uid, spec));
+        let subscription = pleg.subscribe();
+        let driver = Arc::new(driver::Driver {
+            pleg,
+            reconciler,
+            shared: workers.shared.clone(),
+            stop: stopped,
+        });
+        drop(tokio::spawn(driver.run(subscription)));
+        workers
     }
 
     /// Sets the specification of a pod and runs it.
     pub fn set(&self, uid: &PodUid, spec: impl Into<Arc<S>>) {
         let spec = spec.into();
-        let set = |specs: &mut Specs<S>| drop(specs.pods.insert(uid.clone(), spec));
-        self.shared.update(uid, set);
+        self.shared.update(uid, |pod| pod.spec = Some(spec));
     }
 
     /// Deletes the specification of a pod and runs it, after the run in progress: the pod must be
     /// terminated. Its worker ends when nothing of the pod exists, or, if the specification is set
     /// again, when nothing of it runs; and [`Reconcile::finish`] has succeeded.
     pub fn delete(&self, uid: &PodUid) {
-        self.shared.update(uid, |specs| specs.delete(uid));
+        self.shared.update(uid, Slot::delete);
     }
 
     /// Deletes a pod, as [`delete`](Self::delete), with a grace period instead of the pod's own ([`Run::grace`]).
     /// Another call may shorten it. A stop in progress is not shortened.
     pub fn delete_within(&self, uid: &PodUid, grace: Duration) {
-        self.shared.update(uid, |specs| {
-            specs.delete(uid);
-            specs.graces.insert(uid.clone(), grace);
+        self.shared.update(uid, |pod| {
+            pod.delete();
+            pod.grace = pod.grace.into_iter().chain([grace]).min();
         });
     }
 
@@ -229,9 +242,8 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// It may be called again while the pod is being terminated: the API object of a pod changes until it is gone.
     pub fn delete_with(&self, uid: &PodUid, spec: impl Into<Arc<S>>) {
         let spec = spec.into();
-        self.shared.update(uid, |specs| {
-            specs.pods.remove(uid);
-            specs.newest.insert(uid.clone(), spec);
+        self.shared.update(uid, |pod| {
+            (pod.spec, pod.deleted) = (None, Some(spec));
         });
     }
 
@@ -244,7 +256,9 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// The pods that have a specification.
     #[must_use]
     pub fn specs(&self) -> BTreeMap<PodUid, Arc<S>> {
-        self.shared.specs().pods.clone()
+        let pods = self.shared.pods();
+        let spec_of = |(uid, pod): (&PodUid, &Slot<S>)| Some((uid.clone(), pod.spec.clone()?));
+        pods.iter().filter_map(spec_of).collect()
     }
 
     /// Starts no further run, waits until `deadline` for those in progress, and then aborts them.

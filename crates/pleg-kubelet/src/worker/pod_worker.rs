@@ -8,25 +8,19 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use pleg::{Instant, PodUid};
-use tokio::sync::{Semaphore, watch};
 
-use super::driver::stopped;
+use super::driver::{Driver, stopped};
 use super::run::{Run, RunError, may_run};
-use super::{JITTER, RESYNC_PERIOD, Reconcile, Shared, Stop, default_delay};
+use super::{JITTER, RESYNC_PERIOD, Reconcile, default_delay};
 use crate::message_of;
 
 pub(super) struct Worker<R: Reconcile> {
-    pub(super) run: Run<R::Spec>,
-    pub(super) reconciler: Arc<R>,
-    pub(super) shared: Arc<Shared<R::Spec>>,
-    pub(super) permits: Arc<Semaphore>,
-    pub(super) stop: watch::Receiver<Stop>,
-    /// A run without a specification was started. The pod must end before it can start again.
-    pub(super) is_deleted: bool,
+    run: Run<R::Spec>,
+    driver: Arc<Driver<R>>,
     /// The pod had a specification, or the reconciler claimed it.
-    pub(super) is_ours: bool,
+    is_ours: bool,
     /// The error that was logged last; empty after a run that succeeded.
-    pub(super) error: String,
+    error: String,
 }
 
 /// The outcome of a successful run: the pod is run again at that instant, if not at the next resync; or the worker ends,
@@ -34,19 +28,24 @@ pub(super) struct Worker<R: Reconcile> {
 type Outcome = ControlFlow<(), Option<Instant>>;
 
 impl<R: Reconcile> Worker<R> {
+    pub(super) const fn new(run: Run<R::Spec>, driver: Arc<Driver<R>>) -> Self {
+        Self {
+            run,
+            driver,
+            is_ours: false,
+            error: String::new(),
+        }
+    }
+
     /// Runs the pod until nothing is left to do. Returns its uid.
     pub(super) async fn work(mut self) -> PodUid {
-        let mut stop = self.stop.clone();
-        let permits = self.permits.clone();
+        let mut stop = self.driver.stop.clone();
         loop {
-            let permit = tokio::select! {
-                biased;
-                () = stopped(&mut stop) => break,
-                permit = permits.acquire() => permit,
-            };
+            if stop.borrow().is_some() {
+                break;
+            }
             self.update();
             let outcome = self.run_once().await;
-            drop(permit);
             let Continue(due) = outcome else { break };
             tokio::select! {
                 // The driver ends with the generator, and this task with it.
@@ -60,20 +59,17 @@ impl<R: Reconcile> Worker<R> {
     /// Takes the specifications that were set and deleted since the last run. A specification that is set while an
     /// earlier one is being terminated waits until that pod has ended.
     fn update(&mut self) {
-        let (uid, run) = (self.run.uid.clone(), &mut self.run);
-        let mut specs = self.shared.specs();
-        let (spec, grace) = (specs.pods.get(&uid).cloned(), specs.graces.remove(&uid));
-        let deleted = specs.deleted.remove(&uid).filter(|_| !self.is_deleted);
-        let deleted = specs.newest.remove(&uid).or(deleted);
-        drop(specs);
-        self.is_deleted |= spec.is_none();
-        run.spec = spec.filter(|_| !self.is_deleted);
-        let last = run.spec.clone().or(deleted.filter(|_| self.is_deleted));
+        let run = &mut self.run;
+        let mut pods = self.driver.shared.pods();
+        let pod = pods.entry(run.uid.clone()).or_default();
+        pod.is_terminating |= pod.spec.is_none();
+        run.spec = pod.spec.clone().filter(|_| !pod.is_terminating);
+        let deleted = pod.deleted.take();
+        let last = run.spec.clone().or(deleted);
         run.last_spec = last.or(run.last_spec.take());
         self.is_ours |= run.last_spec.is_some();
-        if self.is_deleted {
-            run.grace = run.grace.into_iter().chain(grace).min();
-        }
+        pod.grace = pod.grace.filter(|_| pod.is_terminating);
+        run.grace = pod.grace;
     }
 
     async fn run_once(&mut self) -> Outcome {
@@ -95,7 +91,7 @@ impl<R: Reconcile> Worker<R> {
         }
         self.run.failures = self.run.failures.saturating_add(1);
         let (uid, failures) = (&self.run.uid, self.run.failures);
-        let policy = || self.reconciler.error_policy(uid, &error, failures);
+        let policy = || self.driver.reconciler.error_policy(uid, &error, failures);
         let retry_in = panic::catch_unwind(AssertUnwindSafe(policy));
         self.log(error.to_string());
         let retry_in = retry_in.unwrap_or(default_delay(failures));
@@ -107,19 +103,19 @@ impl<R: Reconcile> Worker<R> {
         refreshed.map_err(RunError::View)?;
         let run = &self.run;
         let status = &run.view.status;
-        let is_claimed = || status.exists() && self.reconciler.owns(status);
+        let is_claimed = || status.exists() && self.driver.reconciler.owns(status);
         self.is_ours = self.is_ours || is_claimed();
         if !self.is_ours {
             return Ok(Break(()));
         }
         // A pod with a new specification does not wait for the removal of ended containers: that may never succeed.
-        let comes_back = || self.shared.specs().pods.contains_key(&run.uid);
+        let comes_back = || self.driver.shared.has_spec(&run.uid);
         let has_ended = !status.exists() || !may_run(status) && comes_back();
         if run.spec.is_none() && has_ended {
-            let finished = self.reconciler.finish(run).await;
+            let finished = self.driver.reconciler.finish(run).await;
             return finished.map(|()| Break(())).map_err(RunError::Reconcile);
         }
-        let action = self.reconciler.reconcile(run).await;
+        let action = self.driver.reconciler.reconcile(run).await;
         let due = run.follows(action.map_err(RunError::Reconcile)?);
         Ok(Continue(due))
     }

@@ -6,7 +6,10 @@ use std::time::Duration;
 use futures::future::OptionFuture;
 use pleg::core::{CallError, SandboxState};
 use pleg::runtime::clock::Clock;
-use pleg::{ContainerState, Exit, Instant, Pleg, PodHandle, PodStatus, PodUid, PodView, WaitError};
+use pleg::{
+    ContainerState, ContainerStatus, Exit, Instant, Pleg, PodHandle, PodStatus, PodUid, PodView,
+    WaitError,
+};
 use pleg_cri::Written;
 
 use tokio::sync::Notify;
@@ -170,7 +173,7 @@ impl<S> Run<S> {
     /// Completes when the pod has been deleted since the run was started. Never, in a loop without `PodWorkers`.
     pub(crate) async fn deleted(&self) {
         if let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) {
-            let is_deleted = |(): &()| !shared.specs().pods.contains_key(&self.uid);
+            let is_deleted = |(): &()| !shared.has_spec(&self.uid);
             // The sender lives in `shared`.
             let _ = shared.changes.subscribe().wait_for(is_deleted).await;
         } else {
@@ -240,9 +243,13 @@ pub(crate) type LastChange = Mutex<Option<Instant>>;
 /// start when its sandbox has ended.
 pub(crate) fn may_run(status: &PodStatus) -> bool {
     let mut sandboxes = status.sandboxes.iter();
-    let mut containers = status.containers.iter();
-    sandboxes.any(|s| s.state != SandboxState::NotReady)
-        || containers.any(|c| !matches!(c.state, ContainerState::Created | ContainerState::Exited))
+    sandboxes.any(|s| s.state != SandboxState::NotReady) || status.containers.iter().any(is_live)
+}
+
+/// Returns true if the container runs or may run.
+pub(crate) fn is_live(container: &ContainerStatus) -> bool {
+    let ended = [ContainerState::Created, ContainerState::Exited];
+    !ended.contains(&container.state)
 }
 
 /// Why a run failed.
@@ -263,7 +270,6 @@ pub enum RunError<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pleg::ContainerStatus;
     use pleg::core::SandboxStatus;
 
     #[test]

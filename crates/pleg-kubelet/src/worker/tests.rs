@@ -7,7 +7,6 @@ use std::convert::Infallible;
 use futures::FutureExt as _;
 use pleg::Delivery;
 use pleg::runtime::fake::FakeRuntime;
-use tokio::sync::Notify;
 
 use super::*;
 
@@ -32,16 +31,23 @@ async fn lagged_subscription_runs_every_known_pod() {
     runtime.run_pod("exists");
     let pleg = Pleg::builder(runtime).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
-    let specs = BTreeMap::from([("specified".into(), Arc::new(()))]);
-    let shared = Arc::new(Shared::new(specs));
+    let shared = Arc::new(Shared {
+        pods: Mutex::default(),
+        changes: watch::Sender::new(()),
+    });
+    shared.update(&"specified".into(), |pod| pod.spec = Some(Arc::new(())));
     let (_stop, stopped) = watch::channel(None);
-    let mut driver = driver::Driver::new(pleg, Arc::new(Nothing), shared, stopped);
-    let known = Arc::new(Notify::new());
-    driver.workers.insert("known".into(), known.clone());
-    driver.deliver(Delivery::Synced);
-    assert_eq!(driver.workers.len(), 1);
-    driver.deliver(Delivery::Lagged { missed: 1 });
-    let uids: Vec<_> = driver.workers.keys().map(PodUid::as_str).collect();
-    assert_eq!(uids, ["exists", "known", "specified"]);
-    assert!(known.notified().now_or_never().is_some());
+    let driver = Arc::new(driver::Driver {
+        stop: stopped,
+        reconciler: Arc::new(Nothing),
+        shared: shared.clone(),
+        pleg,
+    });
+    let mut subscription = driver.pleg.subscribe();
+    driver.deliver(Delivery::Lagged { missed: 1 }, &mut subscription);
+    let woken = |uid: &str| {
+        let woken = shared.pods()[&PodUid::from(uid)].woken.clone();
+        woken.notified().now_or_never().is_some()
+    };
+    assert!(woken("exists") && woken("specified"));
 }

@@ -215,21 +215,14 @@ fn with_created(sandbox_state: ReportedState) -> FakeRuntime {
 }
 
 #[tokio::test(start_paused = true)]
-async fn created_container_whose_status_never_succeeds_is_replaced() {
-    for fails in [true, false] {
-        let node = Node::start(with_created(ReportedState::Running), &["app"]).await;
-        node.break_status("p-app-0", fails);
+async fn created_container_is_replaced_although_a_status_never_succeeds() {
+    for (id, fails) in [("p-app-0", true), ("p-app-0", false), ("p-side-0", true)] {
+        let runtime = with_created(ReportedState::Running);
+        runtime.put(container("side", 0, ReportedState::Running));
+        let node = Node::start(runtime, &["app", "side"]).await;
+        node.break_status(id, fails);
         node.until_runs("app", 1).await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn created_container_is_replaced_although_a_siblings_status_fails() {
-    let runtime = with_created(ReportedState::Running);
-    runtime.put(container("side", 0, ReportedState::Running));
-    let node = Node::start(runtime, &["app", "side"]).await;
-    node.break_status("p-side-0", true);
-    node.until_runs("app", 1).await;
 }
 
 #[tokio::test(start_paused = true)]

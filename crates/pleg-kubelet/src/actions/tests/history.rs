@@ -214,7 +214,7 @@ fn grace_period_is_that_of_the_pod() {
     // The stop call failed because the runtime went down, but the container ended.
     let mut worker = Worker::new("terminating Always s a");
     worker.runs("5 | a running, s running | stop a-0, terminating");
-    worker.history.stops_have_failed();
+    worker.history.terminating.clear();
     worker.runs("50 | a exited 0, s running | stop s-0, terminating");
     // A start does not delay the stop.
     let mut worker = Worker::new("Always a");

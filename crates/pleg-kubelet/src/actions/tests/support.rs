@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actions::{Actions, WaitReason, Wanted, pod_actions};
-use crate::backoff::BackOff;
+use crate::actions::{Actions, Decision, WaitReason};
 use crate::history::PodHistory;
 use crate::probe::{ProbeKind, ProbeResults};
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
@@ -42,7 +41,6 @@ pub(super) fn view(seconds: u32, words: &str) -> PodView {
 pub(super) struct Worker {
     pub(super) spec: PodSpec,
     pub(super) history: PodHistory,
-    pub(super) back_off: BackOff,
     /// The specification is not known.
     pub(super) is_unknown: bool,
     pub(super) terminating: bool,
@@ -58,7 +56,6 @@ impl Worker {
         Self {
             spec: spec(terminating.unwrap_or(words)),
             history: PodHistory::default(),
-            back_off: BackOff::default(),
             is_unknown: false,
             terminating: terminating.is_some(),
             probes: None,
@@ -68,16 +65,20 @@ impl Worker {
 
     /// Observes the view, decides, and records the decision.
     pub(super) fn run(&mut self, seconds: u32, view: &PodView) {
-        let desired = Wanted {
+        let (history, now) = (&mut self.history, at(seconds));
+        history.observe(&view.status, &[], now);
+        let decision = Decision {
             spec: (!self.is_unknown).then_some(&self.spec),
             terminating: self.terminating,
             grace: (!self.is_unknown).then_some(Duration::from_secs(30)),
             probes: self.probes.as_ref(),
+            view,
+            history,
+            now,
+            actions: Actions::default(),
         };
-        let (history, back_off, now) = (&mut self.history, &mut self.back_off, at(seconds));
-        history.observe(&view.status, &[], now);
-        let actions = pod_actions(&desired, view, history, back_off, now);
-        history.record(&view.status.uid, &actions, back_off, now);
+        let actions = decision.decide();
+        history.record(&actions, now);
         self.last = actions;
     }
 

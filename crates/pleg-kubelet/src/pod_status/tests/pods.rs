@@ -45,37 +45,27 @@ fn container_that_is_replaced_does_not_end_its_pod() {
     assert_eq!(node.phase(), "Pending");
 }
 
-/// A row: the restart policy and the specification's containers, the pod's containers, the phase. Tests of
-/// `static_pods` cover the other phases.
+/// A row: the restart policy and the specification's containers, the pod's containers, the phase, and the init
+/// containers that are not complete. Tests of `static_pods` cover the other phases.
 #[test]
-fn phase_follows_the_containers_and_the_restart_policy() {
+fn phase_and_initialized_follow_the_containers() {
     let table = "
-        Always        |                              | Pending
-        Always        | app exited 1                 | Running
-        Always app b  | app running                  | Pending
-        Always app b  | app running, b running       | Running
-        OnFailure app b | app exited 0, b exited 1   | Running
-    ";
-    for row in rows(table) {
-        assert_eq!(Node::of(row[0], row[1]).phase(), row[2], "{row:?}");
-    }
-}
-
-/// A row: the restart policy, the containers, the phase, and the init containers that are not complete.
-#[test]
-fn phase_and_initialized_follow_init_containers() {
-    let table = "
-        Always |                                              | Pending   | setup proxy
-        Always | setup exited 1                               | Pending   | setup proxy
-        Never  | setup exited 0                               | Pending   | proxy
-        Never  | setup exited 0, proxy running                | Pending   |
-        Never  | setup exited 0, proxy running, app running   | Running   |
+        Always app      |                                     | Pending   |
+        Always app      | app exited 1                        | Running   |
+        Always app b    | app running                         | Pending   |
+        Always app b    | app running, b running              | Running   |
+        OnFailure app b | app exited 0, b exited 1            | Running   |
+        Always setup proxy app |                              | Pending   | setup proxy
+        Always setup proxy app | setup exited 1               | Pending   | setup proxy
+        Never setup proxy app  | setup exited 0               | Pending   | proxy
+        Never setup proxy app  | setup exited 0, proxy running | Pending  |
+        Never setup proxy app  | setup exited 0, proxy running, app running | Running |
         # The end of a sidecar does not count.
-        Never  | setup exited 0, proxy exited 1, app running  | Running   |
-        Never  | setup exited 0, proxy exited 137, app exited 0 | Succeeded | - PodCompleted
+        Never setup proxy app  | setup exited 0, proxy exited 1, app running | Running |
+        Never setup proxy app  | setup exited 0, proxy exited 137, app exited 0 | Succeeded | - PodCompleted
     ";
     for row in rows(table) {
-        let status = Node::of(&format!("{} setup proxy app", row[0]), row[1]).status();
+        let status = Node::of(row[0], row[1]).status();
         assert_eq!(status["phase"], row[2], "{row:?}");
         let expected = match row[3] {
             "" => "Initialized|True|-|-".to_owned(),

@@ -1,14 +1,6 @@
 //! Lives of pods, in the notation of the test.
 
-/// The files of upstream that the rows name.
-pub(super) const FILES: &str = "pkg/kubelet/active_deadline.go pkg/kubelet/container/helpers.go \
-    pkg/kubelet/images/image_manager.go pkg/kubelet/kubelet_pods.go pkg/kubelet/kubelet.go \
-    pkg/kubelet/kuberuntime/convert.go pkg/kubelet/kuberuntime/kuberuntime_container.go \
-    pkg/kubelet/kuberuntime/kuberuntime_manager.go pkg/kubelet/kuberuntime/security_context.go \
-    pkg/kubelet/lifecycle/predicate.go pkg/kubelet/prober/prober_manager.go pkg/kubelet/status/generate.go \
-    pkg/kubelet/sysctl/allowlist.go pkg/apis/core/v1/helper/qos/qos.go";
-
-/// The functions of upstream that set the fields. Other fields of containers are from [`OF_CONTAINERS`].
+/// The functions of upstream, in files below `pkg`, that set the fields. Other fields of containers are from [`OF_CONTAINERS`].
 pub(super) const SOURCES: &str = "\
 kubelet_pods.go getPhase: phase
 qos.go ComputePodQOS: qosClass
