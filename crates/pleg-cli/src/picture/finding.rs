@@ -261,6 +261,7 @@ fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
 mod tests {
     use super::Severity::{Critical, Info, Warning};
     use super::*;
+    use crate::text::lower;
 
     /// A finding from its code, its severity and the findings that it explains.
     fn found(text: &'static str) -> Finding {
@@ -269,7 +270,7 @@ mod tests {
         let finding = Finding::new(word(), "", "");
         let (severity, explains) = (word(), word());
         let mut all = [Info, Warning, Critical].into_iter();
-        let severity = all.find(|one| one.to_string() == severity).unwrap();
+        let severity = all.find(|one| lower(one) == severity).unwrap();
         Finding {
             explains,
             ..finding.severity(severity)
@@ -292,7 +293,7 @@ io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pr
         for row in ARRANGED.trim().lines() {
             let (all, expected) = row.split_once(" => ").unwrap();
             let cause = |f: &Finding| f.cause.unwrap_or_default();
-            let shown = |f: &Finding| format!("{} {} {}", f.code, f.severity, cause(f));
+            let shown = |f: &Finding| format!("{} {} {}", f.code, lower(f.severity), cause(f));
             let shown: Vec<_> = arranged(all).iter().map(shown).collect();
             assert_eq!(shown.join("; ").trim(), expected);
         }

@@ -56,8 +56,10 @@ impl Memory {
             }
         }
         self.pods.retain(|uid, pod| {
-            let is_kept = |earlier: &Earlier| now.since(earlier.ended) < FORGOTTEN_RETENTION;
-            *uid == run.uid || pod.worker.is_some() || pod.earlier.as_ref().is_some_and(is_kept)
+            let is_remembered = |earlier: &Earlier| now.since(earlier.ended) < FORGOTTEN_RETENTION;
+            *uid == run.uid
+                || pod.worker.is_some()
+                || pod.earlier.as_ref().is_some_and(is_remembered)
         });
         let pod = self.pods.entry(run.uid.clone()).or_default();
         if pod.worker.is_none() {

@@ -4,6 +4,7 @@ use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
 use serde_json::json;
 
 use super::*;
+use crate::text::lower;
 
 /// All troubles of a runtime that answers, except those that exclude each other.
 fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Evidence {
@@ -141,7 +142,7 @@ fn findings_follow_from_the_evidence() {
         evidence.as_object_mut().unwrap().extend(change);
         let evidence: Evidence = serde_json::from_value(evidence).unwrap();
         let rest = |f: &Finding| format!("{} {}", f.summary, f.evidence.join(" "));
-        let shown = |f: &Finding| format!("{} {} {}", f.code, f.severity, rest(f));
+        let shown = |f: &Finding| format!("{} {} {}", f.code, lower(f.severity), rest(f));
         let found: Vec<String> = check(&evidence).iter().map(shown).collect();
         assert_eq!(
             found.len(),
