@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::pod_worker::Worker;
-use super::{Reconcile, Run, Shared, Slot, Stop};
+use super::{Reconcile, Run, Shared, Stop};
 
 /// What the workers share.
 pub(super) struct Driver<R: Reconcile> {
@@ -90,13 +90,13 @@ impl<R: Reconcile> Driver<R> {
     }
 
     /// Another worker starts if the pod has a specification again, or was woken since.
-    fn worker_ended(&self, uid: &PodUid) {
+    pub(super) fn worker_ended(&self, uid: &PodUid) {
         if let Some(pod) = self.shared.pods().get_mut(uid) {
-            let (spec, woken) = (pod.spec.take(), pod.woken.clone());
-            if spec.is_some() {
-                woken.notify_one();
+            if pod.spec.is_some() {
+                pod.woken.notify_one();
             }
-            (*pod, pod.spec, pod.woken) = (Slot::default(), spec, woken);
+            pod.deleted = pod.deleted.take().or(pod.unused.take());
+            (pod.has_worker, pod.is_terminating) = (false, false);
         }
     }
 }

@@ -133,6 +133,9 @@ struct Slot<S> {
     spec: Option<Arc<S>>,
     /// The newest specification of a deleted pod, until the worker takes it: it may have run with an older one.
     deleted: Option<Arc<S>>,
+    /// The deleted specification that was set while an earlier one was being terminated. It has never run, so only the
+    /// next worker takes it.
+    unused: Option<Arc<S>>,
     /// The shortest grace period of the deletions.
     grace: Option<Duration>,
     /// A worker has run the pod without a specification. The pod must end before it can start again.
@@ -147,6 +150,7 @@ impl<S> Default for Slot<S> {
         Self {
             spec: None,
             deleted: None,
+            unused: None,
             grace: None,
             is_terminating: false,
             has_worker: false,
@@ -157,10 +161,11 @@ impl<S> Default for Slot<S> {
 
 impl<S> Slot<S> {
     fn delete(&mut self) {
-        // A specification that was set during the termination has never run.
-        if let Some(spec) = self.spec.take().filter(|_| !self.is_terminating) {
-            self.deleted = Some(spec);
-        }
+        let deleted = match self.is_terminating {
+            true => &mut self.unused,
+            false => &mut self.deleted,
+        };
+        *deleted = self.spec.take().or(deleted.take());
     }
 }
 

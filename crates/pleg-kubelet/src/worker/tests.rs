@@ -1,4 +1,4 @@
-//! A driver whose subscription lags, on paused time.
+//! What the driver does with deliveries, and with a worker that has ended, on paused time.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -25,29 +25,67 @@ impl Reconcile for Nothing {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn lagged_subscription_runs_every_known_pod() {
+/// A driver that does not run, of a node with the pod "exists".
+async fn driver() -> (Arc<driver::Driver<Nothing>>, PodWorkers<()>) {
     let runtime = FakeRuntime::new();
     runtime.run_pod("exists");
     let pleg = Pleg::builder(runtime).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
+    let (stop, stopped) = watch::channel(None);
     let shared = Arc::new(Shared {
         pods: Mutex::default(),
         changes: watch::Sender::new(()),
     });
-    shared.update(&"specified".into(), |pod| pod.spec = Some(Arc::new(())));
-    let (_stop, stopped) = watch::channel(None);
     let driver = Arc::new(driver::Driver {
         stop: stopped,
         reconciler: Arc::new(Nothing),
         shared: shared.clone(),
         pleg,
     });
-    let mut subscription = driver.pleg.subscribe();
-    driver.deliver(Delivery::Lagged { missed: 1 }, &mut subscription);
+    (driver, PodWorkers { shared, stop })
+}
+
+fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<()> {
+    Slot {
+        spec,
+        has_worker,
+        ..Slot::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lagged_subscription_runs_every_known_pod() {
+    let (driver, workers) = driver().await;
+    let pods = [
+        ("specified", slot(Some(Arc::default()), false)),
+        ("known", slot(None, true)),
+    ];
+    let pods = pods
+        .into_iter()
+        .map(|(uid, slot)| (PodUid::from(uid), slot));
+    workers.shared.pods().extend(pods);
     let woken = |uid: &str| {
-        let woken = shared.pods()[&PodUid::from(uid)].woken.clone();
+        let woken = workers.shared.pods()[&PodUid::from(uid)].woken.clone();
         woken.notified().now_or_never().is_some()
     };
-    assert!(woken("exists") && woken("specified"));
+    let mut subscription = driver.pleg.subscribe();
+    driver.deliver(Delivery::Synced, &mut subscription);
+    assert!(!woken("specified") && !woken("known"));
+    driver.deliver(Delivery::Lagged { missed: 1 }, &mut subscription);
+    assert!(["exists", "known", "specified"].into_iter().all(woken));
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_during_termination_reaches_the_next_worker_with_shortest_grace() {
+    let ((driver, workers), uid) = (driver().await, PodUid::from("p"));
+    let mut terminating = slot(Some(Arc::default()), true);
+    terminating.is_terminating = true;
+    workers.shared.pods().insert(uid.clone(), terminating);
+    for seconds in [10, 60] {
+        workers.delete_within(&uid, Duration::from_secs(seconds));
+    }
+    driver.worker_ended(&uid);
+    let pod = &workers.shared.pods()[&uid];
+    assert_eq!(pod.grace, Some(Duration::from_secs(10)));
+    assert!(pod.deleted.is_some() && !pod.has_worker && !pod.is_terminating);
 }
