@@ -1,4 +1,4 @@
-//! The events of changes, and the statuses in them.
+//! The events that changes cause, and the statuses that events carry.
 
 use std::fmt;
 
@@ -20,12 +20,12 @@ pub enum EventType {
     Deleted,
 }
 
-/// An event that the runtime is about to send: the change has happened, the statuses are not read yet.
+/// An event that the runtime is about to send: the change has happened, but the runtime has not read the statuses yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Due {
     /// What happened.
     pub what: EventType,
-    /// The sandbox or container that it is about.
+    /// The sandbox or container that the event is about.
     pub subject: Id,
     /// The earliest instant at which the runtime reads the statuses.
     pub at: u64,
@@ -43,7 +43,7 @@ impl fmt::Display for Due {
 pub struct Event {
     /// What happened.
     pub what: EventType,
-    /// The sandbox or container that it is about.
+    /// The sandbox or container that the event is about.
     pub subject: Id,
     /// The status of the sandbox, if the runtime still has it.
     pub sandbox: Option<Status>,
@@ -52,7 +52,7 @@ pub struct Event {
 }
 
 impl Node {
-    /// The event, with the statuses as they are at that instant. `None` if the runtime sends none.
+    /// The event, with the statuses as they are at the instant `at`. `None` if the runtime sends no event.
     pub fn event(&self, due: &Due, at: u64) -> Option<Event> {
         let profile = self.profile();
         let subject = self.object(&due.subject)?;

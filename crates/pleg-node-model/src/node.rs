@@ -14,7 +14,7 @@ const KILLED: i32 = 137;
 /// Why the runtime refuses a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// An object of that name exists; it has this id.
+    /// The name is taken by the object with this id.
     NameTaken(Id),
     /// There is no such id.
     NotFound(Id),
@@ -62,16 +62,16 @@ impl NewContainer {
     }
 }
 
-/// One step of the removal of a sandbox. A runtime that is killed in between has done only the first steps.
+/// One step of the removal of a sandbox. If the runtime is killed during the removal, only the first steps are done.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     /// Kills a container.
     Stop(Id),
-    /// Ends the sandbox.
+    /// Makes the sandbox not ready.
     StopSandbox(Id),
     /// Removes a container with its sandbox.
     Remove(Id),
-    /// Sends DELETED of the sandbox before its removal (containerd 2).
+    /// Sends DELETED of the sandbox, before the sandbox is removed (containerd 2).
     Announce(Id),
     /// Removes the sandbox.
     RemoveSandbox(Id),
@@ -104,7 +104,7 @@ impl Node {
         &self.profile
     }
 
-    /// Every object, including removed ones that were not forgotten.
+    /// Every object, including removed ones that `forget` has not dropped.
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
         self.objects.values()
     }
@@ -114,7 +114,7 @@ impl Node {
         self.objects.get(id)
     }
 
-    /// An object, to change its label, its end or its overrides.
+    /// Mutable access to an object, to change its label, the report of its exit (`Exit`), or its overrides.
     pub fn object_mut(&mut self, id: &str) -> Option<&mut Object> {
         self.objects.get_mut(id)
     }
@@ -192,17 +192,17 @@ impl Node {
     /// `StartContainer`.
     ///
     /// # Errors
-    /// If the container was started before, or its sandbox is not ready.
+    /// If the container was already started, or its sandbox is not ready.
     pub fn start(&mut self, id: &Id, now: u64) -> Result<Vec<Due>, Refused> {
         self.can_start(id)?;
         self.change(id, State::Running, now);
         Ok(self.due(EventType::Started, id))
     }
 
-    /// `StartContainer` that fails: no event. containerd keeps the container as exited, CRI-O removes it.
+    /// A `StartContainer` that fails causes no event. containerd keeps the container as exited, CRI-O removes it.
     ///
     /// # Errors
-    /// If the container was started before, or its sandbox is not ready.
+    /// If the container was already started, or its sandbox is not ready.
     pub fn fail_start(&mut self, id: &Id, now: u64) -> Result<(), Refused> {
         self.can_start(id)?;
         if self.profile.removes_failed_starts {
@@ -222,8 +222,8 @@ impl Node {
         self.due(EventType::Stopped, id)
     }
 
-    /// Kills a container because it is out of memory. The runtime learns the reason at `known_at`, unless it
-    /// knows it when it sends its event.
+    /// Kills a container because it is out of memory. Statuses show the reason `OOMKilled` from the instant `known_at`
+    /// on, or at once if the event already has the reason ([`Profile::oom_reason_in_event`]).
     pub fn oom_kill(&mut self, id: &Id, known_at: u64, now: u64) -> Vec<Due> {
         let events = self.exit(id, KILLED, "OOMKilled", now);
         let is_late = !self.profile.oom_reason_in_event && !events.is_empty();
@@ -258,7 +258,7 @@ impl Node {
         events
     }
 
-    /// `StopPodSandbox`: kills the containers, then ends the sandbox.
+    /// `StopPodSandbox`: kills the containers, then makes the sandbox not ready.
     pub fn stop_sandbox(&mut self, id: &Id, now: u64) -> Vec<Due> {
         let containers = self.containers_of(id).into_iter().map(Step::Stop);
         let steps: Vec<_> = containers.chain([Step::StopSandbox(id.clone())]).collect();
@@ -342,7 +342,7 @@ impl Node {
         of_it.map(|o| o.id.clone()).collect()
     }
 
-    /// Adds an object, unless another one has its name.
+    /// Adds an object, unless an existing object has the same name.
     fn add(&mut self, object: Object, state: State, now: u64) -> Result<(), Refused> {
         let of_name = self.objects.values().filter(|o| {
             (o.kind, o.attempt, &o.name) == (object.kind, object.attempt, &object.name)
@@ -365,7 +365,7 @@ impl Node {
         self.in_state(id, kind, state).is_ok()
     }
 
-    /// An object of that kind, if it is in that state.
+    /// The object with this id, if it has this kind and this state.
     fn in_state(&self, id: &Id, kind: Kind, state: State) -> Result<&Object, Refused> {
         let found = self.object(id).filter(|o| o.kind == kind && o.exists());
         let found = found.ok_or_else(|| Refused::NotFound(id.clone()))?;
@@ -389,7 +389,7 @@ impl Node {
         self.change(id, State::Exited, now);
     }
 
-    /// Records a change. No two happen at the same instant.
+    /// Records a change, at a later instant than every earlier change.
     fn change(&mut self, id: &Id, state: State, now: u64) {
         self.latest = now.max(self.latest + 1);
         let (at, wall) = (self.latest, self.wall(self.latest));
@@ -407,7 +407,7 @@ impl Node {
         });
     }
 
-    /// An event about the last change. None if the runtime sends no events.
+    /// An event about the last change. Empty if the runtime sends no events.
     pub fn due(&self, what: EventType, subject: &Id) -> Vec<Due> {
         let due = Due {
             what,

@@ -17,11 +17,11 @@ pub enum Kind {
 /// The state of an object. A sandbox is `Running` while it is READY and `Exited` once it is NOTREADY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// A container that exists and was not started.
+    /// A container that was created and not started yet.
     Created,
-    /// A running container, a ready sandbox.
+    /// A running container, or a ready sandbox.
     Running,
-    /// An exited container, a sandbox that is not ready.
+    /// An exited container, or a sandbox that is not ready.
     Exited,
     /// The object is gone.
     Removed,
@@ -49,13 +49,13 @@ impl Pod {
     }
 }
 
-/// The label `io.kubernetes.pod.uid`, by which lists of one pod select.
+/// The label `io.kubernetes.pod.uid`, by which clients list the objects of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Label {
     /// The pod's uid.
     #[default]
     Right,
-    /// There is none: somebody created the object with `crictl`.
+    /// There is no label: somebody created the object with `crictl`.
     Missing,
     /// Another uid.
     Wrong(Arc<str>),
@@ -70,10 +70,10 @@ pub struct Change {
     pub wall: i64,
     /// The new state.
     pub state: State,
-    /// The instant from which lists show it. containerd 2.4 listed containers as running after
-    /// `StopContainer`.
+    /// The instant from which lists show the new state. Lists may lag: containerd 2.4 listed containers as running
+    /// after `StopContainer`.
     pub in_lists: u64,
-    /// The instant from which statuses show it.
+    /// The instant from which statuses show the new state.
     pub in_statuses: u64,
 }
 
@@ -86,29 +86,29 @@ pub struct Exit {
     pub reason: &'static str,
     /// The instant until which statuses show `early_code`.
     pub code_known_at: u64,
-    /// The code that statuses show at first; `None`: none yet.
+    /// The exit code that statuses show before `code_known_at`; `None` if they show no exit code until then.
     pub early_code: Option<i32>,
-    /// The instant until which statuses show the reason `Error`.
+    /// The instant until which statuses show the reason `Error` instead of `reason`.
     pub reason_known_at: u64,
 }
 
 /// A contradiction between the row and the status of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Skew {
-    /// Its row shows this state, its status shows the true one.
+    /// The row shows this state, the status shows the true state.
     RowShows(State),
-    /// Its row is listed, its status is NotFound.
+    /// Lists have a row for the object, but its status is NotFound.
     StatusMissing,
 }
 
-/// Wrong reports of the runtime about an object, each until an instant.
+/// What the runtime reports wrongly about an object. Each wrong report lasts until an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Overrides {
     /// Rows and statuses have the state UNKNOWN.
     pub unknown_until: u64,
     /// Row and status contradict each other.
     pub skew: Option<(Skew, u64)>,
-    /// Neither lists nor statuses show it, although it exists: containerd failed to load it when containerd
+    /// Neither lists nor statuses show the object, although it exists: containerd failed to load it when containerd
     /// started.
     pub hidden_until: u64,
 }
@@ -130,13 +130,13 @@ pub struct Object {
     pub attempt: u32,
     /// The label with the pod's uid.
     pub label: Label,
-    /// A sandbox whose pause process holds the process namespace of its containers.
+    /// True for a sandbox whose containers share the process namespace of its pause process.
     pub shares_processes: bool,
-    /// Its states, the oldest first.
+    /// The states of the object, the oldest first.
     pub history: Vec<Change>,
     /// The exit of the container.
     pub exit: Exit,
-    /// Wrong reports of the runtime about it.
+    /// What the runtime reports wrongly about the object.
     pub overrides: Overrides,
 }
 
@@ -158,18 +158,18 @@ impl Object {
         }
     }
 
-    /// Its state at an instant; `None` before its creation.
+    /// The state at an instant; `None` before the creation of the object.
     pub fn state_at(&self, at: u64) -> Option<State> {
         let mut changes = self.history.iter().rev();
         changes.find(|c| c.at <= at).map(|c| c.state)
     }
 
-    /// Its present state.
+    /// The present state.
     pub fn state(&self) -> State {
         self.history.last().map_or(State::Removed, |c| c.state)
     }
 
-    /// The instant at which it entered its present state.
+    /// The instant at which the object entered its present state.
     pub fn since(&self) -> u64 {
         self.history.last().map_or(0, |c| c.at)
     }
@@ -179,24 +179,24 @@ impl Object {
         self.state() != State::Removed
     }
 
-    /// The instant at which it entered a state.
+    /// The instant at which the object first entered this state.
     pub fn entered(&self, state: State) -> Option<u64> {
         let mut changes = self.history.iter();
         changes.find(|c| c.state == state).map(|c| c.at)
     }
 
-    /// The wall-clock time at which it entered a state; 0 if it did not by that instant.
+    /// The wall-clock time at which the object entered `state`; 0 if it had not entered it by the instant `at`.
     pub fn wall_of(&self, state: State, at: u64) -> i64 {
         let mut changes = self.history.iter().filter(|c| c.at <= at);
         changes.find(|c| c.state == state).map_or(0, |c| c.wall)
     }
 
-    /// The wall-clock time of its creation.
+    /// The wall-clock time of the creation.
     pub fn created_at(&self) -> i64 {
         self.history.first().map_or(0, |c| c.wall)
     }
 
-    /// The uid by which lists of one pod find it.
+    /// The pod's uid in the label, by which clients list the objects of one pod.
     pub fn label_uid(&self) -> Option<&Arc<str>> {
         match &self.label {
             Label::Right => Some(&self.pod.uid),
@@ -205,17 +205,17 @@ impl Object {
         }
     }
 
-    /// The id of its sandbox, or its own.
+    /// The id of the container's sandbox; for a sandbox, its own id.
     pub fn sandbox_id(&self) -> &Id {
         self.sandbox.as_ref().unwrap_or(&self.id)
     }
 
-    /// Delays its last change by these times, in lists and in statuses.
+    /// Delays the instants from which lists and statuses show the last change, by these times.
     pub fn lag(&mut self, lists: u64, statuses: u64) {
         let [.., before, last] = &mut self.history[..] else {
             return;
         };
-        // A later state is never shown before an earlier one.
+        // Lists and statuses never show a later state before an earlier one.
         last.in_lists = before.in_lists.max(last.at + lists);
         last.in_statuses = before.in_statuses.max(last.at + statuses);
     }

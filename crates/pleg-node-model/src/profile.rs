@@ -9,12 +9,12 @@ pub const GO_ZERO_TIME: i64 = -6_795_364_578_871_345_152;
 /// The delivery of events by `GetContainerEvents`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Delivery {
-    /// Each event goes to one subscriber. Without one, the first 1,000 events wait for the next subscriber
-    /// (containerd 1.7, CRI-O up to 1.27).
+    /// Each event goes to one subscriber. While there is no subscriber, the first 1,000 events wait for the next
+    /// subscriber (containerd 1.7, CRI-O up to 1.27).
     OneSubscriber,
-    /// Each event goes to every subscriber. Without one, events wait for five minutes (containerd 2).
+    /// Each event goes to every subscriber. While there is no subscriber, events wait for five minutes (containerd 2).
     AllAndKept,
-    /// Each event goes to every subscriber. Without one, it is lost (CRI-O since 1.28).
+    /// Each event goes to every subscriber. While there is no subscriber, events are lost (CRI-O since 1.28).
     AllOrLost,
     /// The runtime ends the stream at once with OK: its events are disabled (CRI-O's default).
     Disabled,
@@ -22,23 +22,23 @@ pub enum Delivery {
     Unimplemented,
 }
 
-/// The moment of DELETED of a sandbox.
+/// The time of DELETED of a sandbox, relative to the removal of the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SandboxDeleted {
     /// The runtime does not send it (CRI-O).
     Never,
-    /// After the removal, so without a status of the sandbox (containerd 1.7).
+    /// After the removal, so the event has no status of the sandbox (containerd 1.7).
     AfterRemoval,
-    /// While lists still show the sandbox, with [`GO_ZERO_TIME`] as its creation time (containerd 2).
+    /// While lists still show the sandbox. The event has [`GO_ZERO_TIME`] as its creation time (containerd 2).
     BeforeRemoval,
 }
 
 /// The containers whose statuses an event carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatusScope {
-    /// Those of the sandbox (containerd).
+    /// The containers of the sandbox (containerd).
     Sandbox,
-    /// Those with the pod's uid as their label (CRI-O).
+    /// The containers whose label has the pod's uid (CRI-O).
     Pod,
 }
 
@@ -49,7 +49,7 @@ pub struct Profile {
     pub name: &'static str,
     /// The delivery of events.
     pub delivery: Delivery,
-    /// CREATED of a sandbox is sent. CRI-O tries to, but has no status of the sandbox yet.
+    /// The runtime sends CREATED of a sandbox. CRI-O does not, because it has no status of the sandbox yet.
     pub sandbox_created: bool,
     /// DELETED of a sandbox.
     pub sandbox_deleted: SandboxDeleted,
@@ -57,8 +57,8 @@ pub struct Profile {
     pub deleted_with_sandbox: bool,
     /// `StopContainer` also sends DELETED, which is a bug (CRI-O up to 1.27.0).
     pub deleted_on_stop: bool,
-    /// CRI-O sends no event about an object that is gone when it reads the statuses, except DELETED, and none
-    /// about an object whose sandbox is gone. So a removal can suppress STOPPED.
+    /// CRI-O sends no event if the sandbox is gone when CRI-O reads the statuses, and no STOPPED of a container that is
+    /// gone by then. So a removal can suppress STOPPED.
     pub requires_existing: bool,
     /// The containers whose statuses an event carries.
     pub scope: StatusScope,
@@ -68,7 +68,7 @@ pub struct Profile {
     pub removes_failed_starts: bool,
     /// The reason `OOMKilled` is known when the event is sent.
     pub oom_reason_in_event: bool,
-    /// CRI-O runs no pause process, unless the containers share its process namespace.
+    /// The runtime starts a pause process only if the containers share its process namespace (CRI-O).
     pub drops_infra_container: bool,
 }
 
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delivery_follows_version() {
+    fn event_delivery_depends_on_runtime_version() {
         for (profile, delivery) in [
             (Profile::unimplemented(), Delivery::Unimplemented),
             (Profile::containerd("1.7.24~ds1"), Delivery::OneSubscriber),

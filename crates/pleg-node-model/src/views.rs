@@ -55,20 +55,20 @@ pub struct Row {
 /// The answer of a status call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
-    /// The fields that a row has as well.
+    /// The fields that a row and a status have in common.
     pub row: Row,
-    /// The wall-clock time of the start; 0 before it.
+    /// The wall-clock time of the start; 0 before the start.
     pub started_at: i64,
-    /// The wall-clock time of the end; 0 before it.
+    /// The wall-clock time of the exit; 0 before the exit.
     pub finished_at: i64,
-    /// The exit code; `None` before the end, and if it is not known yet.
+    /// The exit code; `None` before the exit, and while the runtime does not know the exit code.
     pub exit_code: Option<i32>,
-    /// The reason of the end.
+    /// The reason of the exit.
     pub reason: &'static str,
 }
 
 impl Object {
-    /// The state that a source shows at an instant; `None` if it does not show the object.
+    /// The state that lists, statuses or events show at an instant; `None` if they do not show the object.
     pub fn shown(&self, at: u64, source: Source) -> Option<Shown> {
         let is_over = |until: u64| at >= until;
         if !is_over(self.overrides.hidden_until) && source != Source::Event {
@@ -114,7 +114,7 @@ impl Object {
         }
     }
 
-    /// Its status at an instant; `None` stands for NotFound.
+    /// The object's status at an instant; `None` stands for NotFound.
     pub fn status(&self, at: u64, source: Source) -> Option<Status> {
         let shown = self.shown(at, source)?;
         let has_ended = self.kind == Kind::Container && shown == Shown::Exited;
@@ -140,7 +140,7 @@ impl Object {
 }
 
 impl Node {
-    /// The rows of the node, or those with that uid as their label.
+    /// The rows of the node: all, or those whose label has this uid.
     pub fn rows(&self, kind: Kind, label: Option<&str>, at: u64) -> Vec<Row> {
         let of_pod = |o: &&Object| match label {
             None => true,

@@ -1,10 +1,10 @@
-//! Connections that can be cut abruptly, as a killed runtime cuts them, and that are closed when
-//! the client sends too many pings.
+//! Connections that can be cut abruptly, as when a runtime is killed, and that close when the client sends too many
+//! pings.
 //!
-//! grpc-go servers, which all real runtimes are, enforce a keepalive policy. hyper answers pings without
-//! reporting them, so this reads the frame headers as they pass. A ping less than five minutes after the
-//! previous one is a strike, unless the server sent headers or data in between. The third strike is answered
-//! with GOAWAY `ENHANCE_YOUR_CALM` "too_many_pings", and the connection is closed.
+//! All real runtimes use grpc-go servers, which enforce a keepalive policy. hyper answers pings without reporting them,
+//! so this module reads the frame headers of the connection. A ping less than five minutes after the previous ping is a
+//! strike, unless the server sent headers or data in between. The server answers the third strike with GOAWAY
+//! `ENHANCE_YOUR_CALM` "too_many_pings", and closes the connection.
 
 use std::{
     io,
@@ -39,7 +39,7 @@ pub(crate) struct Connection<IO> {
 }
 
 impl<IO> Connection<IO> {
-    /// The connection is cut when either token is cancelled. It drops `closed` when it is dropped.
+    /// The connection is cut when one of the tokens in `cut` is cancelled. `closed` is dropped with the connection.
     pub(crate) fn new(
         io: IO,
         cut: [CancellationToken; 2],
@@ -65,8 +65,8 @@ impl<IO> Connection<IO> {
 }
 
 impl<IO: AsyncWrite + Unpin> Connection<IO> {
-    /// Fails if the connection is cut. Sends GOAWAY to a client that sent too many pings, at the next frame
-    /// boundary, and closes the connection.
+    /// Fails if the connection is cut. If the client sent too many pings, sends GOAWAY at the next frame boundary and
+    /// closes the connection.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.is_cut = self.is_cut || self.cut.poll_unpin(cx).is_ready();
         if self.is_cut {
@@ -149,13 +149,13 @@ const GOAWAY: &[u8] = b"\0\0\x16\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0btoo_many
 /// Finds frames in a byte stream that arrives in arbitrary pieces.
 #[derive(Debug, Default)]
 struct Frames {
-    /// The number of bytes to skip: the preface or a payload.
+    /// The number of bytes still to skip: the preface or a payload.
     skip: usize,
     header: Vec<u8>,
 }
 
 impl Frames {
-    /// Calls `frame` with the type and flags of each frame whose header ends in these bytes.
+    /// Calls `frame` with the type and flags of each frame whose header is complete after `bytes`.
     fn scan(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8, u8)) {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
@@ -187,7 +187,7 @@ struct Strikes {
 }
 
 impl Strikes {
-    /// The client sent a frame. Returns true if it was one ping too many.
+    /// Notes a frame of the client. Returns true if the frame is a ping and the client has sent too many pings.
     fn received(&mut self, kind: u8, flags: u8, now: Instant) -> bool {
         if kind != PING || flags & ACK != 0 {
             return false;
@@ -199,7 +199,7 @@ impl Strikes {
         self.strikes > MAX_STRIKES
     }
 
-    /// The server sent a frame. Data and headers reset the strikes.
+    /// Notes a frame of the server. Data and headers reset the strikes.
     fn sent(&mut self, kind: u8) {
         if kind == DATA || kind == HEADERS {
             *self = Self::default();

@@ -139,7 +139,7 @@ struct Restart {
     kill: bool,
     downtime: Duration,
     startup: Duration,
-    /// The exit of all containers while the runtime is down; `None`: they keep running.
+    /// The exit of all containers while the runtime is down; `None` if they keep running.
     exit: Option<ExitStatus>,
 }
 
@@ -261,7 +261,7 @@ async fn serve_connection(
     let mut line = String::new();
     while !stop.is_cancelled() && read.read_line(&mut line).await? > 0 {
         if !line.ends_with('\n') && read.get_ref().limit() == 0 {
-            // Do not execute a part of a command.
+            // The line was cut at the limit: do not execute a part of a command.
             let response = format!("error: a command has at most {MAX_LINE} bytes\n");
             return write.write_all(response.as_bytes()).await;
         }

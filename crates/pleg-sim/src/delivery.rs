@@ -5,12 +5,12 @@
 //! connection: a send waits while the client does not read, and fails after the client has
 //! disconnected. So a disconnect is noticed only when there is an event to send.
 //!
-//! **containerd 1.7, and CRI-O up to 1.27:** one queue of 1000 events for all subscribers, a Go channel. The
-//! runtime never waits; an event is dropped if the queue is full. Queued events do not expire. Receivers
-//! wait in order, and each event goes to the first of them only. A handler does not check whether its client
-//! is still connected, so a dead subscriber waits like any other, and the event that reveals the disconnect
-//! is lost. The knob `second_subscriber` adds a subscriber that takes a share of the events before they are
-//! queued, so its share does not depend on the other subscribers.
+//! **containerd 1.7, and CRI-O up to 1.27:** one queue of 1000 events for all subscribers, a Go channel. The runtime
+//! never waits: it drops an event if the queue is full. Queued events do not expire. Subscribers wait in order, and
+//! each event goes only to the first subscriber that waits. The handler of a call does not check whether its client is
+//! still connected, so a dead subscriber waits like any other, and the event that reveals the disconnect is lost. The
+//! knob `second_subscriber` adds a subscriber that takes a share of the events before they are queued, so its share
+//! does not depend on the other subscribers.
 //!
 //! **CRI-O since 1.28:** the same queue, but the first subscriber starts one task, which sends each event to
 //! each subscriber in turn. A subscriber that does not read delays all others until the queue is full. After
@@ -44,7 +44,7 @@ use crate::{
 const CAPACITY: usize = 1000;
 /// The number of events that a subscriber of containerd 2 may leave unread before it blocks the runtime.
 const BUFFER: usize = 100;
-/// The time for which an event of containerd 2 waits while there is no subscriber.
+/// The time for which containerd 2 keeps an event while there is no subscriber.
 const RETENTION: Duration = Duration::from_secs(5 * 60);
 
 pub(crate) type Event = Arc<ContainerEventResponse>;
@@ -68,11 +68,11 @@ pub(crate) struct Delivery {
     kind: Kind,
     /// The queue of containerd 1.7 and CRI-O.
     queue: mpsc::Sender<Event>,
-    /// Handlers get the lock in the order in which they wait.
+    /// The handlers of `GetContainerEvents` get this lock in the order in which they ask for it.
     receiver: FairMutex<mpsc::Receiver<Event>>,
-    /// CRI-O since 1.28: in the order of subscription.
+    /// The subscribers of CRI-O since 1.28, in the order of subscription.
     subscribers: Mutex<Vec<mpsc::Sender<Event>>>,
-    /// containerd 2. The lock serializes publishing and subscribing, in order of arrival.
+    /// The state of containerd 2. The lock lets one publish or subscribe at a time, in the order of arrival.
     broadcast: FairMutex<Broadcast>,
     /// Cancelled when the process ends.
     stop: CancellationToken,
@@ -96,7 +96,7 @@ impl Delivery {
         }
     }
 
-    /// Updates the counters, unless the process has ended: the next process uses the same counters.
+    /// Updates the counters, unless the process has ended, because the next process uses the same counters.
     fn count(&self, engine: &Engine, update: impl FnOnce(&mut Counts)) {
         engine.counts.send_if_modified(|counts| {
             let before = *counts;
@@ -124,7 +124,7 @@ impl Delivery {
         });
     }
 
-    /// Sends events to `out` until that fails or the process ends.
+    /// Sends events to `out` until a send fails or the process ends.
     pub(crate) async fn serve(&self, out: mpsc::Sender<Event>, engine: &Engine) {
         let serving = async {
             match self.kind {
@@ -164,7 +164,7 @@ impl Delivery {
     async fn drain(&self, out: mpsc::Sender<Event>, engine: &Engine) {
         lock(&self.subscribers).push(out);
         self.count(engine, |counts| counts.subscribers += 1);
-        // The task of the first subscriber never releases the lock.
+        // The task of the first subscriber never releases this lock, so later calls return here.
         let Ok(mut receiver) = self.receiver.try_lock() else {
             return;
         };
@@ -227,7 +227,7 @@ impl Delivery {
     async fn add(&self, subscriber: Subscriber, engine: &Engine) {
         let mut broadcast = self.broadcast.lock().await;
         self.discard_old(&mut broadcast, engine);
-        // Any registered subscriber, even a dead one, lets no event wait.
+        // While a subscriber is registered, even a dead one, no event waits.
         broadcast.subscribers.push(subscriber);
         let newest = broadcast.subscribers.len() - 1;
         while let Some((since, event)) = broadcast.waiting.pop_front() {
@@ -240,7 +240,7 @@ impl Delivery {
         self.count_all(&broadcast, engine);
     }
 
-    /// Discards the events that have waited for too long. Returns the present time.
+    /// Discards the events that have waited for too long. Returns the current time.
     fn discard_old(&self, broadcast: &mut Broadcast, engine: &Engine) -> Instant {
         let now = engine.instant();
         let old = |(since, _): &(Instant, _)| now.duration_since(*since) >= RETENTION;
@@ -261,14 +261,14 @@ impl Delivery {
 
 struct Broadcast {
     subscribers: Vec<Subscriber>,
-    /// With the time of arrival.
+    /// The events that wait for a subscriber, with their times of arrival.
     waiting: VecDeque<(Instant, Event)>,
     rng: Rng,
 }
 
 struct Subscriber {
     channel: mpsc::Sender<Event>,
-    /// The stream has failed, which the subscriber's task has noticed.
+    /// Cancelled when the stream has failed and the subscriber's task has noticed the failure.
     disconnected: CancellationToken,
     /// The number of events that were sent to the channel after the stream failed.
     sent_after_failure: usize,
@@ -282,8 +282,8 @@ impl Broadcast {
             return false;
         };
         if subscriber.disconnected.is_cancelled() {
-            // The channel may still have capacity, and Go's select picks a ready case at random. In
-            // half of the cases, the event is sent to the channel and lost.
+            // Go's select picks one of the ready cases at random. While the channel has capacity, in half of the
+            // cases the event is sent to the channel and lost.
             subscriber.sent_after_failure += 1;
             return sends && subscriber.sent_after_failure <= BUFFER;
         }
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use crate::{mode::Mode, process::Phase, profile::RuntimeProfile};
 
-    /// In paused time, this elapses when every task is idle.
+    /// In paused time, a timeout of this length elapses when every task is idle.
     const IDLE: Duration = Duration::from_millis(1);
 
     fn engine(mode: Mode, version: &str, seed: u64) -> Arc<Engine> {
@@ -309,7 +309,7 @@ mod tests {
         Arc::new(engine)
     }
 
-    /// The receiving end of a new subscriber. A subscriber without it is dead.
+    /// The receiving end of a new subscriber. If the receiver is dropped, the subscriber is dead.
     async fn subscribe(engine: &Arc<Engine>) -> mpsc::Receiver<Event> {
         let (out, events) = mpsc::channel(1);
         let (engine, process) = (Arc::clone(engine), engine.process());
@@ -343,7 +343,7 @@ mod tests {
         all
     }
 
-    /// The numbers of subscribers, of waiting, of dropped and of discarded events.
+    /// The numbers of subscribers, waiting events, dropped events and discarded events.
     fn counts(engine: &Engine) -> [u64; 4] {
         let c = *engine.counts.borrow();
         [c.subscribers as u64, c.held as u64, c.dropped, c.discarded]
@@ -355,8 +355,8 @@ mod tests {
         usize::try_from(taken.unwrap_or_default()).unwrap()
     }
 
-    /// A title, runtimes: steps. Events have numbers. `a 0 2` asserts that subscriber a gets events 0 and 2,
-    /// `counts` the numbers of subscribers and of waiting, dropped and discarded events.
+    /// Each row: a title, runtimes: steps. Events are numbered. The step `a 0 2` asserts that subscriber a gets events
+    /// 0 and 2, and the step `counts` asserts what the function `counts` returns.
     const DELIVERIES: &str = "\
 each event goes to one subscriber, containerd-1.7 1.7.24, crio 1.27.5: subscribe a, subscribe b, publish 0..4, \
 a 0 2, b 1 3
@@ -370,7 +370,7 @@ events wait five minutes, containerd-2 v2.4.0: publish 0..2, wait 299, publish 2
 subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0 0 2";
 
     #[tokio::test(start_paused = true)]
-    async fn delivery_follows_runtime() {
+    async fn event_delivery_depends_on_runtime() {
         for row in DELIVERIES.lines() {
             let (runtimes, steps) = row.split_once(": ").unwrap();
             for runtime in runtimes.split(", ").skip(1) {
@@ -408,7 +408,7 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
     }
 
     #[tokio::test(start_paused = true)]
-    async fn second_subscriber_takes_its_share() {
+    async fn second_subscriber_knob_takes_a_share_of_events() {
         for (mode, version) in [(Mode::Containerd17, "1.7.24"), (Mode::Crio, "1.27.5")] {
             let engine = engine(mode, version, 0);
             engine.set_knobs(&["second_subscriber=50%"]).unwrap();
@@ -417,9 +417,9 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
             let left = received(&mut events).await.len();
             assert_eq!(left + taken(&engine), 400, "each event goes to one");
             assert!((140..260).contains(&left), "{left}");
-            assert_eq!(counts(&engine), [1, 0, 0, 0], "it is not counted");
+            assert_eq!(counts(&engine), [1, 0, 0, 0], "the knob is not counted");
             drop(events);
-            // It takes everything, so nothing is queued for the dead subscriber.
+            // The second subscriber now takes every event, so no event is queued for the dead subscriber.
             engine.set_knobs(&["second_subscriber"]).unwrap();
             publish(&engine, 0..6).await;
             assert_eq!(taken(&engine), 400 - left + 6);
@@ -441,13 +441,13 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
         let [_, held, dropped, _] = counts(&engine);
         assert!(first < 10 && held == 1000, "{first} {held}");
         assert!((90..100).contains(&dropped), "{dropped}");
-        // After it leaves, the others get the remaining events.
+        // After the slow subscriber has left, the others get the remaining events.
         drop(slow);
         assert!(received(&mut live).await.len() as u64 >= held);
     }
 
-    /// After the event that reveals the disconnect, the channel still has capacity, and the runtime
-    /// picks at random between sending and noticing. So the number of lost events varies.
+    /// After the event that reveals the disconnect, the channel still has capacity, and the runtime picks at random
+    /// between sending to the channel and noticing the disconnect. So the number of lost events varies.
     #[tokio::test(start_paused = true)]
     async fn dead_subscriber_loses_varying_number_of_events() {
         let mut lost = std::collections::BTreeSet::new();
@@ -464,7 +464,7 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
             }
             assert_eq!(counts(&engine), [0, 1, 0, 0]);
             lost.insert(sent - 1);
-            // A live subscriber beside a dead one loses nothing.
+            // A live subscriber loses no event if another subscriber is dead.
             drop(subscribe(&engine).await);
             let mut alive = subscribe(&engine).await;
             publish(&engine, 100..103).await;
@@ -473,7 +473,7 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
         assert!(lost.len() > 2 && !lost.contains(&0), "{lost:?}");
     }
 
-    /// A subscriber that does not read blocks everything that sends an event, without a time limit.
+    /// A subscriber that does not read blocks, without a time limit, every task that sends an event.
     #[tokio::test(start_paused = true)]
     async fn slow_subscriber_blocks_the_runtime() {
         let engine = engine(Mode::Containerd2, "v2.4.0", 0);

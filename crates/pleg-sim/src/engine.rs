@@ -33,17 +33,17 @@ pub(crate) struct Engine {
     faults: Mutex<Faults>,
     /// Changes whenever a knob is set.
     pub(crate) knob_changes: watch::Sender<()>,
-    /// An event that is published after the next one (fault `swap`).
+    /// An event that the fault `swap` delays until the next event is published.
     pub(crate) delayed_event: Mutex<Option<DelayedEvent>>,
     world: Mutex<World>,
     /// The running containers.
     pub(crate) programs: Mutex<HashMap<String, Program>>,
-    /// Sandboxes and containers that exited; cancelled when the event is published.
+    /// One token per sandbox or container that has exited, cancelled when the event of the exit is published.
     pub(crate) exit_events: Mutex<HashMap<String, CancellationToken>>,
-    /// The runtime's process. The last one stays here until the next one starts.
+    /// The runtime's process. After it ends, it stays here until the next process starts.
     pub(crate) process: Mutex<Arc<Process>>,
     pub(crate) phase: watch::Sender<Phase>,
-    /// The number of served sockets that are not bound, because there is no process.
+    /// The number of sockets to serve that are not bound, because the runtime has no process.
     pub(crate) unbound: watch::Sender<usize>,
     pub(crate) counts: watch::Sender<Counts>,
     wall: WallClock,
@@ -108,7 +108,7 @@ impl Engine {
         (self.wall)()
     }
 
-    /// Waits for that long, or until the simulator shuts down.
+    /// Waits for `time`, or until the simulator shuts down.
     pub(crate) async fn pause(&self, time: Duration) {
         if !time.is_zero() {
             let end = self.clock.sleep_until(self.clock.now().after(time));
@@ -116,13 +116,13 @@ impl Engine {
         }
     }
 
-    /// The first step of every call. Calls are delayed and made to fail only here. `id` is the sandbox or
-    /// container that the call names, if it names one.
+    /// The first step of every call, and the only place that delays calls or makes them fail. `id` is the sandbox or
+    /// container that the call names; empty if it names none.
     pub(crate) async fn admit(&self, method: &str, id: &str) -> Result<(), Status> {
         match self.phase() {
             _ if self.stop.is_cancelled() => return Err(shutting_down()),
             Phase::Serving => {}
-            // A process that is not ready does not read earlier requests either.
+            // CRI-O reads no requests while it is starting, so the call waits.
             Phase::Starting if self.profile.is_crio => self.wait_until_ready().await?,
             Phase::Starting => {
                 let code = self.profile.startup_code;
@@ -137,7 +137,7 @@ impl Engine {
     }
 }
 
-/// Ignores poisoning: every change of the state is a single step, so a panic leaves it consistent.
+/// Ignores a poisoned lock: every change of the state is a single step, so a panic leaves the state consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! Errors: of the simulator (for its callers) and of CRI calls (for gRPC clients).
 //!
-//! Messages and codes of calls are those of containerd, as far as clients see them. Without another code,
-//! the code is `Unknown`: the runtimes return plain errors.
+//! Messages and codes of calls are those of containerd, as far as clients see them. Most errors have the code
+//! `Unknown`, because the runtimes return plain errors.
 
 use pleg_cri::v1::ContainerState;
 use tonic::Status;
@@ -16,7 +16,7 @@ pub(crate) fn not_found(kind: &str, id: &str) -> Status {
     Status::not_found(text)
 }
 
-/// A sandbox or container cannot be created: another one has its name.
+/// A sandbox or container cannot be created, because another one has its name.
 pub(crate) fn name_taken(kind: &str, name: &str, by: &str) -> Status {
     Status::unknown(format!(
         "failed to reserve {kind} name {name:?}: name {name:?} is reserved for {by:?}"

@@ -1,8 +1,7 @@
 //! Creates events, applies the configured faults to them, and streams them to subscribers.
 //!
-//! The order is that of real runtimes: the state changes, then the statuses are copied, then the
-//! timestamp is taken, then the event is queued. An event with a later timestamp can therefore show
-//! an older state.
+//! The order is that of real runtimes: the state changes, the statuses are copied, the timestamp is taken, and the
+//! event is queued. So an event with a later timestamp can show an older state.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,10 +20,10 @@ use crate::{
     process::{Phase, Process},
 };
 
-/// The maximum time for which an event waits for the next one, with which it is swapped.
+/// The maximum time for which an event waits for the event that it is swapped with.
 const SWAP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// An event that waits for the next one, and the process that publishes it.
+/// A delayed event, and the process that publishes it.
 pub(crate) type DelayedEvent = (Arc<Process>, Event);
 
 impl Engine {
@@ -37,7 +36,7 @@ impl Engine {
 
     /// Copies the current statuses, takes the timestamp and publishes the event.
     async fn emit_one(self: &Arc<Self>, due: &Due) {
-        // The event belongs to this process: if the process ends meanwhile, the event is lost.
+        // The event belongs to this process, so it is lost if the process ends before the event is published.
         let process = self.process();
         let event = self.world().event(due);
         let (Some((sandbox, mut event)), true) = (event, self.phase() != Phase::Down) else {
@@ -68,7 +67,7 @@ impl Engine {
         }
         self.publish(&process, event).await;
         if let Some((of_process, delayed)) = delayed {
-            // After a restart the delayed event is lost with the old process, so nothing is swapped.
+            // If the runtime has restarted, the delayed event is lost with the old process, so no events are swapped.
             if Arc::ptr_eq(&of_process, &process) {
                 self.faults().count("swap");
             }
@@ -96,12 +95,12 @@ impl Engine {
     }
 }
 
-/// One subscription. The runtime notices that it was dropped when it sends the next event.
+/// One subscription. The runtime notices that a subscription was dropped only when it sends the next event.
 struct Subscription {
     engine: Arc<Engine>,
     events: mpsc::Receiver<Event>,
     delivered: usize,
-    /// It delivers nothing from now on.
+    /// The subscription delivers no event from now on.
     mute: bool,
 }
 
@@ -111,7 +110,7 @@ pub(crate) async fn subscribe(
 ) -> Result<Response<BoxStream<ContainerEventResponse>>, Status> {
     let (out, events) = mpsc::channel(1);
     let (process, of_task) = (engine.process(), Arc::clone(engine));
-    // A separate task, which outlives the client: a disconnect must not be noticed at once.
+    // This task outlives the client, because the runtime must not notice a disconnect at once.
     let serving = async move { process.delivery.serve(out, &of_task).await };
     engine.tasks.spawn(serving);
     let subscription = Subscription {
@@ -131,7 +130,7 @@ pub(crate) async fn subscribe(
 }
 
 impl Subscription {
-    /// The next event. `None` if the stream ends with OK: with CRI-O's process, or due to a fault.
+    /// The next event. `None` if the stream ends with OK, because CRI-O's process has ended or a fault ends the stream.
     async fn next(&mut self) -> Result<Option<ContainerEventResponse>, Status> {
         loop {
             let ends = |value: Value| value.number().filter(|n| self.delivered >= *n);

@@ -1,4 +1,4 @@
-//! The faults that the knobs cause: makes the random decisions, counts the faults that fired, and measures
+//! The faults that the knobs cause. This module makes the random decisions, counts the faults that fired, and measures
 //! how long calls hang.
 //!
 //! All decisions use one random number generator, seeded from the simulator's seed.
@@ -49,15 +49,15 @@ pub(crate) struct Faults {
 
 struct Knob {
     value: Value,
-    /// When it was set.
+    /// The instant at which the knob was set.
     since: Instant,
-    /// The number of cases that it has decided since.
+    /// The number of cases that the knob has decided since it was set.
     cases: u64,
 }
 
 impl Engine {
-    /// Sets several knobs and leaves the others unchanged. Sets none if one of them is not valid, or has
-    /// no effect in the simulated runtime.
+    /// Sets several knobs and leaves the others unchanged. Sets no knob if one of them is not valid, or has no effect
+    /// in the simulated runtime.
     pub(crate) fn set_knobs(&self, knobs: &[&str]) -> Result<(), SimError> {
         let parsed = knobs.iter().map(|knob| parse(knob));
         let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
@@ -110,7 +110,7 @@ impl Engine {
             if !std::mem::replace(&mut hung, true) {
                 self.faults().count(&name);
             }
-            // An error means that the simulator is gone, and the call with it.
+            // `changed` cannot fail, because the engine owns the sender.
             let changed = changes.changed();
             match until {
                 Some(until) => drop(tokio::time::timeout_at(until, changed).await),
@@ -153,7 +153,7 @@ impl Faults {
         self.knobs.iter().map(shown)
     }
 
-    /// Changes an event of a sandbox before it is published.
+    /// Applies the faults to an event about the sandbox or one of its containers, before the event is published.
     pub(crate) fn alter_event(&mut self, sandbox: &str, event: &mut ContainerEventResponse) {
         if self.knobs.contains_key("freeze") {
             let before = self.last_events.insert(sandbox.to_owned(), event.clone());
@@ -182,12 +182,12 @@ impl Faults {
         self.knobs.get(name).map(|knob| knob.value)
     }
 
-    /// Returns true if the knob is on, and counts it as fired.
+    /// If the knob is on, counts it as fired and returns true.
     pub(crate) fn is_on(&mut self, name: &str) -> bool {
         self.value(name, Some).is_some()
     }
 
-    /// The part of a knob's value that matters. Counts the knob as fired if there is one.
+    /// The result of `of` for the value of the knob. If there is a result, counts the knob as fired.
     pub(crate) fn value<T>(&mut self, name: &str, of: impl Fn(Value) -> Option<T>) -> Option<T> {
         let value = self.get(name).and_then(of);
         if value.is_some() {
@@ -200,7 +200,7 @@ impl Faults {
         *self.fired.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// Returns true if the knob fires in this case, and counts it.
+    /// If the knob fires this time, counts it as fired and returns true.
     pub(crate) fn fires(&mut self, name: &str) -> bool {
         let fires = self.decide(name);
         if fires {
@@ -209,7 +209,7 @@ impl Faults {
         fires
     }
 
-    /// Returns true if the knob fires in this case. The caller counts it.
+    /// Returns true if the knob fires this time. The caller counts it as fired.
     pub(crate) fn decide(&mut self, name: &str) -> bool {
         let Some(knob) = self.knobs.get_mut(name) else {
             return false;
@@ -226,7 +226,7 @@ impl Faults {
         }
     }
 
-    /// The knob that makes a call of these groups hang, and the end of the hang, if it has one.
+    /// The `hang` knob that applies to one of these groups of calls, and the instant at which its hang ends, if any.
     fn hang(&self, groups: &[String], now: Instant) -> Option<(String, Option<Instant>)> {
         groups.iter().find_map(|group| {
             let name = format!("{group}.hang");

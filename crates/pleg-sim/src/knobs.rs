@@ -11,9 +11,9 @@ use crate::error::SimError;
 
 /// The type of a knob.
 struct Kind {
-    /// The name of the type, in a usage.
+    /// The name of the type in a usage text, such as `RATE`.
     usage: &'static str,
-    /// The values that it accepts.
+    /// The values that the type accepts, for error messages.
     wanted: &'static str,
     parse: fn(&str) -> Option<Value>,
 }
@@ -122,9 +122,9 @@ pub(crate) enum Value {
 /// The frequency of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rate {
-    /// In that many of a million cases, at random.
+    /// The fault fires in this many of a million cases, at random.
     Millionths(u32),
-    /// Once: in the n-th case since the knob was set, counted from 1.
+    /// The fault fires once: in the n-th case since the knob was set, counted from 1.
     Nth(u64),
 }
 
@@ -137,7 +137,7 @@ pub fn check_knob(text: &str) -> Result<(), SimError> {
     parse(text).map(drop)
 }
 
-/// The name of a knob, and its value; `None` turns it off.
+/// The name of a knob and its value; `None` turns the knob off.
 pub(crate) fn parse(text: &str) -> Result<(String, Option<Value>), SimError> {
     const NEVER: Rate = Rate::Millionths(0);
     let (knob, value) = text.split_once('=').unwrap_or((text, "on"));
@@ -290,14 +290,14 @@ pub(crate) fn snake(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A knob as it is displayed; empty if it is off.
+    /// The text that is displayed for a knob; empty if the knob is off.
     fn shown(text: &str) -> String {
         let (name, value) = parse(text).unwrap();
         value.map_or_else(String::new, |value| format!("{name}={value}"))
     }
 
     #[test]
-    fn every_knob_is_displayed_as_it_is_parsed() {
+    fn displayed_text_of_every_knob_parses_to_same_value() {
         let all = "all.latency=20ms,containers.empty=2%,containers.hole=3%,drop=5%,\
                    duplicate=0.1%,freeze=100%,list.break_after=2,list.empty=8%,\
                    list.empty_page=9%,list.limit=1048576,list.pad=1024,list.page=3000,\

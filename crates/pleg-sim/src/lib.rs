@@ -16,18 +16,18 @@
 //! | `starting` | every call fails with "server is not initialized yet" | until the control command `ready`; the status code depends on the version |
 //! | `silent` | the socket accepts connections and does not respond | CRI-O, until the control command `ready` |
 //!
-//! The version also selects the timestamp and the containers of `PodSandboxStatus`, streaming lists
-//! and their page size, when the reason `OOMKilled` is available, the empty statuses that CRI-O
-//! sends (1.31 to 1.34), and its DELETED event for a stopped container (up to 1.27.0).
+//! The version also selects the timestamp and the containers of `PodSandboxStatus`, streaming lists and their page
+//! size, the time at which the reason `OOMKilled` becomes available, and two quirks of CRI-O: empty statuses (1.31 to
+//! 1.34) and a DELETED event for a stopped container (up to 1.27.0).
 //!
-//! Containers run no process. The end of the command selects the behavior:
+//! Containers run no process. The last words of the command and its arguments select the behavior:
 //!
-//! | command + args end with | after start | `SIGTERM` | `SIGKILL` |
+//! | last words of command + args | after the start | exit code on `SIGTERM` | exit code on `SIGKILL` |
 //! | --- | --- | --- | --- |
-//! | `exit CODE [MILLISECONDS]` | exits with CODE after that time | 143 | 137 |
-//! | `oom [MILLISECONDS]` | exits with 137, `OOMKilled`, after that time | 143 | 137 |
-//! | `ignore-term` | keeps running | – | 137 |
-//! | `fail-start` | the start fails: exited, 128, `StartError` (CRI-O: removed) | | |
+//! | `exit CODE [MILLISECONDS]` | exits with code CODE after that time | 143 | 137 |
+//! | `oom [MILLISECONDS]` | exits with code 137 and reason `OOMKilled` after that time | 143 | 137 |
+//! | `ignore-term` | keeps running | does not exit | 137 |
+//! | `fail-start` | the start fails: the container has exited with code 128 and reason `StartError` (CRI-O: is removed) | | |
 //! | anything else | keeps running | 0 | 137 |
 //!
 //! `ListPodSandbox`, `ListContainers` and their streaming variants visit every item of the node,
@@ -36,10 +36,10 @@
 //!
 //! # Faults
 //!
-//! Faults are knobs, which are set from text: `drop=5%`, `list_containers.hang=30s`
-//! ([`Sim::set_knob`], `pleg sim --chaos`, and at run time `pleg sim ctl`). [`knob_help`] describes all of
-//! them. A rate is `5%`, `on`, or `#3` for the third case from now. Random decisions follow from the
-//! seed. [`Sim::fired`] returns how often each knob fired.
+//! Faults are knobs, which are set from text: `drop=5%`, `list_containers.hang=30s` ([`Sim::set_knob`], `--chaos` of
+//! `pleg sim`, and at run time `pleg sim ctl`). [`knob_help`] describes all of them. A rate is `5%`, `on`, or `#3`,
+//! which stands for the third case after the knob is set. The seed determines all random decisions. [`Sim::fired`]
+//! returns how often each knob fired.
 //!
 //! [`Sim::control`] and [`Sim::serve_control`] execute [`control_commands`]: they restart the runtime, cut
 //! connections and make containers exit.
@@ -61,10 +61,10 @@
 //!
 //! # Limitations
 //!
-//! * Exec, attach, port-forward, stats and metrics are not implemented. `ExecSync` exits as its
-//!   command says.
-//! * It does not lose exits when the runtime restarts, as containerd before 1.7.34 and 2.0.9 may,
-//!   and never reports `CONTAINER_UNKNOWN`.
+//! * Exec, attach, port-forward, stats and metrics are not implemented. `ExecSync` runs nothing and returns the exit
+//!   code that its command names.
+//! * The simulator loses no exits when the runtime restarts, although containerd before 1.7.34 and 2.0.9 may lose
+//!   some. It never reports `CONTAINER_UNKNOWN`.
 //!
 //! The simulated sandboxes and containers are those of `pleg-node-model`. The simulator does not use
 //! `pleg-core`: it shares no code with the state machine that it tests.

@@ -47,8 +47,8 @@ impl Engine {
         Ok(Response::new(response))
     }
 
-    /// The number of items per page of a streaming list. Fails if the runtime has no streaming
-    /// lists; call this before the list is read, as the runtime reads nothing then.
+    /// The number of items per page of a streaming list. Fails if the runtime has no streaming lists. Call this before
+    /// the list is read, because such a runtime reads no list.
     pub(crate) fn page_size(&self, method: &str) -> Result<usize, Status> {
         let size = self.profile.list_page_size;
         let size = size.filter(|_| !self.faults().is_on("list.unimplemented"));
@@ -60,7 +60,7 @@ impl Engine {
         Ok(page.unwrap_or(size))
     }
 
-    /// A list in pages of that size. An empty list has no page.
+    /// A list in pages of `size` items. An empty list has no page.
     pub(crate) fn pages<R: Clone, P: Message + 'static>(
         &self,
         size: usize,
@@ -95,7 +95,7 @@ impl Engine {
     }
 }
 
-/// Fails above that size, with the error message of grpc-go, which all real runtimes use.
+/// Fails if the message is larger than `limit`, with the error of grpc-go, which all real runtimes use.
 pub(crate) fn check_size(message: &impl Message, limit: usize) -> Result<(), Status> {
     let size = message.encoded_len();
     if size <= limit {

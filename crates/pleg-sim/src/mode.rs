@@ -114,8 +114,8 @@ impl Mode {
         )))
     }
 
-    /// The version that selects the profile: the given one, or the nearest one that belongs to the
-    /// mode; the default if the text is not a version.
+    /// The version that selects the profile: the given version, or the nearest version that belongs to the mode. If the
+    /// text is not a version, the default version.
     pub(crate) fn version(self, text: &str) -> Version {
         let (from, to, default) = self.versions();
         let parsed = Version::parse(text).or_else(|| Version::parse(default));

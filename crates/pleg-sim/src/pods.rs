@@ -1,5 +1,5 @@
-//! The changes of pods and containers that several calls share. Each changes the state and then sends
-//! events; the node model decides which events a change causes.
+//! Changes of pods and containers that several CRI calls share. Each function changes the state and then sends events;
+//! the node model decides which events a change causes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ impl Engine {
         }
     }
 
-    /// Ends the pause process. A separate task sends the event.
+    /// Makes the sandbox not ready, as the exit of its pause process does. A separate task sends the event.
     fn end_sandbox(self: &Arc<Self>, id: &str) {
         let events = self.world().step(&Step::StopSandbox(id.into()));
         if !events.is_empty() {
@@ -38,8 +38,8 @@ impl Engine {
         }
     }
 
-    /// Kills the pause process, and with it everything in its process namespace. Returns false if
-    /// there is no such process.
+    /// Kills the pause process, and with it everything in its process namespace. Returns false if the sandbox is not
+    /// ready or has no pause process.
     pub(crate) fn kill_sandbox(self: &Arc<Self>, id: &str) -> bool {
         let (exists, shared, containers) = {
             let world = self.world();
@@ -59,8 +59,8 @@ impl Engine {
         exists
     }
 
-    /// Stops everything, removes the containers and then the sandbox. DELETED is sent after the
-    /// sandbox is gone, before it is gone (then a list still shows the sandbox for a moment), or
+    /// Stops the sandbox, removes its containers, and then removes the sandbox. The runtime's profile decides whether
+    /// DELETED is sent after the removal, before the removal (then a list still shows the sandbox for a short time), or
     /// never.
     pub(crate) async fn remove_sandbox(self: &Arc<Self>, id: &str) {
         self.stop_sandbox(id).await;
@@ -76,15 +76,14 @@ impl Engine {
         }
     }
 
-    /// Removes an object, sends the events, and then forgets it.
+    /// Removes an object, sends the events, and then drops the object from the model.
     async fn delete(self: &Arc<Self>, id: &str, remove: impl FnOnce(&mut World) -> Vec<Due>) {
         let events = remove(&mut self.world());
         self.emit(events).await;
         self.world().node.forget(id);
     }
 
-    /// Kills the container if it runs. It is gone before DELETED is sent. No error if there is nothing to
-    /// do.
+    /// Kills the container if it runs, and removes it before DELETED is sent. No error if it does not exist.
     pub(crate) async fn delete_container(self: &Arc<Self>, id: &str, with_sandbox: bool) {
         self.stop_program(id, Duration::ZERO).await;
         self.wait_for_exit_event(id).await;

@@ -1,7 +1,7 @@
 //! The runtime's process: it starts, serves, is stopped or killed, and starts again.
 //!
-//! Sandboxes and containers outlive the process. Its subscribers and queued events do not, and
-//! changes while it is down cause no events.
+//! Sandboxes and containers outlive the process. Its subscribers and queued events do not. Changes that happen while
+//! the runtime is down cause no events.
 
 use std::{
     sync::{
@@ -27,10 +27,10 @@ const GRACEFUL_STOP: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// It answers calls.
+    /// The process answers calls.
     Serving,
-    /// It has its socket and has not loaded its state: calls fail with "server is not initialized
-    /// yet" (containerd), or connections get no response (CRI-O).
+    /// The process has bound its socket, but has not loaded its state: calls fail with "server is not initialized yet"
+    /// (containerd), or connections get no response (CRI-O).
     Starting,
     /// There is no process.
     Down,
@@ -41,11 +41,11 @@ pub(crate) struct Process {
     pub(crate) delivery: Delivery,
     /// The tasks that serve its clients.
     pub(crate) servers: TaskTracker,
-    /// Cancelled when the process ends: streams end, and no connection is accepted.
+    /// Cancelled when the process ends: its streams end, and it accepts no more connections.
     pub(crate) ended: CancellationToken,
-    /// It was stopped with `SIGKILL`.
+    /// The process was stopped with `SIGKILL`.
     pub(crate) was_killed: AtomicBool,
-    /// Cancelled to break the current connections, and then replaced.
+    /// Cancelled to break the current connections; a new token then replaces it.
     connections: Mutex<CancellationToken>,
 }
 
@@ -96,8 +96,8 @@ impl Engine {
         std::mem::replace(&mut *lock(&process.connections), new).cancel();
     }
 
-    /// Stops the process with `SIGTERM`: the socket is removed; CRI-O first ends its streams with OK. Or with
-    /// `SIGKILL`: connections break, and the socket file remains and refuses connections. Returns when the
+    /// Stops the process. With `SIGTERM`, the socket is removed, and CRI-O first ends its streams with OK. With
+    /// `SIGKILL` (`kill`), connections break, and the socket file remains but refuses connections. Returns when the
     /// process serves nothing.
     pub(crate) async fn go_down(&self, kill: bool) {
         if self.phase.send_replace(Phase::Down) == Phase::Down {
@@ -115,12 +115,12 @@ impl Engine {
         process.servers.wait().await;
     }
 
-    /// Starts a new process without subscribers and queued events. Returns when it has its sockets.
+    /// Starts a new process without subscribers and queued events. Returns when the process has bound its sockets.
     pub(crate) async fn come_up(&self) {
         if self.phase() == Phase::Down && !self.stop.is_cancelled() {
             let kind = self.profile.node.delivery;
             *lock(&self.process) = Arc::new(Process::start(kind, self.seed, &self.stop));
-            // The subscribers and the queue of the old process are gone. Its losses remain counted.
+            // The new process has no subscribers and no queue. The events that were lost before remain counted.
             let reset = |counts: &mut Counts| (counts.subscribers, counts.held) = (0, 0);
             self.counts.send_modify(reset);
             self.phase.send_replace(Phase::Starting);

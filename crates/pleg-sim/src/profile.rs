@@ -14,14 +14,14 @@ pub(crate) struct RuntimeProfile {
     pub(crate) mode: Mode,
     /// The version that `Version` returns.
     pub(crate) version: String,
-    /// The changes of the runtime's objects, and the events that it sends.
+    /// How calls change sandboxes and containers, and which events the runtime sends.
     pub(crate) node: Profile,
-    /// CRI-O: it refuses what CRI-O and conmon refuse, such as a log whose directory is missing; it sends
-    /// STOPPED of a sandbox before `StopPodSandbox` returns, unless the sandbox has a pause process; it
-    /// reports no runtime handler; on `SIGTERM` it ends its streams with OK and waits for clients to
-    /// disconnect; during startup it accepts connections and does not respond.
+    /// The runtime is CRI-O. It refuses what CRI-O and conmon refuse, such as a log whose directory is missing; it
+    /// sends STOPPED of a sandbox before `StopPodSandbox` returns, unless the sandbox has a pause process; it reports
+    /// no runtime handler; on `SIGTERM` it ends its streams with OK and waits for clients to disconnect; during startup
+    /// it accepts connections and does not respond.
     pub(crate) is_crio: bool,
-    /// The code that every call fails with during startup (containerd).
+    /// The gRPC code that every call fails with during startup (containerd).
     pub(crate) startup_code: Code,
     /// The unit of the timestamp that `PodSandboxStatus` returns, in nanoseconds; `None` without a timestamp.
     pub(crate) timestamp_unit: Option<i64>,
@@ -71,7 +71,7 @@ impl RuntimeProfile {
         }
     }
 
-    /// Fails unless a second subscriber takes events from others.
+    /// Fails if the knob `second_subscriber` has no effect, because no subscriber can take events from another.
     pub(crate) fn check_second_subscriber(&self) -> Result<(), SimError> {
         let why = match self.node.delivery {
             Delivery::OneSubscriber => return Ok(()),
@@ -90,9 +90,8 @@ impl RuntimeProfile {
 mod tests {
     use super::*;
 
-    /// The timestamp and the containers of `PodSandboxStatus`, and the size of a page.
     #[test]
-    fn profile_follows_version() {
+    fn status_timestamp_and_page_size_depend_on_runtime_version() {
         let (nanos, seconds) = (Some(1), Some(1_000_000_000));
         for (mode, version, unit, pages) in [
             (Mode::Containerd2, "v2.0.2", nanos, None),
@@ -117,8 +116,8 @@ mod tests {
         }
     }
 
-    /// For a version that does not belong to the mode, the profile is that of the nearest one, but
-    /// `Version` returns the given one.
+    /// If the version does not belong to the mode, the nearest version of the mode selects the profile, but `Version`
+    /// returns the given version.
     #[test]
     fn unknown_version_gets_nearest_profile_of_mode() {
         let (to_all, none) = ("every subscriber gets every event", "no event stream");

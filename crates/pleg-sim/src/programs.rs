@@ -1,4 +1,4 @@
-//! The programs that containers run. Each is a task that waits for its exit and then sends the
+//! The programs that containers run. Each program is a task that waits until the program exits, and then sends the
 //! event.
 
 use std::{future::pending, sync::Arc, time::Duration};
@@ -18,7 +18,7 @@ const EXIT_EVENT_WAIT: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub(crate) struct Program {
     signals: mpsc::UnboundedSender<Signal>,
-    /// Cancelled when the program has exited, or its task has ended.
+    /// Cancelled when the program has exited, or when the shutdown ends its task.
     exited: CancellationToken,
 }
 
@@ -68,7 +68,7 @@ impl Engine {
             let events = engine.world().container_exited(&id, exit);
             lock(&engine.programs).remove(&id);
             let _pending = engine.exit_event(&id);
-            // Waiters for the exit proceed before the event is sent.
+            // Calls that wait for the exit proceed before the event is sent.
             drop(has_exited);
             engine.emit(events).await;
             // Some runtimes find out only after the event that the container was out of memory.
@@ -78,7 +78,7 @@ impl Engine {
         });
     }
 
-    /// The exit of a program without a signal.
+    /// The exit of a program that gets no signal.
     async fn own_exit(&self, script: Script) -> ExitStatus {
         let (exit, after) = match script {
             Script::Exit { code, after } => (ExitStatus::from_code(code), after),
@@ -89,8 +89,8 @@ impl Engine {
         exit
     }
 
-    /// Stops a container, with `grace` between `SIGTERM` and `SIGKILL`. Returns when it has exited;
-    /// its event may follow later. No error if there is nothing to do.
+    /// Stops a container, with `grace` between `SIGTERM` and `SIGKILL`. Returns when the container has exited; its
+    /// event may follow later. No error if the container does not run.
     pub(crate) async fn stop_program(&self, id: &str, grace: Duration) {
         let Some(program) = self.program(id) else {
             return;
@@ -104,7 +104,7 @@ impl Engine {
         program.exited.cancelled().await;
     }
 
-    /// Makes a running container exit with that status. Returns false if it does not run.
+    /// Makes a running container exit with this status. Returns false if the container does not run.
     pub(crate) fn kill_container(&self, id: &str, exit: ExitStatus) -> bool {
         let program = self.program(id);
         program.is_some_and(|program| program.send(Signal::Kill(exit)))
@@ -123,15 +123,15 @@ impl Engine {
         lock(&self.programs).get(id).cloned()
     }
 
-    /// Marks an exit whose event is not published yet; drop the guard after the event is published.
+    /// Marks an exit whose event is not published yet, until the caller drops the guard.
     pub(crate) fn exit_event(&self, id: &str) -> DropGuard {
         let published = CancellationToken::new();
         lock(&self.exit_events).insert(id.to_owned(), published.clone());
         published.drop_guard()
     }
 
-    /// Waits for the event of an earlier exit. In a real runtime, a removal takes longer than
-    /// sending that event, so DELETED overtakes STOPPED only if something delays STOPPED.
+    /// Waits until the event of an earlier exit is published. In a real runtime, a removal takes longer than sending
+    /// that event, so DELETED is sent before STOPPED only if something delays STOPPED.
     pub(crate) async fn wait_for_exit_event(&self, id: &str) {
         let published = lock(&self.exit_events).get(id).cloned();
         if let Some(published) = published {

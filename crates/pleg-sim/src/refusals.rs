@@ -9,7 +9,7 @@ use tonic::Status;
 
 use crate::error::missing;
 
-/// The lowest limit of a container's memory with runc.
+/// The lowest memory limit that runc accepts for a container.
 const MIN_MEMORY: i64 = 12 << 20;
 
 /// Checks the configuration of a sandbox.
@@ -28,7 +28,7 @@ pub(crate) fn check_sandbox(config: &v1::PodSandboxConfig) -> Result<(), Status>
     }
 }
 
-/// Checks the configuration of a container, and the configuration of its sandbox that the caller repeats.
+/// Checks a `CreateContainer` request: the configuration of the container, and the repeated one of its sandbox.
 pub(crate) fn check_container(
     sandbox: Option<&v1::PodSandboxConfig>,
     config: &v1::ContainerConfig,
@@ -55,7 +55,8 @@ pub(crate) fn check_container(
     check_log(&sandbox.log_directory, &config.log_path)
 }
 
-/// conmon opens the log when the container is created. CRI-O itself makes only the directory of the pod's logs.
+/// conmon opens the log when the container is created, so the directory must exist. CRI-O itself makes only the
+/// directory of the pod's logs.
 fn check_log(of_pod: &str, path: &str) -> Result<(), Status> {
     if of_pod.is_empty() || path.is_empty() {
         return Ok(());
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sandbox_with_a_relative_path_or_another_cgroup_is_refused() {
+    fn crio_refuses_sandbox_with_relative_log_path_or_wrong_cgroup() {
         for (logs, parent, is_refused) in [
             ("/var/log/pods/p", "", false),
             ("/var/log/pods/p", "kubepods.slice", false),
@@ -102,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Logs that conmon cannot open, and what runc or the image cannot run.
+    /// Log paths that conmon cannot open, a memory limit that is too low, and a group without a user.
     #[test]
     fn container_that_crio_cannot_create_is_refused() {
         let sandbox = v1::PodSandboxConfig {

@@ -49,7 +49,7 @@ impl Script {
         }
     }
 
-    /// The exit code after `SIGTERM`, if the program exits on it.
+    /// The exit code after `SIGTERM`; `None` if the program does not exit on `SIGTERM`.
     pub(crate) fn on_term(self) -> Option<i32> {
         match self {
             Self::Run => Some(0),
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_of_command_selects_behavior() {
+    fn last_words_of_command_select_behavior() {
         let after = Duration::from_millis;
         let exit = |code, ms| Script::Exit {
             code,

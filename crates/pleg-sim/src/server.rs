@@ -33,7 +33,7 @@ use crate::{
     sim::Sim,
 };
 
-/// A socket that is being served. Dropping this does not stop it.
+/// A socket that is being served. Dropping this value does not stop the serving.
 #[derive(Debug)]
 #[must_use = "this stops serving"]
 pub struct Serving {
@@ -43,7 +43,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts serving as a task of the simulator. The future ends when the token is cancelled.
+    /// Starts serving as a task of the simulator. The future that `serve` returns must end when its token is cancelled.
     pub(crate) fn start<F>(
         engine: &Engine,
         path: &Path,
@@ -80,9 +80,9 @@ impl Serving {
 }
 
 impl Sim {
-    /// Serves a unix socket until `shutdown` completes, the returned handle stops it, or the
-    /// simulator ends. Replaces a socket file that no process listens on. Every process of the runtime
-    /// binds the socket again. Must be called inside a tokio runtime.
+    /// Serves a unix socket until `shutdown` completes, the returned handle stops the serving, or the simulator ends.
+    /// Replaces a socket file that no process listens on. After a restart, the new process of the runtime binds the
+    /// socket again. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
@@ -166,8 +166,7 @@ async fn serve_process(
     engine.unbound.send_modify(|unbound| *unbound += 1);
 }
 
-/// Serves connections until `stop`, or until the process ends. A connection that closes cancels
-/// `closed`.
+/// Serves connections until `stop`, or until the process ends. When a connection closes, `closed` is cancelled.
 async fn serve_connections<IO>(
     engine: &Arc<Engine>,
     process: &Process,
@@ -204,8 +203,8 @@ async fn serve_connections<IO>(
     let images = ImageServiceServer::new(service)
         .max_decoding_message_size(limit)
         .max_encoding_message_size(usize::MAX);
-    // Runtimes send no date. Without this one, hyper would add the real date, and the length of a response
-    // would depend on whether the second has changed since the last one.
+    // Runtimes send no date header. Without this fixed date, hyper would add the current time, and the length of a
+    // response would depend on whether the previous response has the same date.
     let fix_date = |mut response: Response<Body>| {
         let date = HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT");
         response.headers_mut().insert(DATE, date);
@@ -260,7 +259,7 @@ impl SocketFile {
     /// Removes the file, unless it was replaced.
     pub(crate) fn remove(&self) {
         if file_id(&self.path).is_ok_and(|now| now == self.id) {
-            // If this fails, the next server removes the stale socket.
+            // If the removal fails, the next server removes the stale socket.
             let _ = std::fs::remove_file(&self.path);
         }
     }

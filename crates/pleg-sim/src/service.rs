@@ -27,8 +27,8 @@ pub struct CriService {
 }
 
 impl CriService {
-    /// A call that changes something. It runs to completion even if the client disconnects, as Go
-    /// handlers do, so that every change sends its events.
+    /// A call that changes the state. It runs to completion even if the client disconnects, as in Go handlers, so that
+    /// every change sends its events.
     async fn change<F, T>(
         &self,
         method: &str,
@@ -233,8 +233,8 @@ impl RuntimeService for CriService {
         self.change("CreateContainer", sandbox, create).await
     }
 
-    /// The program runs before STARTED is sent, so a short one may have exited by then. A failed
-    /// start sends no event.
+    /// The program runs before STARTED is sent, so a short program may have exited by then. A failed start sends no
+    /// event.
     async fn start_container(
         &self,
         request: Request<v1::StartContainerRequest>,
@@ -249,8 +249,7 @@ impl RuntimeService for CriService {
         self.change("StartContainer", id, start).await
     }
 
-    /// Returns when the container has exited; its event may follow later. No error if there is
-    /// nothing to do.
+    /// Returns when the container has exited; its event may follow later. No error if the container does not run.
     async fn stop_container(
         &self,
         request: Request<v1::StopContainerRequest>,
@@ -344,7 +343,7 @@ impl RuntimeService for CriService {
         Ok(Response::new(v1::ReopenContainerLogResponse {}))
     }
 
-    /// Runs no program: exits as its command says, without an event. Other commands exit with 0.
+    /// Runs no program: returns the exit code that the command names, or 0 if it names none. Sends no event.
     async fn exec_sync(
         &self,
         request: Request<v1::ExecSyncRequest>,
@@ -372,7 +371,7 @@ impl RuntimeService for CriService {
 
     // === events ===
 
-    /// The response, and with it the response headers, is sent with the first event.
+    /// The runtime sends the response, and so the response headers, with the first event.
     async fn get_container_events(
         &self,
         _: Request<v1::GetEventsRequest>,

@@ -15,8 +15,7 @@ use crate::{
     service::CriService,
 };
 
-/// A simulated runtime. Dropping it ends everything it serves, as [`Sim::shutdown`] does, without
-/// waiting.
+/// A simulated runtime. Dropping it ends everything that it serves, as [`Sim::shutdown`] does, but without waiting.
 #[derive(Debug)]
 pub struct Sim {
     pub(crate) engine: Arc<Engine>,
@@ -36,7 +35,7 @@ impl Sim {
         }
     }
 
-    /// Makes a running container exit with that code. Returns false if it does not run.
+    /// Makes a running container exit with this exit code. Returns false if the container does not run.
     pub fn kill_container(&self, id: &str, code: i32) -> bool {
         self.engine.kill_container(id, ExitStatus::from_code(code))
     }
@@ -48,8 +47,7 @@ impl Sim {
         self.engine.kill_sandbox(id)
     }
 
-    /// Sets one knob from text, in the syntax of [`check_knob`](crate::check_knob). The others stay
-    /// unchanged.
+    /// Sets one knob from text, in the syntax of [`check_knob`](crate::check_knob). Other knobs stay unchanged.
     ///
     /// # Errors
     ///
@@ -85,7 +83,7 @@ impl Sim {
         *self.engine.counts.borrow()
     }
 
-    /// Returns when the runtime has exactly that many subscribers, or has ended.
+    /// Returns when the runtime has exactly `count` subscribers, or when the simulator has ended.
     pub async fn wait_for_subscribers(&self, count: usize) {
         let mut counts = self.engine.counts.subscribe();
         let reached = counts.wait_for(|now| now.subscribers == count);
@@ -137,15 +135,14 @@ impl SimBuilder {
         self
     }
 
-    /// The version that `Version` returns; [`Mode::default_version`] by default. It also selects
-    /// the behavior, if it belongs to the mode ([`Mode::check_version`]); otherwise the nearest
-    /// version that does selects it.
+    /// The version that `Version` returns; [`Mode::default_version`] by default. It also selects the behavior. If it
+    /// does not belong to the mode ([`Mode::check_version`]), the nearest version of the mode selects the behavior.
     pub fn runtime_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
         self
     }
 
-    /// The clock for timestamps; the host's by default.
+    /// The clock for timestamps; by default the clock of the host.
     pub fn wall_clock(mut self, wall: WallClock) -> Self {
         self.wall = Some(wall);
         self

@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl World {
-    /// The sandbox of an event, and the event with the present statuses and no timestamp. `None` if the
-    /// runtime sends no event.
+    /// The sandbox that an event belongs to, and the event with the current statuses and without a timestamp. `None` if
+    /// the runtime sends no event.
     pub(crate) fn event(&self, due: &Due) -> Option<(String, v1::ContainerEventResponse)> {
         let event = self.node.event(due, self.node.latest())?;
         let sandbox = self.sandbox_of(&due.subject);
@@ -80,7 +80,7 @@ impl World {
         status.ok_or_else(|| not_found("container", id))
     }
 
-    /// The status of a container that exists, as a message.
+    /// Converts the status of an existing container to a CRI message.
     fn message(&self, status: &Shown) -> v1::ContainerStatus {
         let id = status.row.id.to_string();
         let (Ok(container), Ok(state)) = (self.container(&id), self.container_state(&id)) else {
@@ -118,9 +118,9 @@ impl World {
 
     /// The sandboxes that match the filter.
     ///
-    /// This visits every sandbox. containerd does the same: it converts everything on the node and filters
-    /// afterwards. So a list costs the same with and without a filter, and no index may make it cheaper: a
-    /// client that sends filtered lists would look cheaper in benchmarks than it is.
+    /// Visits every sandbox, as containerd does, which converts everything on the node and filters afterwards. So a
+    /// list costs the same with and without a filter. No index may make it cheaper: a client that sends filtered lists
+    /// would then look cheaper in benchmarks than it is.
     pub(crate) fn sandbox_rows(
         &mut self,
         filter: Option<v1::PodSandboxFilter>,
@@ -145,8 +145,7 @@ impl World {
         matching.collect()
     }
 
-    /// The containers that match the filter. This visits every container, as [`World::sandbox_rows`] does
-    /// with sandboxes.
+    /// The containers that match the filter. Visits every container, as [`World::sandbox_rows`] visits every sandbox.
     pub(crate) fn container_rows(
         &mut self,
         filter: Option<v1::ContainerFilter>,

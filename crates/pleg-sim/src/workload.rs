@@ -1,7 +1,7 @@
 //! A simulated workload: pods are created, crash, restart, complete and are removed.
 //!
-//! It works like a small kubelet: each step looks at the states of its pods and does the next thing
-//! through calls of the CRI. Only crashes bypass the CRI.
+//! The workload acts like a small kubelet: each step looks at the states of the workload's pods and makes the next
+//! calls of the CRI. Only crashes bypass the CRI.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ const STEP_INTERVAL: Duration = Duration::from_millis(1500);
 /// The seconds between `SIGTERM` and `SIGKILL` of a container whose pod is removed.
 const GRACE: i64 = 30;
 
-/// A pod template: its name, its containers, and how the first of them exits, if it does.
+/// A pod template: its name, its containers, and how the first container exits; `None` if it does not exit.
 type PodTemplate = (&'static str, &'static [&'static str], Option<&'static str>);
 
 /// The pods of the workload.
@@ -37,12 +37,12 @@ const POD_TEMPLATES: &[PodTemplate] = &[
 /// The configuration of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadConfig {
-    /// The seed of its random decisions; 0 by default.
+    /// The seed of the workload's random decisions; 0 by default.
     pub seed: u64,
-    /// The number of pods that it keeps running; 6 by default.
+    /// The number of pods that the workload keeps running; 6 by default.
     pub pods: usize,
-    /// All pods are created at the start and jobs only later. By default all pods are created one
-    /// by one.
+    /// True: all pods are created at the start, and none of them is a job; jobs come later. False (the default): the
+    /// pods are created one by one.
     pub full: bool,
 }
 
@@ -56,12 +56,12 @@ impl Default for WorkloadConfig {
     }
 }
 
-/// A running workload. It ends with the simulator.
+/// A running workload. It ends when the simulator ends.
 #[derive(Debug)]
 pub struct WorkloadHandle(watch::Receiver<bool>);
 
 impl WorkloadHandle {
-    /// Returns when the pods that [`WorkloadConfig::full`] asks for exist.
+    /// Returns when the pods that [`WorkloadConfig::full`] asks for have been created, or when the workload has ended.
     pub async fn filled(&self) {
         // An error means that the workload has ended.
         let _ = self.0.clone().wait_for(|filled| *filled).await;
@@ -97,7 +97,7 @@ struct Pod {
 }
 
 struct Container {
-    /// The configuration of the next attempt. Only jobs have arguments.
+    /// The configuration of the next attempt to run the container. Only containers of jobs have arguments.
     config: v1::ContainerConfig,
     /// The ids of the last two attempts.
     attempts: Vec<String>,
@@ -180,7 +180,7 @@ impl Workload {
         }
     }
 
-    /// Creates a pod from a random template. Without `jobs`, only from those that do not exit.
+    /// Creates a pod from a random template. If `jobs` is false, uses only templates whose containers do not exit.
     async fn create_pod(&mut self, jobs: bool) -> Result<(), Status> {
         let lasts = |(_, _, ends): &&PodTemplate| jobs || ends.is_none();
         let templates: Vec<_> = POD_TEMPLATES.iter().filter(lasts).copied().collect();
@@ -265,7 +265,7 @@ impl Workload {
 }
 
 impl Container {
-    /// Creates and starts the next attempt, and removes all earlier ones except the last.
+    /// Creates and starts the next attempt of the container. Removes all earlier attempts except the most recent.
     async fn start(&mut self, cri: &CriService, sandbox: &str) -> Result<(), Status> {
         while self.attempts.len() > 1 {
             let container_id = self.attempts.remove(0);

@@ -1,4 +1,4 @@
-//! The state of the node: the model of its sandboxes and containers, and what only CRI messages have:
+//! The state of the node: the model of its sandboxes and containers, and the data that only CRI messages have:
 //! configurations, addresses and images.
 //!
 //! Pure: no I/O, no clock (the engine sets the time). The engine sends the events of a change, and
@@ -41,9 +41,9 @@ pub(crate) struct World {
 pub(crate) struct Sandbox {
     pub(crate) config: v1::PodSandboxConfig,
     pub(crate) handler: String,
-    /// `None` on the host network, and after the network is released.
+    /// The address; `None` on the host network, and after the network is released.
     pub(crate) ip: Option<String>,
-    /// The removal has begun: containerd 2's controller has removed it, its store has not.
+    /// The removal has begun: the controller of containerd 2 has removed the sandbox, the sandbox store has not.
     pub(crate) removing: bool,
 }
 
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// The instant of the next change. The model counts changes; its wall clock is set to `now`.
+    /// The instant of the next change. Instants only count changes, so this also sets the model's wall clock to `now`.
     fn next(&mut self) -> u64 {
         let at = self.node.latest() + 1;
         self.node.step_wall(self.now - self.node.wall(at));
@@ -106,14 +106,14 @@ impl World {
         Ok((id, events))
     }
 
-    /// Does one step of the removal of a sandbox. No events if there is nothing to do.
+    /// Does one step of the removal of a sandbox. Returns no events if there is nothing to do.
     pub(crate) fn step(&mut self, step: &Step) -> Vec<Due> {
         let at = self.next();
         self.node.step(step, at)
     }
 
-    /// Begins the removal. containerd 2 sends its event now. `None` if it has begun already or the sandbox
-    /// does not exist.
+    /// Begins the removal. containerd 2 sends DELETED at this point. `None` if the removal has begun already, or the
+    /// sandbox does not exist.
     pub(crate) fn begin_removal(&mut self, id: &str) -> Option<Vec<Due>> {
         let sandbox = self.sandboxes.get_mut(id)?;
         if std::mem::replace(&mut sandbox.removing, true) {
@@ -140,7 +140,7 @@ impl World {
         self.node.state(sandbox) == Some(State::Running)
     }
 
-    /// CRI-O has none, unless the containers share its process namespace.
+    /// CRI-O starts a pause process only if the containers share its process namespace.
     pub(crate) fn has_pause_process(&self, sandbox: &str) -> bool {
         !self.node.profile().drops_infra_container || self.shares_processes(sandbox)
     }
@@ -189,8 +189,8 @@ impl World {
         Ok((id, events))
     }
 
-    /// Starts a container and returns what its program does. A container that failed to start is left
-    /// exited, or removed.
+    /// Starts a container and returns what its program does. A container that fails to start is kept as exited
+    /// (containerd) or removed (CRI-O).
     pub(crate) fn start_container(&mut self, id: &str) -> Result<(Script, Vec<Due>), Status> {
         let config = &self.container(id)?.config;
         let script = Script::parse(&config.command, &config.args);
@@ -219,7 +219,7 @@ impl World {
         Err(Status::unknown(error))
     }
 
-    /// The program has exited. No events if the exit is known.
+    /// Records that the program has exited. Returns no events if the exit is already known.
     pub(crate) fn container_exited(&mut self, id: &str, exit: ExitStatus) -> Vec<Due> {
         let (id, at) = (Id::from(id), self.next());
         match exit {
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// Removes the container and releases its name. Fewer events are due if its sandbox is removed with it.
+    /// Removes the container and releases its name. CRI-O sends no event if the container is removed with its sandbox.
     pub(crate) fn delete_container(&mut self, id: &str, with_sandbox: bool) -> Vec<Due> {
         self.containers.remove(id);
         let (id, at) = (Id::from(id), self.next());
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// The event of a container that CRI-O up to 1.27.0 sends at its stop.
+    /// The DELETED event that CRI-O up to 1.27.0 sends when a container stops.
     pub(crate) fn deleted_on_stop(&self, id: &str) -> Vec<Due> {
         match self.node.profile().deleted_on_stop && self.containers.contains_key(id) {
             true => self.node.due(EventType::Deleted, &id.into()),
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_follow_a_wall_clock_that_steps_back() {
+    fn timestamps_follow_wall_clock_when_it_steps_back() {
         let mut world = World::new(1, Profile::containerd("2.1.0"));
         world.now = 1_000;
         let mut pod = v1::PodSandboxConfig::default();

@@ -46,7 +46,7 @@ fn container_starts_once_and_only_in_ready_sandbox() {
 }
 
 #[test]
-fn oom_reason_is_late_by_version() {
+fn oom_reason_is_known_late_in_some_versions() {
     for (profile, in_event) in [
         (Profile::containerd("1.7.24"), "Error"),
         (Profile::containerd("2.2.7"), "Error"),
@@ -87,16 +87,16 @@ fn lists_and_statuses_can_lag_behind_changes() {
     assert_eq!(status(11_000), Shown::Exited);
     let event = r.node.object("A").unwrap().shown(9_000, Source::Event);
     assert_eq!(event, Some(Shown::Exited), "events do not lag");
-    // A removal is not shown before a lagging end.
+    // If lists show an exit late, they do not show the removal before the exit.
     r.node.object_mut("A").unwrap().lag(5_000, 0);
     r.node.remove_container(&id("A"), 10_000);
     assert_eq!(list_shows(&r.node, 13_999), Some(Shown::Running));
     assert_eq!(list_shows(&r.node, 14_000), None);
 }
 
-/// A list and a status show the override until the override ends at 10,000.
+/// A list and a status show the override until it expires at the instant 10,000.
 #[test]
-fn overrides_replace_what_is_shown() {
+fn overrides_replace_reported_state_until_they_expire() {
     let row_shows_exited = Skew::RowShows(State::Exited);
     let (unknown, exited) = (Some(Shown::Unknown), Some(Shown::Exited));
     let as_is = Some(Shown::Running);
@@ -121,7 +121,7 @@ fn overrides_replace_what_is_shown() {
 }
 
 #[test]
-fn lists_of_one_pod_select_by_label() {
+fn list_of_one_pod_selects_objects_by_uid_label() {
     let mut r = running(containerd());
     for (name, label) in [("B", Label::Missing), ("C", Label::Wrong("other".into()))] {
         let mut new = NewContainer::new(name, "S", name);
@@ -137,9 +137,9 @@ fn lists_of_one_pod_select_by_label() {
     assert_eq!(listed(Some("other")), ["C"]);
 }
 
-/// CRI-O reads the statuses late: the container may be gone by then.
+/// CRI-O reads the statuses late, and the container may be gone by then.
 #[test]
-fn crio_sends_no_stopped_after_removal() {
+fn crio_sends_no_stopped_event_after_container_removal() {
     for (profile, is_sent) in [(containerd(), true), (Profile::crio("1.36.3"), false)] {
         let mut r = running(profile);
         let events = r.node.exit(&id("A"), 0, "Completed", 9_000);
@@ -151,7 +151,7 @@ fn crio_sends_no_stopped_after_removal() {
 }
 
 #[test]
-fn removal_can_end_after_any_step() {
+fn removal_can_be_interrupted_after_any_step() {
     let mut r = running(containerd());
     let steps = r.node.removal(&id("S"));
     assert_eq!(steps.len(), 5);
@@ -160,7 +160,7 @@ fn removal_can_end_after_any_step() {
     }
     assert!(matches!(steps[3], Step::Announce(_)));
     let rows = r.node.rows(Kind::Sandbox, None, r.node.latest());
-    assert_eq!(rows.len(), 1, "lists still show it");
+    assert_eq!(rows.len(), 1, "lists still show the sandbox");
     assert_eq!(r.node.state(&id("S")), Some(State::Exited));
     assert_eq!(r.node.state(&id("A")), Some(State::Removed));
 }
@@ -177,10 +177,10 @@ fn no_two_changes_happen_at_one_instant() {
 }
 
 #[test]
-fn removed_objects_can_be_forgotten() {
+fn forget_drops_only_removed_objects() {
     let mut r = running(containerd());
     r.node.forget(&id("A"));
-    assert!(r.node.object("A").is_some(), "it exists");
+    assert!(r.node.object("A").is_some(), "A still exists");
     r.node.remove_container(&id("A"), 9_000);
     r.node.forget(&id("A"));
     assert!(r.node.object("A").is_none());

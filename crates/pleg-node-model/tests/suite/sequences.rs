@@ -1,12 +1,12 @@
-//! The event sequences of a pod's life, by runtime.
+//! The event sequences of a pod from its creation to its removal, by runtime.
 
 use crate::common::Recorder;
 use pleg_node_model::Profile;
 
-/// A runtime and its versions: steps => the last steps, and the events of these.
+/// Each paragraph: a runtime and its versions, preparing steps => the steps under test, and the events that they cause.
 ///
-/// The first two: two containers, an exit, a restart, and the removal of everything. A second stop or removal
-/// sends no second event, and the name of a removed sandbox is free again.
+/// The first two paragraphs: exits, a restart, and the removal of everything. A second stop or removal sends no second
+/// event, and the name of a removed sandbox is free again.
 const BY_RUNTIME: &str = "\
 containerd 2.0.0 2.4.0: run S, remove-sandbox S => run S, create S A, start A, create S B, start B, \
 exit A 1, create S A', start A', remove A, exit A' 0, stop B, stop-sandbox S, stop-sandbox S, remove A', \

@@ -103,7 +103,7 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
     sim.shutdown().await;
 }
 
-/// conmon of CRI-O opens the log, containerd makes its directory.
+/// conmon of CRI-O opens the log and does not make its directory. containerd makes the directory.
 #[tokio::test]
 async fn crio_refuses_a_container_whose_log_directory_is_missing() {
     for (mode, is_refused) in [(Mode::Crio, true), (Mode::Containerd2, false)] {

@@ -21,7 +21,7 @@ use tonic::{
 /// The timeout of all waits. Longer than any wait takes if the test passes.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// In paused time, this elapses when every task is idle. Longer than the timers that tests wait for.
+/// In paused time, a timeout of this length elapses when every task is idle; longer than timers that tests wait for.
 const IDLE: Duration = Duration::from_millis(200);
 
 /// A simulator whose wall clock counts 1, 2, 3, … from a valid time, so that timestamps differ.
@@ -43,8 +43,8 @@ pub async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
     in_time.expect("in time")
 }
 
-/// Returns true if the future is still pending when every task is idle. Only for a current-thread
-/// runtime in paused time, where the time-out elapses when every task is idle.
+/// Returns true if the future is still pending when every task is idle. Needs a current-thread runtime in paused time:
+/// only there does the timeout elapse when every task is idle.
 pub async fn is_pending_when_idle<F: Future + Unpin>(future: &mut F) -> bool {
     let done = tokio::time::timeout(Duration::from_millis(10), future);
     done.await.is_err()
@@ -89,7 +89,7 @@ impl Client {
         call(self.0.get_container_events(v1::GetEventsRequest {})).await
     }
 
-    /// Without a timeout: a fault or a subscriber may make it hang.
+    /// Has no timeout, because a fault or a subscriber may make the call hang.
     pub async fn try_run(&mut self, config: v1::PodSandboxConfig) -> Result<String, Status> {
         let request = v1::RunPodSandboxRequest {
             config: Some(config),
@@ -188,7 +188,7 @@ impl Client {
         call(self.0.list_pod_sandbox(list)).await.unwrap().items
     }
 
-    /// Without a timeout: a fault may make it hang.
+    /// Has no timeout, because a fault may make the call hang.
     pub async fn containers(&mut self) -> Result<Vec<v1::Container>, Status> {
         let list = v1::ListContainersRequest::default();
         let rows = self.0.list_containers(list).await?;
@@ -196,7 +196,7 @@ impl Client {
     }
 }
 
-/// The answer of a call. Its date is fixed: a real one would make its length depend on real time.
+/// The answer of a call. Checks that its date is fixed: with a real date, its length would depend on real time.
 async fn call<T>(
     call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, Status> {
@@ -260,7 +260,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Subscribes on a separate connection, and waits until the runtime has registered it.
+    /// Subscribes on a separate connection, and waits until the runtime has registered the subscriber.
     pub async fn subscribe(sim: &Sim) -> Self {
         let before = sim.counts().subscribers;
         let mut client = Client::connect(sim).await;
@@ -293,7 +293,7 @@ impl Events {
         self.try_next().await.unwrap().expect("an event")
     }
 
-    /// The events until every task is idle (see [`is_pending_when_idle`]).
+    /// The events that arrive until every task is idle (see [`is_pending_when_idle`]).
     pub async fn all(&mut self) -> Vec<v1::ContainerEventResponse> {
         let mut all = Vec::new();
         while let Ok(event) = tokio::time::timeout(IDLE, self.receive()).await {

@@ -9,7 +9,7 @@ use tokio::{
 use crate::common::{Client, Events, sim_with_mode, with_timeout};
 
 #[tokio::test(start_paused = true)]
-async fn every_command_has_its_effect() {
+async fn every_control_command_has_its_effect() {
     let sim = sim_with_mode(Mode::Containerd2);
     let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;

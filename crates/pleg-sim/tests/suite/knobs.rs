@@ -44,16 +44,16 @@ const START: [&str; 4] = [
     "STARTED(A) READY [A:RUNNING]",
 ];
 
-/// The knobs, the events of a pod's start in the order of arrival, and how many pairs were swapped.
+/// Each row: the knobs, the events of a pod's start in the order of arrival, and how many pairs were swapped.
 #[tokio::test(start_paused = true)]
-async fn event_is_lost_sent_twice_or_swapped() {
+async fn knobs_lose_duplicate_or_swap_events() {
     let [s1, s2, a1, a2] = START;
     for (knobs, expected, swapped) in [
         ("drop=#3", &[s1, s2, a2][..], 0),
         ("duplicate=#3", &[s1, s2, a1, a1, a2], 0),
         ("swap=#3", &[s1, s2, a2, a1], 1),
         ("swap", &[s2, s1, a2, a1], 2),
-        // There is no next event after the last one, so it is sent after a timeout.
+        // No event follows the last event, so the last event is sent after a timeout.
         ("swap=#4", &START, 0),
         // STARTED(S) is lost; CREATED(S) waits for CREATED(A), and is sent after it.
         ("swap=#1 drop=#2", &[a1, s1, a2], 1),
@@ -67,9 +67,9 @@ async fn event_is_lost_sent_twice_or_swapped() {
     }
 }
 
-/// The knob fires for the third event, CREATED(A); freeze for the fourth: the first has no previous one.
+/// Each knob fires for the third event, CREATED(A). `freeze` fires for the fourth: the first has no previous event.
 #[tokio::test(start_paused = true)]
-async fn event_has_other_statuses_or_another_timestamp() {
+async fn knobs_change_statuses_or_timestamp_of_event() {
     let now = 1_700_000_000_000_000_000_i64;
     let with_hole = "CREATED(A) READY [?:CREATED, A:CREATED]";
     for (knob, at, text, stamp) in [
@@ -99,9 +99,9 @@ async fn event_has_other_statuses_or_another_timestamp() {
     }
 }
 
-/// A pause between the statuses and the timestamp: the later timestamp shows the older state.
+/// The runtime waits between copying the statuses and taking the timestamp, so the event shows an older state.
 #[tokio::test(start_paused = true)]
-async fn statuses_are_older_than_the_timestamp() {
+async fn stamp_pause_knob_makes_statuses_older_than_timestamp() {
     let (sim, mut events, mut cri) = sim_with_knobs("stamp.pause=1s").await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "app exit 1 500").await;
@@ -117,7 +117,7 @@ async fn statuses_are_older_than_the_timestamp() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_ends_early_or_is_muted() {
+async fn stream_knobs_end_or_mute_event_stream() {
     let (sim, mut events, mut cri) = sim_with_knobs("stream.end_after=1").await;
     cri.run("p").await;
     events.next().await;
@@ -128,7 +128,7 @@ async fn stream_ends_early_or_is_muted() {
     assert_eq!(sim.fired()["stream.end_after"], 2);
     sim.shutdown().await;
 
-    // A muted stream stays muted; a later stream is not.
+    // A muted stream stays muted after the reset; a stream that is opened later is not muted.
     let (sim, mut muted, mut cri) = sim_with_knobs("stream.mute").await;
     cri.run("p").await;
     idle().await;
@@ -170,7 +170,7 @@ async fn within(time: Duration, what: impl Future) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_is_delayed_or_fails() {
+async fn latency_knob_delays_and_fail_knob_fails_calls() {
     let (sim, _events, mut cri) = sim_with_knobs("version.latency=2s all.latency=1s").await;
     assert!(!within(Duration::from_millis(2990), cri.version()).await);
     assert!(within(Duration::from_millis(3010), cri.version()).await);
@@ -199,7 +199,7 @@ async fn list_hangs_until_duration_ends_or_knob_is_off() {
     assert!(after_ten_seconds);
     assert!(within(Duration::from_millis(10), cri.containers()).await);
     assert_eq!(sim.fired()["list_containers.hang"], 2, "each call");
-    // Without a duration, calls hang until the knob is turned off. Then those that waited proceed.
+    // Without a duration, calls hang until the knob is turned off. Then the waiting calls proceed.
     sim.set_knob("list_containers.hang").unwrap();
     let mut waiting = Box::pin(async move { cri.containers().await });
     assert!(!within(Duration::from_secs(3600), &mut waiting).await);
@@ -211,7 +211,7 @@ async fn list_hangs_until_duration_ends_or_knob_is_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_name_a_pod_hang() {
+async fn pod_hang_knob_hangs_only_calls_that_name_pod() {
     let (sim, _events, mut cri) = sim_with_knobs("pod.uid-p.hang").await;
     let (p, q) = (cri.run("p").await, cri.run("q").await);
     let sandbox = |id: &str| {
@@ -233,7 +233,7 @@ async fn calls_that_name_a_pod_hang() {
 
 // === lists ===
 
-/// The sizes of the pages of a streaming list, and the code of its failure.
+/// The sizes of the pages of a streaming list, and the gRPC code of its failure.
 async fn pages(cri: &mut Client) -> (Vec<usize>, Option<Code>) {
     let mut sizes = Vec::new();
     let read = async {
@@ -276,7 +276,7 @@ async fn streaming_list_follows_page_knobs() {
     let request = v1::StreamPodSandboxesRequest::default();
     let refused = with_timeout(cri.0.stream_pod_sandboxes(request)).await;
     assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
-    // A runtime that does not know the method reads no list, so no other fault fires.
+    // A runtime without streaming lists reads no list, so no other fault fires.
     assert_eq!(sim.visited_items(), 5 * 10);
     let fired = sim.fired();
     for (knob, times) in [
@@ -301,7 +301,7 @@ async fn list_above_message_limit_fails() {
     for n in 0..4 {
         cri.create(&s, &format!("c{n}"), 0, "").await;
     }
-    // Four items: slightly below the limit, and slightly above.
+    // The four items together are slightly smaller than the limit, and then slightly larger.
     let limit = 16 << 20;
     let fits = format!("list.pad={}", limit / 4 - 1000);
     sim.set_knob(&fits).unwrap();
@@ -322,7 +322,7 @@ async fn list_above_message_limit_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_of_existing_id_is_not_found() {
+async fn not_found_knob_hides_status_of_existing_id() {
     let (sim, _events, mut cri) = sim_with_knobs("status.not_found=#2").await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "").await;

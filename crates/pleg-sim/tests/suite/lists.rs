@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::common::{Client, sim};
 use pleg_cri::v1;
 
-/// A list and its filter => the rows. Sandbox q is stopped, and container c with it. The states of containers: 0 is
-/// created, 1 is running, 2 is exited; of sandboxes: 0 is ready.
+/// Each row: a list and its filter => the items. Sandbox q is stopped, and its container c with it. States of
+/// containers: 0 is created, 1 is running, 2 is exited; of sandboxes: 0 is ready.
 const FILTERS: &str = "\
 sandboxes => p q
 sandboxes id=q => q

@@ -1,5 +1,5 @@
-//! The event sequences of a pod's lifecycle, as clients see them: what the simulator adds to `pleg-node-model`,
-//! whose tests see which events each runtime sends.
+//! The event sequences of a pod as clients see them. The tests of `pleg-node-model` check which events each runtime
+//! sends; these tests check what the simulator adds.
 //!
 //! The test waits until every task is idle before the next step, so that only one order is possible.
 
@@ -31,8 +31,8 @@ impl Recorder {
         }
     }
 
-    /// Does the steps, which are separated by commas, and returns the events. Every timestamp is later than
-    /// what the statuses show, and the times of a container are in order.
+    /// Does the steps, which are separated by commas, and returns the events. Asserts that every timestamp is later
+    /// than the times in the statuses, and that the times of a container are in order.
     async fn play(&mut self, steps: &str) -> Vec<String> {
         let mut recorded = Vec::new();
         for step in steps.split(", ") {
@@ -56,7 +56,7 @@ impl Recorder {
         recorded
     }
 
-    /// Does one step. Returns false if it is refused.
+    /// Does one step. Returns false if the simulator refuses the step.
     async fn step(&mut self, step: &str) -> bool {
         let (command, argument) = step.split_once(' ').unwrap_or((step, ""));
         let cri = &mut self.cri;
@@ -81,8 +81,8 @@ impl Recorder {
     }
 }
 
-/// A runtime, steps => the last steps, and the beginnings of their events. Events of CRI-O are sorted: it sends
-/// STOPPED of a sandbox within the call.
+/// Each paragraph: a runtime, preparing steps => the steps under test, and how their events begin. Events of CRI-O are
+/// sorted, because it sends STOPPED of a sandbox during the call, before or after STOPPED of its containers.
 const BY_RUNTIME: &str = "\
 containerd-2 v2.4.0: run => remove-sandbox, remove-sandbox
 STOPPED(S) NOTREADY []
@@ -159,7 +159,7 @@ async fn events_differ_by_runtime() {
         let sandbox = last.pod_sandbox_status.unwrap_or_default();
         let status = cri.status(&recorder.a).await.ok();
         let status = status.map(|s| (s.exit_code, s.reason));
-        // The time and the containers of PodSandboxStatus follow the version.
+        // The timestamp and the containers of PodSandboxStatus depend on the version.
         if let Ok(response) = cri.sandbox_status(&recorder.s).await {
             let time = match version {
                 "1.36.3" => 1_700_000_000_000_000_000,

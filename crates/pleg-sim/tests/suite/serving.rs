@@ -101,13 +101,13 @@ async fn too_many_pings_close_the_connection() {
 
 // === shutdown ===
 
-/// In paused time. Waits longer than any grace period.
+/// Waits longer than any grace period. Needs paused time.
 async fn bounded<T>(future: impl Future<Output = T>) -> T {
     let in_time = tokio::time::timeout(Duration::from_secs(5), future).await;
     in_time.expect("in time")
 }
 
-/// A call that hangs, and has arrived.
+/// A call that has arrived and hangs.
 async fn hung_call(sim: &Sim, mut cri: Client) -> JoinHandle<Result<(), Status>> {
     sim.set_knob("list_containers.hang").unwrap();
     let before = sim.fired();
@@ -189,8 +189,8 @@ async fn shutdown_ends_a_workload_whose_call_hangs() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_a_workload_that_a_slow_subscriber_blocks() {
     let sim = sim().mode(Mode::Containerd2).build();
-    // It does not read, and there are far more events than its buffer holds. Without a connection, nothing else
-    // buffers them.
+    // The subscriber does not read, and there are far more events than its buffer holds. A call without a connection
+    // has no other buffers.
     let service = sim.service();
     let subscriber = tokio::spawn(async move {
         let request = tonic::Request::new(v1::GetEventsRequest {});

@@ -15,7 +15,7 @@ async fn response_headers_arrive_with_first_event() {
     let version = cri.version().await.unwrap();
     let names = (&*version.runtime_name, &*version.runtime_api_version);
     assert_eq!(names, ("containerd", "v1"));
-    // Every task is idle, and there is no response.
+    // Once every task is idle, there is still no response.
     idle().await;
     assert!(!events.has_headers());
     let s = cri.run("p").await;
@@ -25,7 +25,7 @@ async fn response_headers_arrive_with_first_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runtime_without_events_keeps_none() {
+async fn runtime_without_event_stream_queues_no_events() {
     for mode in [Mode::CrioDisabled, Mode::Unimplemented] {
         let sim = sim_with_mode(mode);
         let mut cri = Client::connect(&sim).await;
@@ -50,7 +50,7 @@ async fn runtime_without_events_keeps_none() {
 // === startup and restart ===
 
 #[tokio::test(start_paused = true)]
-async fn starting_containerd_fails_every_call() {
+async fn containerd_fails_every_call_while_starting() {
     for (version, code) in [("1.7.24", Code::Unknown), ("v2.4.0", Code::Unavailable)] {
         let sim = sim().mode(Mode::Starting).runtime_version(version).build();
         let mut cri = Client::connect(&sim).await;
@@ -67,9 +67,10 @@ async fn starting_containerd_fails_every_call() {
     }
 }
 
-/// containerd: transport error, no listener, not initialized, and no earlier event.
+/// A stopped containerd fails its streams and refuses connections. While it starts, calls fail; earlier events are
+/// lost.
 #[tokio::test]
-async fn containerd_restart_breaks_streams_and_forgets_events() {
+async fn containerd_restart_breaks_streams_and_drops_queued_events() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
     for (down, leaves_file, refusal) in [
@@ -94,7 +95,7 @@ async fn containerd_restart_breaks_streams_and_forgets_events() {
         assert_eq!(path.exists(), leaves_file);
         let refused = tokio::net::UnixStream::connect(&path).await.unwrap_err();
         assert_eq!(refused.kind(), refusal);
-        // It exits while there is no process.
+        // Container a exits while the runtime has no process.
         sim.control(&format!("exit {a} 3")).await.unwrap();
         with_timeout(sim.control("up")).await.unwrap();
         let mut cri = Client::connect_unix(&path).await;
@@ -114,7 +115,7 @@ async fn containerd_restart_breaks_streams_and_forgets_events() {
     }
 }
 
-/// CRI-O: streams end with OK. During startup, before and after, connections get no response.
+/// CRI-O ends its streams with OK when it stops. During startup, connections get no response.
 #[tokio::test(start_paused = true)]
 async fn crio_graceful_stop_ends_streams_with_ok() {
     let sim = sim_with_mode(Mode::Silent);
