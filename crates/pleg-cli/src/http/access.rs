@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn token_file_has_digests_and_comments_only() {
+    fn token_file_with_anything_but_digests_and_comments_is_rejected() {
         let upper = DIGEST.to_uppercase();
         let comments = format!("# all\n\n{DIGEST}  -\n {upper} prometheus, until May\n");
         assert_eq!(load(&comments).unwrap().digests, [DIGEST, DIGEST]);

@@ -66,7 +66,7 @@ impl Seen {
     async fn scrape(&mut self, agent: &Agent) {
         let first = self.0.is_empty();
         for (series, value) in agent.scrape().await {
-            // Its first value is a change of a series that did not exist at first.
+            // If the series did not exist at first, its first value counts as a change.
             let absent = (!first).then(String::new).into_iter().collect();
             self.0.entry(series).or_insert(absent).insert(value);
         }
@@ -131,7 +131,7 @@ async fn each_documented_metric_exists_and_moves() {
         seen.until_moved(&agent, metrics.split(' ').collect()).await;
         sim.control("reset").await;
     }
-    // Everything else has moved meanwhile, or when the runtime reports its status.
+    // All other metrics have changed by now, or change when the runtime's `Status` is read next.
     let mut moving: Vec<&str> = all.keys().copied().collect();
     moving.retain(|name| !has(CONSTANT, name) && !has(RARE, name));
     seen.until_moved(&agent, moving).await;

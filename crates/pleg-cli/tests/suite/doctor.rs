@@ -82,13 +82,13 @@ const PLANTED: [&str; 10] = [
 
 #[tokio::test]
 async fn planted_trouble_is_the_first_finding() {
-    // Not all at once: their load would be a finding.
+    // Five at a time: the load of all would be a finding.
     let examined = futures::stream::iter(PLANTED).map(async |planted| {
         let [code, exit, args] = planted.splitn(3, ' ').collect::<Vec<_>>()[..] else {
             panic!("{planted}");
         };
         let sim = Sim::with(args).await;
-        // An event is missed 10 s after a read has shown the change, and nothing is expected in the first 10 s.
+        // An event counts as missed 10 s after a read has shown the change, and no event is expected in the first 10 s.
         let span = match code {
             "stream_lossy" | "stream_silent" => "--for 26s --events always",
             _ => "--for 4s",
@@ -126,7 +126,7 @@ async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
         let examined = Examined::new(&sim.socket, &args).await;
         (examined, fs::read_to_string(&file).expect("a recording"))
     };
-    // Events with statuses would make it needless to read these.
+    // No statuses in events, so that the generator reads statuses.
     let (examined, recording) = record("--events never").await;
     for name in "secret-app test/secret-pod annotation label environ".split(' ') {
         assert!(!recording.contains(name), "{name} is in {recording}");

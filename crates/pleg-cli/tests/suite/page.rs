@@ -263,7 +263,7 @@ async fn page_requests_a_token() {
     browser.until_shows("READY").await;
 }
 
-/// Scrolls through the pods in 60 frames: the times between the frames, and the most rows.
+/// Scrolls through the pods in 60 frames. Returns the times between the frames, and the maximum number of rows.
 const SCROLL: &str = "new Promise(resolve => {
   const frames = []; let rows = 0; let last = performance.now(); const box = byId('pods');
   box.scrollTop = 0;
@@ -276,7 +276,8 @@ const SCROLL: &str = "new Promise(resolve => {
   requestAnimationFrame(step);
 })";
 
-/// Answers instead of an agent: a view of 10,000 pods, and 1,000 records per second. `VIEW` is the view of one pod.
+/// Replaces the agent in the page: sends a view of 10,000 pods, and 1,000 records per second. `VIEW` is a view of one
+/// pod.
 const STORM: &str = "(() => {
   const view = VIEW;
   const [row] = Object.values(view.pods.rows);
