@@ -36,8 +36,7 @@ pub(crate) fn read_end(file: &Path, most: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Opens a regular file. Checks the type before it opens the file for reading, because opening a device may have
-/// effects.
+/// Opens a regular file. Checks the type before it opens the file for reading: opening a device may have effects.
 fn open(file: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let options = options.read(true);

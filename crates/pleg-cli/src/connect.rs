@@ -71,8 +71,7 @@ impl Target {
         Self::search(runtime)?.ok_or_else(not_found)
     }
 
-    /// As [`Target::choose`]. If nothing is found and the output is a table on a terminal, starts a simulated runtime,
-    /// and returns true.
+    /// As [`Target::choose`]. For a table on a terminal, starts a simulation if nothing is found, and returns true.
     pub(crate) fn choose_or_demonstrate(
         runtime: &RuntimeArgs,
         output: Output,

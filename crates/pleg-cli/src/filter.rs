@@ -36,8 +36,7 @@ pub(crate) struct PodFilter {
     /// Only pods in this namespace; may be repeated
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
-    /// Only pods with these labels, for example app=web,tier!=cache,canary. The labels are those of the
-    /// pod's sandbox
+    /// Only pods with these labels, for example app=web,tier!=cache,canary. The labels are those of the pod's sandbox
     #[arg(short = 'l', long, value_name = "LABELS")]
     pub(crate) selector: Option<Selector>,
 }
@@ -175,8 +174,7 @@ impl Selector {
     }
 }
 
-/// Applies a selector to the pods in the cache. It remembers the result for each pod, because a pod
-/// that is removed has no labels any more.
+/// Applies a selector to the pods in the cache. Remembers the result of each pod: a removed pod has no labels any more.
 #[derive(Debug, Default)]
 pub(crate) struct Selected {
     pub(crate) selector: Option<Selector>,
@@ -195,8 +193,7 @@ impl Selected {
             return matches;
         }
         let known = self.known.get(&pod.uid).copied();
-        // Keep the result until the sandbox is removed: the cache may be ahead of the records, and more of this pod may
-        // come.
+        // Keep the result until the sandbox is removed, because the cache may be ahead of the pod's records.
         let is_sandbox = record.kind.as_deref() == Some("sandbox");
         if !status.exists() && is_sandbox && record.r#type == "ContainerRemoved" {
             self.known.remove(&pod.uid);

@@ -17,8 +17,7 @@ pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// For a shorter trouble no duration is shown. If it is only the wait for the first list, it is not recorded at all.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The troubles at the last check, by [`NOT_READY`], the code of a finding, or the uid of a pod. `None` before the
-/// first check.
+/// The troubles at the last check, by [`NOT_READY`], a finding's code, or a pod's uid. `None` before the first check.
 #[derive(Debug, Default)]
 pub(crate) struct HealthChanges(Option<BTreeMap<Key, Trouble>>);
 

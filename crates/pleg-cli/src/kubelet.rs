@@ -21,9 +21,8 @@ const EVENTED: &str = "EventedPLEG";
 const INCLUDING: [&str; 2] = ["AllAlpha", "AllBeta"];
 type Gates = BTreeMap<String, bool>;
 
-/// The reason why a kubelet on this node may subscribe to the runtime's events; `None` if no kubelet may. A kubelet
-/// that uses another socket than `socket` (`None`: the socket is not known) does not count. `root` is `/` except in
-/// tests.
+/// The reason why a kubelet on this node may subscribe to the runtime's events, if one may. A kubelet with another
+/// socket than `socket` (`None`: not known) does not count. `root` is `/` except in tests.
 pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Option<String> {
     let unknown = |why: String| Some(format!("a kubelet may use them: {why}"));
     let proc = Proc::below(root);
@@ -68,8 +67,7 @@ impl Kubelet {
         matches!(name, "kubelet" | "hyperkube") || EMBEDDING.contains(&name)
     }
 
-    /// The kubelet in this process. Processes of pods and users do not count: this program, as root, would read any
-    /// file in their flags.
+    /// The kubelet in this process. Processes of pods and users do not count: root would read any file in their flags.
     pub(crate) fn of(proc: &Proc, process: &Process) -> Option<Self> {
         let pid = process.pid;
         if !Self::has_name_of(process) || proc.belongs(pid) != Some(Belongs::System) {
@@ -105,8 +103,7 @@ impl Kubelet {
         flag.map(str::to_owned).or_else(configured)
     }
 
-    /// Returns true if the kubelet's runtime serves another socket. `None` if the kubelet names a socket that does not
-    /// exist.
+    /// Returns true if the kubelet's runtime serves another socket. `None` if the kubelet's socket does not exist.
     fn is_other(&self, socket: &Path) -> Option<bool> {
         let Some((endpoint, ours)) = self.endpoint().zip(identity(socket)) else {
             return Some(false);

@@ -104,8 +104,7 @@ fn run(args: Args) -> Outcome {
     }
 }
 
-/// Runs a command that a signal ends at once. The exit code is then the one that shells expect for a
-/// process that a signal has ended.
+/// Runs a command that a signal ends at once, with the exit code that shells expect after a signal.
 fn until_signal(command: impl Future<Output = Outcome>) -> Outcome {
     block_on(async {
         let signal = first_signal([130, 143])?;

@@ -1,5 +1,4 @@
-//! Measures a runtime's calls: how long they take, when one was answered last, and, for `pleg doctor`, each call by its
-//! id.
+//! Measures a runtime's calls: durations, the time of the last answer, and, for `pleg doctor`, each call by its id.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -135,8 +134,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A runtime whose lists, statuses and `Version` are measured. The event stream is not: a subscribe only makes
-/// a connection.
+/// A runtime whose lists, statuses and `Version` are measured. A subscribe is not: it only makes a connection.
 pub(crate) struct ObservedRuntime<R> {
     pub(crate) runtime: R,
     pub(crate) meter: Meter,

@@ -62,8 +62,7 @@ impl Process {
         matches!(self.state, 'T' | 't')
     }
 
-    /// Returns true for a zombie. A process of which only the first thread has ended has the same state, but more
-    /// threads.
+    /// Returns true for a zombie. A process that has lost only its first thread has the same state, but more threads.
     pub(crate) fn is_dead(&self) -> bool {
         self.state == 'X' || self.state == 'Z' && self.threads <= 1
     }
@@ -176,8 +175,7 @@ impl Proc {
             && self.read("1/cmdline").is_ok()
     }
 
-    /// The text of a file of the kernel. Needs two system calls less than [`bounded::read`], which counts for hundreds
-    /// of files.
+    /// The text of a file of the kernel. Saves two system calls of [`bounded::read`]: hundreds of files are read.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::with_capacity(1024);
         let file = fs::File::open(self.path(path))?;

@@ -96,8 +96,7 @@ impl Record {
         }
     }
 
-    /// A lifecycle event. It has no latency if the change is from before `started`, or if the runtime's clock is ahead of
-    /// the local clock.
+    /// A lifecycle event. Without a latency if the change is from before `started`, or if the runtime's clock is ahead.
     fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let subject = event.subject.as_ref();
         let detected = clock.wall_at(event.detected);

@@ -1,5 +1,4 @@
-//! `pleg sim`, and the embedded simulated runtime of `--sim`. It serves a unix socket and is used
-//! with the same client as any other runtime.
+//! `pleg sim`, and the embedded simulated runtime of `--sim`. Both serve a unix socket, for the same client.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -41,8 +41,7 @@ impl Pages {
             let headers = [(CONTENT_TYPE, TEXT), (ALLOW, "GET, HEAD")];
             return http::reply(StatusCode::METHOD_NOT_ALLOWED, &headers, "only GET\n");
         }
-        // `/metrics` ignores the `Host` header: it names no pods, and a proxy may pass on a header with the proxy's
-        // name.
+        // `/metrics` ignores the `Host` header: it names no pods, and a proxy may pass on its own name.
         let is_foreign = self.is_open_to_host && !names_this_host(request);
         let query = request.uri().query().unwrap_or_default();
         match (request.uri().path(), allowed && !is_foreign) {

@@ -1,5 +1,4 @@
-//! Metrics about this process, under the names that all Prometheus clients use, and a metric with the version of the
-//! build.
+//! Metrics about this process, under the names that all Prometheus clients use, and one with the version of the build.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! Tells systemd how the agent is: `sd_notify(3)`.
 //!
-//! The service is ready when it serves, even if it does not know the pods, because the runtime may start later. The
-//! watchdog is fed while the generator is alive: systemd restarts an agent that stalls, but not if only the runtime is
-//! down.
+//! The service is ready when it serves; the runtime may start later. The watchdog is fed while the generator is alive:
+//! systemd restarts an agent that stalls, but not an agent whose runtime is down.
 
 use std::env;
 use std::ffi::OsStr;

@@ -52,8 +52,7 @@ impl Access {
         !self.digests.is_empty() || self.requires_certificate
     }
 
-    /// Checks whether a request with these headers may read everything, or says why not. The certificate of the client
-    /// was checked before.
+    /// Checks whether a request with these headers may read everything. The client's certificate was checked before.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         if self.digests.is_empty() {
             return Ok(());

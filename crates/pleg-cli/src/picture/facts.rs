@@ -22,8 +22,7 @@ const PERIOD: Duration = Duration::from_secs(30);
 /// The period while the runtime does not answer or a thread may block, because some facts of the host need two looks.
 const TROUBLED: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Bounds of the metrics: the findings shown at a time, the characters of a runtime's name or version, and the
-/// runtimes.
+/// Bounds of the metrics: findings shown at a time, characters of a runtime's name or version, and runtimes.
 const MOST_SHOWN: usize = 12;
 const MOST_NAME: usize = 64;
 const MOST_RUNTIMES: usize = 16;
@@ -136,8 +135,7 @@ pub(crate) struct Collector {
     host: Option<host::Watch>,
     /// Names and versions of the runtimes in the metrics, the present one last.
     runtimes: Vec<[String; 2]>,
-    /// The last two snapshots of the pods while the runtime answered. `earlier` was taken before the last look at the
-    /// host.
+    /// The last two snapshots of the pods while the runtime answered. `earlier` precedes the last look at the host.
     earlier: Option<Vec<PodView>>,
     views: Option<Vec<PodView>>,
     pods: Pods,

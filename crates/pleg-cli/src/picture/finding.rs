@@ -17,8 +17,7 @@ pub(crate) enum Severity {
     Critical,
 }
 
-/// The layer in which the cause is. Findings of equal severity are shown in this order: lower layers explain higher
-/// ones.
+/// The layer of the cause. Findings of equal severity are shown in this order, as lower layers explain higher ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Layer {
@@ -221,8 +220,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     }
     findings.sort_by_key(|finding| {
         let layer = match finding.severity {
-            // The load of the host comes last among findings that are only information, because it explains nothing
-            // then.
+            // Among findings without trouble, the load of the host comes last, because it explains nothing.
             Severity::Info => -(finding.layer as i32),
             _ => finding.layer as i32,
         };

@@ -69,8 +69,7 @@ impl Generator {
             };
             let reason = self.degraded.entry(degraded.as_str().to_owned());
             let reason = reason.or_default();
-            // The generator does not record when a loss of events began, so the time is that of the first look that saw
-            // it.
+            // The generator does not record when a loss of events began, so use the time of the first look that saw it.
             let since = degraded.since().or(reason.since).unwrap_or(now);
             *reason = Reason {
                 sentence,

@@ -43,8 +43,7 @@ impl Picture {
         }
     }
 
-    /// The picture of these arguments alone. Leaves out facts about a silent runtime if it has answered since they were
-    /// found.
+    /// The picture of these arguments alone. Leaves out facts about a silent runtime that has answered since.
     pub(crate) fn of(
         ready: Result<(), NotReady>,
         generator: &Generator,

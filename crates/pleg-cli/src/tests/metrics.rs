@@ -1,5 +1,4 @@
-//! Tests of the alert rules. `tests/suite/agent_metrics.rs` evaluates them and the dashboard on the metrics of an
-//! agent.
+//! Tests of the alert rules. `tests/suite/agent_metrics.rs` evaluates them and the dashboard on an agent's metrics.
 
 use std::process::Command;
 

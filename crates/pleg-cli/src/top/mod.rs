@@ -68,8 +68,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The open terminal. Dropping it restores the terminal: on every exit, after a panic, and after a signal, which drops
-/// the command.
+/// The open terminal. Dropping it restores the terminal: on every exit, and after a panic or a signal.
 struct Terminal(DefaultTerminal);
 
 impl Terminal {

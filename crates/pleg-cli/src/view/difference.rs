@@ -1,5 +1,5 @@
-//! Views for a client that has an earlier one. An age is sent as a moment, the time at which the age was zero, because
-//! it does not change while nothing happens. Only fields that differ are sent, as a JSON merge patch (RFC 7386).
+//! Views for a client that has an earlier one. An age is sent as a moment, the time at which it was zero, because that
+//! does not change. Only fields that differ are sent, as a JSON merge patch (RFC 7386).
 
 use std::mem::take;
 

@@ -47,7 +47,7 @@ async fn slow_and_large_requests_are_ended() {
 }
 
 #[tokio::test]
-async fn request_needs_a_token_in_the_token_file_as_read_last() {
+async fn request_needs_a_token_of_the_token_file_last_read() {
     let dir = TestDir::new();
     let file = dir.path("tokens");
     let write = |text: &str| std::fs::write(&file, text).expect("written");
@@ -123,7 +123,7 @@ const COMMANDS: &str = "\
 2 check --agent unix:///none.sock => no answer of an agent at unix://
 2 check --ca server.pem => --ca needs an agent";
 
-/// The files are in the current directory of the commands. Each certificate signs itself, so it is its own authority.
+/// The files are in the current directory of the commands. The certificates are self-signed: each is its own authority.
 #[tokio::test]
 async fn agent_with_tls_answers_commands_with_certificate_and_token() {
     let dir = TestDir::new();

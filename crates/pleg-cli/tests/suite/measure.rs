@@ -1,5 +1,4 @@
-//! What `pleg agent` uses, beside the budgets of docs/fleet.md. `just measure-agent` runs this with a release
-//! build.
+//! What `pleg agent` uses, beside the budgets of docs/fleet.md. `just measure-agent` runs this with a release build.
 
 use std::time::Duration;
 
@@ -58,7 +57,7 @@ async fn idle_agent_with_110_pods_stays_within_its_budget() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures a release build: just measure-agent"]
-async fn agent_stays_within_its_budget_in_a_storm_of_1000_pods() {
+async fn storm_of_1000_pods_stays_within_its_budget() {
     let sim = Sim::start().await;
     let agent = sim.agent("").await;
     agent.until_confirmed().await;

@@ -162,8 +162,8 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
     let called = until(TIMEOUT * 3, "statuses", statuses).await;
     called.expect("called");
     runtime.padding.store(0, Ordering::Relaxed);
-    // Annotations of a plausible size are kept until their status is read again: 15 MiB for all containers, and another
-    // 15 MiB from the last list.
+    // Annotations of a plausible size are kept until their status is read again: 15 MiB for all containers, and 15 MiB
+    // from the last list.
     let returned = || async { (memory(pid, "VmRSS:") <= 90).then_some(()) };
     let returned = until(TIMEOUT, "less memory", returned).await;
     assert!(returned.is_ok(), "{} MiB are in use", memory(pid, "VmRSS:"));

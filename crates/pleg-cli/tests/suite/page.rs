@@ -276,8 +276,7 @@ const SCROLL: &str = "new Promise(resolve => {
   requestAnimationFrame(step);
 })";
 
-/// Replaces the agent in the page: sends a view of 10,000 pods, and 1,000 records per second. `VIEW` is a view of one
-/// pod.
+/// Replaces the agent in the page: sends a view of 10,000 pods, and 1,000 records per second. `VIEW` has one pod.
 const STORM: &str = "(() => {
   const view = VIEW;
   const [row] = Object.values(view.pods.rows);
@@ -326,7 +325,7 @@ async fn live(agent: &Agent) -> (TcpStream, String) {
     (stream, read)
 }
 
-/// The bytes of six seconds count ten times. At first, status calls still complete the pods.
+/// The bytes of six seconds count ten times. Views change at first, because status calls add details of the pods.
 #[tokio::test]
 async fn idle_page_with_100_pods_costs_100_kb_a_minute() {
     let sim = Sim::start().await;
@@ -411,7 +410,7 @@ async fn names_with_markup_and_control_characters_are_text() {
     browser.until("byId('rows').rows.length === 1").await;
     browser.eval("byId('rows').rows[0].click()");
     browser.until_shows("<b>99</b>\\u{202e}").await;
-    // The label of 10 kB is that of the other pod.
+    // The label of 10 kB belongs to the other pod, which is shown now.
     browser.press(&["Escape", "c"]);
     browser.until("byId('rows').rows.length === 2").await;
     browser.eval("[...byId('rows').rows].find(row => row.innerText.includes('long')).click()");
@@ -429,7 +428,7 @@ async fn names_with_markup_and_control_characters_are_text() {
 
 #[tokio::test]
 #[ignore = "writes images: just screenshots"]
-async fn screenshots() {
+async fn screenshots_of_the_page_are_written() {
     let dir = PathBuf::from(std::env::var_os("PLEG_IMAGES").expect("a directory"));
     let sim = Sim::with("--pods 120").await;
     let agent = sim.agent("").await;

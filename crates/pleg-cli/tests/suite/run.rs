@@ -294,7 +294,7 @@ pub(crate) fn pleg(args: &str) -> Command {
     command
 }
 
-/// The command with these arguments, and a limit of its file descriptors.
+/// The command with these arguments, and at most this many file descriptors.
 pub(crate) fn limited(descriptors: u32, args: &str) -> Command {
     let mut command = piped("sh");
     let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");

@@ -1,5 +1,4 @@
-//! Tests of `/metrics`. One test checks the tables of `docs/metrics.md` against the descriptions in the code, or
-//! updates them.
+//! Tests of `/metrics`. One test compares the tables of `docs/metrics.md` with the descriptions in the code.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -16,9 +16,8 @@ const THROTTLED: f64 = 25.0;
 /// Version 1 shows a limit of about 2^63 where there is none.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Where the figures of a limit are, in the cgroup version of the group: the limit, the use, the part of the use that
-/// can be dropped, and the events. Each is a file and, unless it has the figure first, `2nd` or the word before the
-/// figure.
+/// Where the figures of a limit are, in the cgroup version of the group: limit, use, the part of the use that can be
+/// dropped, events. Each is a file and, unless the figure is its first word, `2nd` or the word before the figure.
 fn figures(group: &str, controller: &str) -> impl Iterator<Item = &'static str> {
     let figures = match (controller, is_old(group, controller)) {
         ("cpu", true) => "cpu.cfs_quota_us, cpu.cfs_period_us, , cpu.stat nr_throttled",
@@ -55,7 +54,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// How much the limit held the runtime back: a larger value is worse.
+    /// The extent to which the limit held the runtime back.
     fn weight(&self) -> f64 {
         match &*self.controller {
             "cpu" => share(self.events, self.periods),
@@ -119,12 +118,10 @@ impl Group {
         groups.take_while(|group| group.path.len() > MOUNT.len())
     }
 
-    /// The topmost frozen group at or above this one; `None` if this group is not frozen. `state` is that of a process
-    /// in it.
+    /// The topmost frozen group at or above this one, if this one is frozen. `state` is the state of a process in it.
     pub(super) fn frozen(&self, state: char) -> Option<String> {
         let (frozen, flag) = match is_old(&self.path, "freezer") {
-            // With version 1 a frozen process is in state D. For hundreds of processes in other states, the file is not
-            // read.
+            // With version 1 a frozen process is in state D. For processes in other states, the file is not read.
             true if state != 'D' => return None,
             true => {
                 let state = fs::read_to_string(self.file("freezer.state")).ok()?;
@@ -218,8 +215,7 @@ pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {
     found.collect()
 }
 
-/// The command that raises a limit until the next restart. A unit needs `systemctl`: systemd sets its limits at each
-/// reload.
+/// The command that raises a limit until a restart. For a unit, systemd must set it: it would overwrite the file.
 fn raise(limit: &Limit) -> String {
     let (group, name) = (&limit.group, &*limit.controller);
     let twice = limit.limit.saturating_mul(2).to_string();

@@ -66,8 +66,7 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
     })
 }
 
-/// `limited`: the runtime is at its memory limit, which is a finding of its own. That blocks each thread that needs a
-/// page.
+/// `limited`: the runtime is at its memory limit. This is a finding of its own, and explains blocked threads.
 pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
     let files = full(host.files).map(|used| {
         let next = "Find the process with most of them: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | \

@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const SLOW: f64 = 1.0;
 /// The age up to which a complaint in the log is still true, in seconds. The kubelet repeats it at least every 5 s.
 const RECENT: f64 = 60.0;
-/// The complaint that a kubelet logs until its first relist has ended, and for how many seconds after its start this is
+/// The complaint of a kubelet before its first relist has ended, and for how many seconds after its start this is
 /// normal.
 const STARTS: &str = "pleg has yet to be successful";
 const STARTED: f64 = 60.0;
@@ -224,8 +224,7 @@ async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
 }
 
 impl Journal {
-    /// Counts the lines of the last 15 minutes. If the kubelet started in this time, lines of an earlier kubelet do not
-    /// count.
+    /// Counts the lines of the last 15 minutes. Lines of an earlier kubelet, before `started`, do not count.
     fn add(&mut self, text: &str, now: f64, started: Option<f64>) {
         for line in text.lines() {
             let at = time(line, now);

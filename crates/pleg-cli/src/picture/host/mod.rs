@@ -79,8 +79,7 @@ pub(crate) struct Calls<'a> {
     pods: &'a Pods,
     /// A list or a status call was slow or hung.
     pub(crate) slow: bool,
-    /// The runtime answered the last lists. If not, only names of pods are used, because the pods may have changed
-    /// since.
+    /// The runtime answered the last lists. If not, only names of pods are used: the pods may have changed since.
     is_listed: bool,
 }
 
@@ -186,8 +185,7 @@ impl Watch {
         }
     }
 
-    /// Reads the host now, within 15 s. A look that is not thorough reads the threads of shims only if the
-    /// load shows that one may block.
+    /// Reads the host now, within 15 s. A look that is not thorough reads threads of shims only if the load is high.
     pub(crate) async fn look(&mut self, thorough: bool) -> Host {
         let (daemon, first, mut unreadable) = match self.listener().await {
             Ok(pid) => (pid, std::mem::replace(&mut self.daemon, pid), Vec::new()),
@@ -243,8 +241,7 @@ impl Watch {
         Ok(Samples { begin, end })
     }
 
-    /// The process that listens on the socket. Connects only if it is not known yet, because a hung runtime may not
-    /// accept.
+    /// The process that listens on the socket. Connects only if it is not known yet: a hung runtime may not accept.
     async fn listener(&self) -> Result<Option<u32>, String> {
         let Some(socket) = &self.target.socket else {
             return Ok(None);
@@ -333,8 +330,7 @@ fn stopped(pid: u32) -> String {
 }
 const STOPPED: &str = "its state is T at the start and at the end";
 
-/// The next step about a process that is blocked in these functions of the kernel; `disk` if it may be waiting for a
-/// disk.
+/// The next step about a process that is blocked in these functions of the kernel; `disk` if it may wait for a disk.
 fn what_blocks(places: &[String], disk: String) -> String {
     let all = |words: &[&str]| {
         let is_one = |place: &String| words.iter().any(|word| place.contains(word));

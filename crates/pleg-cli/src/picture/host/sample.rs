@@ -165,8 +165,7 @@ impl Sample {
     }
 }
 
-/// The number of existing threads (800 in `0.50 0.40 0.30 2/800 12345`), and the lower one of `pid_max` and
-/// `threads-max`.
+/// The number of threads (800 in `0.50 0.40 0.30 2/800 12345`), and the lower one of `pid_max` and `threads-max`.
 fn threads(proc: &Proc) -> Option<Open> {
     let running: String = proc.word("loadavg", 3)?;
     let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"].map(|file| proc.word(file, 0));

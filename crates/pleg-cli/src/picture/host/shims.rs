@@ -30,8 +30,8 @@ pub(crate) struct Shims {
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
     pub(crate) processes: Vec<Member>,
-    /// Programs such as `runc` that hang. Only children of the runtime or of a shim: people may start some that run for
-    /// long.
+    /// Programs such as `runc` that hang: only children of the runtime or a shim, because people may start long-running
+    /// ones.
     pub(crate) helpers: Vec<Member>,
     /// Containers whose init process was gone or a zombie in both samples.
     pub(crate) dead_inits: Vec<DeadInit>,
@@ -83,8 +83,7 @@ pub(crate) struct DeadInit {
 pub(super) enum Role {
     /// With the id of its sandbox, or for CRI-O of its container.
     Shim(String),
-    /// A program that runs as root in a pod and has the name of a shim: Kata Containers, or one that pretends to be a
-    /// shim.
+    /// A program that runs as root in a pod, with the name of a shim: Kata Containers, or one that pretends to be it.
     ShimInPod,
     /// A process that has the name of a shim or kubelet, but is not one.
     Other,

@@ -18,7 +18,7 @@ const VERY_LATE: f64 = 30_000.0;
 const LARGE: f64 = 0.8;
 /// The time per pod cannot be estimated with fewer pods.
 const ENOUGH: usize = 5;
-/// Durations of a relist in seconds, for each of which the number of pods is estimated.
+/// Durations of a relist in seconds. For each, the number of pods is estimated.
 const MARKS: [u64; 3] = [1, 10, 180];
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -160,8 +160,7 @@ impl Lists {
         median(complete.map(Round::millis))
     }
 
-    /// For each of [`MARKS`], with how many pods a relist takes so long. Without pods it takes as long as two calls of
-    /// `Version`.
+    /// For each of [`MARKS`], with how many pods a relist takes that long. Without pods it takes two `Version` calls.
     pub(crate) fn marks(&self, pods: usize) -> Vec<(Duration, f64)> {
         let Some(relist) = self.relist().filter(|_| pods >= ENOUGH) else {
             return Vec::new();

@@ -69,8 +69,7 @@ impl Sample {
         }
     }
 
-    /// Three pods: one runs, one has a container that failed and was started again, and one has a
-    /// container that failed.
+    /// Three pods: one runs, one has a failed container that was started again, and one has a failed container.
     pub(crate) fn new() -> Self {
         let mut sample = Self::empty();
         sample.add("shop", "cart-7f9", &["app", "proxy"]);

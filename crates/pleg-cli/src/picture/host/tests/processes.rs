@@ -103,8 +103,8 @@ fn only_what_lasts_is_reported() {
     assert_eq!(blocked, r#"[{"pid":20,"name":"app","at":"nfs_wait"}]"#);
 }
 
-/// The process's group; the group above; the file that shows the freeze, its text if frozen and if not; the flag of the
-/// cause.
+/// The process's group; the group above; the file that shows a freeze; its text if frozen; if not; the flag of the
+/// cause
 const FREEZERS: &str = "
 4:freezer:/kubepods/pod1/ID; freezer/kubepods/pod1; freezer.state; FROZEN; THAWED; freezer.self_freezing
 0::/kubepods.slice/pod1.slice/cri-containerd-ID.scope; kubepods.slice/pod1.slice; cgroup.events; frozen 1; frozen 0; cgroup.freeze
@@ -223,8 +223,7 @@ fn daemon_is_assessed_from_two_samples() {
     assert_eq!(daemon::assess(&samples, None, 9), None);
 }
 
-/// The files below `/sys/fs/cgroup` with cgroup versions 1 and 2. The last two of each are changed before the second
-/// sample.
+/// The files below `/sys/fs/cgroup` with versions 1 and 2. The last two of each are changed before the second sample.
 const LIMITS: [&str; 2] = [
     "cpu/a/b/cpu.cfs_quota_us: -1
     cpu/a/cpu.cfs_quota_us: 1000

@@ -78,7 +78,7 @@ h => (because of disk_full) | not examined: the log of the kubelet",
 }
 
 #[test]
-fn charts_have_a_scale_and_rates_are_shown_after_two_minutes() {
+fn charts_have_a_scale_and_rates_appear_after_two_minutes() {
     let mut top = top((120, 40), |_| ());
     let shown = "known after two minutes | 100ms | s ago | now | slow 3s";
     top.play(&format!("h => {shown} => generic PLEG"));
