@@ -36,7 +36,8 @@ pub(crate) struct PodFilter {
     /// Only pods in this namespace; may be repeated
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
-    /// Only pods with these labels, for example app=web,tier!=cache,canary. The labels are those of the pod's sandbox
+    /// Only pods with these labels, for example app=web,tier!=cache,canary. The labels are those of the
+    /// pod's sandbox
     #[arg(short = 'l', long, value_name = "LABELS")]
     pub(crate) selector: Option<Selector>,
 }

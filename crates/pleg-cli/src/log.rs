@@ -62,7 +62,7 @@ fn print(level: Level, style: Style, label: &str, message: &str) {
     let _ = write!(anstream::stderr(), "{}{line}", priority.unwrap_or_default());
 }
 
-/// Logs to standard error, as `PLEG_LOG` or `verbose` sets. `quiet` omits warnings: the command's output has them.
+/// Logs to standard error at the level in `PLEG_LOG` or `verbose`. `quiet`: no warnings, as the output shows health.
 pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::Result<()> {
     FORMAT.get_or_init(|| format);
     // Escaped, because a message may contain text of a runtime.

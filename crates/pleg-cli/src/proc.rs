@@ -332,7 +332,7 @@ mod tests {
         0::/kubepods.slice/kubepods-podSLICE.slice/crio-conmon-ID.scope";
 
     #[test]
-    fn only_control_groups_of_pods_have_a_pod() {
+    fn only_control_groups_of_pods_are_recognized_as_such() {
         let uid = "0b5c3a1e-2f4d-4c6b-8a7e-9d0f1a2b3c4d";
         for (lines, expected) in [(OF_PODS, true), (OF_OTHERS, false)] {
             let lines = lines.replace("SLICE", &uid.replace('-', "_"));

@@ -116,7 +116,8 @@ impl Table {
         self.row(&headings.collect::<Vec<_>>(), None)
     }
 
-    /// Writes the cells of columns that are not omitted. A message takes the place of columns that have no cell.
+    /// Writes the cells of columns that are not omitted. `message` is written in place of the columns that have no
+    /// cell.
     pub(crate) fn row(&self, cells: &[Cell], message: Option<&Cell>) -> io::Result<()> {
         let cells = cells.iter().zip(self.0.iter().map(|(_, width)| width.now));
         let mut out = anstream::stdout().lock();

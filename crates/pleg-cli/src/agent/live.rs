@@ -1,8 +1,8 @@
 //! `/debug/live`: the records and the view of a node as server-sent events, for the page.
 //!
-//! Each record has an id and is sent at once, so that a client that connects again misses none and gets none twice. The
-//! first view of a connection is complete. Each later view is a patch of the view before it, so that the page of an
-//! idle node costs little. The next message is computed only when the client has received the one before it.
+//! Records have ids, so that a client that connects again misses none and gets none twice. The first view of a
+//! connection is complete. Each later view is a patch of the view before it, so that the page of an idle node costs
+//! little. The next message is computed only when the client has received the one before it.
 
 use futures::{Stream, stream};
 

@@ -138,8 +138,7 @@ async fn accept(listener: &Listener, server: &Arc<Server>) -> Infallible {
     }
 }
 
-/// The connection to close for a new one of this client: its own oldest if it has more than half, else the oldest of
-/// all.
+/// The connection to close for a new one of this client: its own oldest if it has more than half, otherwise the oldest.
 fn to_close<T>(open: &VecDeque<(String, T)>, client: &str) -> usize {
     let own = open.iter().filter(|(other, _)| other == client);
     let has_most = own.count() > CONNECTIONS / 2;

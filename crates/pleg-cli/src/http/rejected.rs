@@ -1,4 +1,4 @@
-//! Log lines about rejected clients. The first client with a reason is logged at once, further ones in a line a minute.
+//! Log lines about rejected clients. The first client with a reason is logged at once, later ones in one line a minute.
 
 use rustls::Error;
 

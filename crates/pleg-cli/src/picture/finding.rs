@@ -67,16 +67,16 @@ const DESTROY: Codes = "list_failed list_slow list_large dead_containers dead_sa
                         container_runs_twice sandbox_twice shim_missing shim_zombie init_gone";
 /// The findings that follow from the lists of the runtime. They are made only if the lists are current.
 pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orphaned init_gone";
-/// The findings that a runtime without answers explains.
+/// The findings that are explained by a runtime that does not answer.
 const ANSWERS: Codes =
     "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale";
 /// The findings about calls. A cause on the host may explain these findings.
 const CALLS: Codes = "runtime_silent list_slow list_failed status_slow pods_hung pods_failing";
-/// The findings that a lack of CPU, memory, threads or disk space of the runtime or node explains.
+/// The findings that are explained by a runtime or node that lacks CPU, memory, threads or disk space.
 pub(super) const STARVED: Codes = "runtime_silent runtime_unreachable list_slow list_failed status_slow pods_hung \
                                    pods_failing daemon_blocked daemon_restarted runc_hangs shim_blocked shim_zombie \
                                    init_gone container_blocked blocked_tasks kubelet_pleg_unhealthy";
-/// The findings that a pod without reaction explains.
+/// The findings that are explained by a pod that does not react.
 const OF_POD: Codes = "status_slow pods_hung pods_failing init_gone shim_zombie runc_hangs";
 
 /// The layer and the severity of a finding, and the findings that it explains where both are found.

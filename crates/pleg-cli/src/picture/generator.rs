@@ -14,7 +14,7 @@ pub(crate) struct Generator {
     pub(crate) state: State,
     /// The error with which the last stream ended, if none is open.
     pub(crate) why: Option<String>,
-    /// Set if the generator does not subscribe, because a kubelet might lose events: the reason.
+    /// The reason why the generator does not subscribe, if a kubelet might lose events.
     pub(crate) not_subscribed: Option<String>,
     pub(crate) events: u64,
     /// Events that the lists show to be missing.

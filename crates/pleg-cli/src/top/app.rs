@@ -138,7 +138,7 @@ impl App {
         }
     }
 
-    /// Makes the cursor follow its pod. In the first place it stays there instead, because problems appear there.
+    /// Makes the cursor follow its pod. On the first line it stays there instead, because problems appear there.
     pub(super) fn follow(&mut self) {
         self.selected = match self.cursor {
             0 => String::new(),

@@ -7,7 +7,7 @@ use super::*;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct HealthView {
     pub(crate) ready: bool,
-    /// The findings above information: the worst first, each cause before what it explains.
+    /// The findings with a severity above information: the worst first, each cause before what it explains.
     pub(crate) reasons: Vec<Reason>,
     pub(crate) pods: usize,
     /// For how long the runtime has answered no call, if it does not answer now. The shown data is as old.

@@ -113,7 +113,7 @@ impl Model {
         }
         let history = self.feed.history(&query.pod, MOST_HISTORY);
         let mut pods = inputs.pods.iter();
-        // A view, and so the query, has truncated uids.
+        // The uid in the query is from a view, so it may be truncated.
         match pods.find(|pod| name(pod.status.uid.as_str()) == query.pod) {
             Some(view) => Some(Detail::new(view, inputs, history)),
             None => Detail::gone(inputs, history),

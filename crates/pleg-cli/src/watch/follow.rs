@@ -9,7 +9,7 @@ use crate::text::duration;
 
 /// The agent is asked for new records once in this time.
 const PERIOD: Duration = Duration::from_millis(500);
-/// The code of the record that the agent does not answer.
+/// The code of the record which says that the agent does not answer.
 const SILENT: &str = "agent_silent";
 
 pub(super) async fn run(

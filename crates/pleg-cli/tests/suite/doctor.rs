@@ -44,8 +44,8 @@ impl Examined {
         self.report["findings"].as_array().expect("findings")
     }
 
-    /// Requires the code of the first finding, a text in its summary, and the exit code. The load of a machine on which
-    /// other tests run does not count.
+    /// Requires the code of the first finding, a text in its summary, and the exit code. Ignores findings about load,
+    /// because other tests load the machine.
     #[track_caller]
     fn assert_first(&self, code: &str, summary: &str, exit: i32) {
         let is_load = |code: &str| code.ends_with("_pressure") || code == "blocked_tasks";
@@ -194,7 +194,7 @@ async fn healthy_node_has_no_finding_above_information() {
     }
 }
 
-/// A test with a mount that hangs writes it, and one that examines the host reads it.
+/// A test with a mount that hangs takes this lock for writing, and a test that examines the host takes it for reading.
 static HOST: RwLock<()> = RwLock::const_new(());
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn shim_that_does_not_reap_is_named_with_its_pod() {
     examined.assert_first("shim_zombie", "test/cart", 1);
 }
 
-/// With a library that changes what the process sees of the wall clock.
+/// A preloaded library changes the wall clock that the command sees.
 #[tokio::test]
 async fn step_of_the_wall_clock_is_found() {
     let _host = HOST.read().await;

@@ -3,8 +3,8 @@
 use super::*;
 
 const MOUNT: &str = "/sys/fs/cgroup";
-/// In a cgroup namespace of its own, this process sees the path of a pod's group from their nearest common parent on:
-/// one of these groups, or the root.
+/// In a cgroup namespace of its own, this process sees the path of another process's group only below the nearest
+/// common parent of both. For a pod, that is one of these groups, or the root.
 const ABOVE: &str = " /kubepods /kubepods/burstable /kubepods/besteffort /kubepods.slice \
                      /kubepods.slice/kubepods-burstable.slice /kubepods.slice/kubepods-besteffort.slice";
 /// The share of a limit at which a process is close to it.
@@ -215,7 +215,7 @@ pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {
     found.collect()
 }
 
-/// The command that raises a limit until a restart. For a unit, systemd must set it: it would overwrite the file.
+/// The command that raises a limit until a restart. A unit's limit is set by systemd, which would overwrite the file.
 fn raise(limit: &Limit) -> String {
     let (group, name) = (&limit.group, &*limit.controller);
     let twice = limit.limit.saturating_mul(2).to_string();

@@ -15,8 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const SLOW: f64 = 1.0;
 /// The age up to which a complaint in the log is still true, in seconds. The kubelet repeats it at least every 5 s.
 const RECENT: f64 = 60.0;
-/// The complaint of a kubelet before its first relist has ended, and for how many seconds after its start this is
-/// normal.
+/// The complaint of a kubelet until its first relist has ended, and the age in seconds up to which it is normal.
 const STARTS: &str = "pleg has yet to be successful";
 const STARTED: f64 = 60.0;
 /// The age up to which lines of the log count, in seconds.

@@ -5,8 +5,7 @@
 use super::*;
 use crate::picture::finding::STARVED;
 
-/// The file of /proc/pressure, the code, the name, the shares of time for which some and all tasks wait, and the
-/// advice.
+/// The file of /proc/pressure, the code, the name, the shares of time in which some and all tasks wait, the advice.
 const RESOURCES: [(&str, &str, &str, [f64; 2], &str); 3] = [
     ("io", "io_pressure", "disks", [0.2, 0.1], IO),
     ("memory", "memory_pressure", "memory", [0.1, 0.05], MEMORY),

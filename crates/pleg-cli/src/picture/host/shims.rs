@@ -30,8 +30,8 @@ pub(crate) struct Shims {
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
     pub(crate) processes: Vec<Member>,
-    /// Programs such as `runc` that hang: only children of the runtime or a shim, because people may start long-running
-    /// ones.
+    /// Programs such as `runc` that hang. Their parent is the runtime or a shim, as people may start others that run
+    /// long.
     pub(crate) helpers: Vec<Member>,
     /// Containers whose init process was gone or a zombie in both samples.
     pub(crate) dead_inits: Vec<DeadInit>,

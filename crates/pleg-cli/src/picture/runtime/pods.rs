@@ -129,7 +129,7 @@ pub(super) fn running(view: &PodView) -> impl Iterator<Item = &ContainerStatus> 
     containers.filter(|container| container.state == ContainerState::Running)
 }
 
-/// The wall clock: was it set during the examination, or before it so far back that creation times are in the future.
+/// Whether the wall clock was set during the examination, or so far back before it that pods are from the future.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WallClock {

@@ -103,8 +103,7 @@ fn only_what_lasts_is_reported() {
     assert_eq!(blocked, r#"[{"pid":20,"name":"app","at":"nfs_wait"}]"#);
 }
 
-/// The process's group; the group above; the file that shows a freeze; its text if frozen; if not; the flag of the
-/// cause
+/// Group of the process; group above; file that shows a freeze; its text if frozen; if thawed; flag of the cause.
 const FREEZERS: &str = "
 4:freezer:/kubepods/pod1/ID; freezer/kubepods/pod1; freezer.state; FROZEN; THAWED; freezer.self_freezing
 0::/kubepods.slice/pod1.slice/cri-containerd-ID.scope; kubepods.slice/pod1.slice; cgroup.events; frozen 1; frozen 0; cgroup.freeze
