@@ -73,7 +73,7 @@ const MEASURE: &str = "(() => {
 })()";
 
 #[tokio::test]
-async fn first_picture_takes_under_1_s_and_event_under_200_ms() {
+async fn first_picture_under_1_s_and_event_under_200_ms() {
     let sim = Sim::start().await;
     sim.run_pod("web-1").await;
     let (agent, mut browser) = open(&sim).await;

@@ -160,8 +160,8 @@ impl Lists {
         median(complete.map(Round::millis))
     }
 
-    /// For each of [`MARKS`], the number of pods for a relist of that duration. Without pods it takes two `Version`
-    /// calls.
+    /// For each of [`MARKS`], the number of pods with which a relist takes that long. Without pods, a relist is
+    /// estimated to take as long as two `Version` calls.
     pub(crate) fn marks(&self, pods: usize) -> Vec<(Duration, f64)> {
         let Some(relist) = self.relist().filter(|_| pods >= ENOUGH) else {
             return Vec::new();
