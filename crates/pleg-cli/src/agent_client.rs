@@ -114,7 +114,7 @@ impl AgentClient {
         })
     }
 
-    /// The recent records, and what the agent says about them.
+    /// The recent records, and the first line of the answer, which says which records are missing.
     pub(crate) async fn events(&self, query: &str) -> anyhow::Result<(Page, Vec<Record>)> {
         let body = self.get_ok(&format!("/debug/events?{query}")).await?;
         let mut lines = body.lines();
@@ -191,7 +191,7 @@ impl AgentClient {
     }
 }
 
-/// The error of TLS in an error, in a few words: `pleg check` shows 80 characters.
+/// The TLS error inside this error, in a few words, because `pleg check` shows only 80 characters.
 fn of_tls(error: anyhow::Error) -> anyhow::Error {
     let of_tls = |e: &io::Error| e.get_ref()?.downcast_ref().cloned();
     let mut causes = error.chain().filter_map(<dyn Error>::downcast_ref);
@@ -215,7 +215,7 @@ async fn exchange(stream: impl Connection + 'static, request: Request<Empty<Byte
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await;
     if answer.is_err() {
-        // If the connection has failed, its error is the cause.
+        // If the connection has failed, return its error: it is the cause.
         drop(sender);
         connection.await??;
     }

@@ -1,4 +1,4 @@
-//! Reads files that others may have written or put in place of the right one: regular files of a bounded size.
+//! Reads files that other users may have written or replaced: only regular files, and only up to a size.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -10,8 +10,8 @@ use nix::fcntl::OFlag;
 
 const MOST: u64 = 1 << 20;
 
-/// The text of a file of at most 1 MiB.
-/// An error if it is larger, no regular file (a device may be endless, the open of a pipe may block), or cannot be read.
+/// The text of a file of at most 1 MiB. An error if the file is larger, cannot be read, or is not a regular file: a
+/// device may be endless, and opening a pipe may block.
 pub(crate) fn read(file: &Path) -> io::Result<String> {
     read_up_to(file, MOST)
 }
@@ -26,7 +26,7 @@ pub(crate) fn read_up_to(file: &Path, most: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The end of a file, at most so many bytes. Its first line may be cut.
+/// The last bytes of a file, at most `most`. The first line may be incomplete.
 pub(crate) fn read_end(file: &Path, most: u64) -> io::Result<String> {
     let mut file = open(file)?;
     let length = file.metadata()?.len();
@@ -36,7 +36,7 @@ pub(crate) fn read_end(file: &Path, most: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Opens a regular file. What it is is looked at before it is opened for reading, because the open of a device may act.
+/// Opens a regular file. Checks the type before it opens the file for reading: opening a device may have effects.
 fn open(file: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let options = options.read(true);

@@ -11,7 +11,7 @@ use crate::args::CheckArgs;
 use crate::text::{clip, lasting, lower, safe};
 use crate::view::{Query, Reason, View};
 
-/// The most characters of the line: what the node-problem-detector keeps by default.
+/// The maximum length of the line in characters: what the node-problem-detector keeps by default.
 const MOST_TEXT: usize = 80;
 
 pub(crate) async fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
@@ -43,7 +43,7 @@ async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
     Ok(problem(&client.view(&query).await?))
 }
 
-/// The first finding. Instead of one about pods, the pod that hangs or fails longest: the line is short.
+/// The first finding. Instead of a finding about pods, only the pod that has hung or failed longest: the line is short.
 fn problem(view: &View) -> Option<String> {
     let reason = view.health.reasons.first()?;
     let of_pods = reason.code.starts_with("pods_");

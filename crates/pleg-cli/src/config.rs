@@ -1,7 +1,7 @@
 //! The settings of `pleg agent`: flags, then environment variables, then a file.
 //!
-//! The flags are the schema: `--relist-period` is `PLEG_RELIST_PERIOD` and `relist-period`. Settings in the file and
-//! variables become the defaults of the flags.
+//! The flags are the schema: `--relist-period` can also be set as the variable `PLEG_RELIST_PERIOD` and as the key
+//! `relist-period` in the file. These settings become the defaults of the flags.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -26,7 +26,7 @@ use crate::{agent, bounded};
 const CONFIG: &str = "config";
 /// The flag that has no value, but is counted.
 const VERBOSE: &str = "verbose";
-/// A runtime or a simulated one: these exclude each other.
+/// The flags that select a real or a simulated runtime. They exclude each other.
 pub(crate) const ENDPOINT: &str = "runtime-endpoint";
 const SIM: &str = "sim";
 const AGENT: &str = "agent";
@@ -110,7 +110,7 @@ pub(crate) fn variable(key: &str) -> Option<(String, String)> {
     names.into_iter().find_map(set)
 }
 
-/// The command line of an agent whose flags have these defaults.
+/// The parser of the command line, with these settings as the defaults of its flags.
 fn with_defaults(settings: &Settings) -> Command {
     let set = |arg: Arg| match arg.get_long().and_then(|key| settings.get(key)) {
         Some(value) => arg.default_value(value.clone()),
@@ -176,7 +176,7 @@ fn setting(key: &str, value: &DeValue<'_>) -> Result<String, String> {
     Ok(value)
 }
 
-/// Parses a value as the flag's. The error is the reason why it is not valid, or the allowed values.
+/// Parses a value as the flag would. The error says why the value is invalid, or which values are allowed.
 fn check(key: &str, value: &str) -> Result<(), String> {
     if key == VERBOSE {
         let parsed = value.parse::<u8>();

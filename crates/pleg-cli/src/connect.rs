@@ -22,7 +22,7 @@ use crate::sim::{Embedded, control_path};
 
 /// `watch` and `pods` wait this long for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// No list succeeds after an error of these kinds.
+/// After an error of one of these kinds, no list can succeed, so the command does not wait.
 const PERMANENT: [CallErrorKind; 4] = {
     use CallErrorKind::{Malformed, PermissionDenied, TooLarge, Unimplemented};
     [TooLarge, PermissionDenied, Unimplemented, Malformed]
@@ -71,7 +71,7 @@ impl Target {
         Self::search(runtime)?.ok_or_else(not_found)
     }
 
-    /// As [`Target::choose`], but for a table on a terminal starts a simulated runtime if nothing is found; then returns true.
+    /// As [`Target::choose`]. For a table on a terminal, starts a simulation if nothing is found, and returns true.
     pub(crate) fn choose_or_demonstrate(
         runtime: &RuntimeArgs,
         output: Output,
@@ -170,7 +170,7 @@ impl Target {
         let found = self.runtime.found.clone();
         let endpoint = match found.get() {
             Some(found) => return Ok(CriRuntime::new(config(found.endpoint.clone()))?),
-            // A name for messages: the connector does not use it.
+            // This endpoint is only shown in messages: the connector uses the one that it finds.
             None => "/run/containerd/containerd.sock".parse()?,
         };
         let connect = move || {
@@ -190,7 +190,7 @@ impl Target {
         Ok(CriRuntime::with_connector(config(endpoint), connect)?)
     }
 
-    /// Waits for the first list until ten seconds or `limit` after the selection. Returns permanent errors at once.
+    /// Waits for the first list: ten seconds or `limit`, whichever is shorter. Returns permanent errors at once.
     pub(crate) async fn wait_until_listed(
         &self,
         pleg: &Pleg,

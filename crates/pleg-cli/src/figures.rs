@@ -7,12 +7,12 @@ pub(crate) fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// The value in the middle; the lower one of two.
+/// The median: of two values in the middle, the lower one.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The value below which this share of the others is.
+/// The value below which about this share of the values lies.
 pub(crate) fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -20,7 +20,7 @@ pub(crate) fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Opt
     values.get((last as f64 * share) as usize).copied()
 }
 
-/// A time in milliseconds, as people read it.
+/// A duration in milliseconds, rounded and with a unit, for people.
 pub(crate) fn span(millis: f64) -> String {
     match millis {
         ms if ms < 10.0 => format!("{ms:.1} ms"),
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_values_that_occur() {
+    fn quantile_is_one_of_the_given_values() {
         assert_eq!(median([]), None);
         assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median([1.0, 2.0]), Some(1.0));
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn units_follow_the_size() {
+    fn duration_is_shown_in_a_unit_that_fits_its_size() {
         let shown = [0.25, 12.3, 2500.0, 45_000.0, 180_000.0].map(span);
         assert_eq!(shown, ["0.2 ms", "12 ms", "2.5 s", "45 s", "3 min"]);
         let shown = [12, 2048, 17 << 20].map(bytes);

@@ -70,7 +70,7 @@ const TYPES: [&str; 11] = [
 ];
 
 impl Filters {
-    /// Returns true if the record is shown, the selector aside.
+    /// Returns true if all filters but the label selector let the record pass.
     pub(crate) fn matches(&self, record: &Record) -> bool {
         if !self.types.is_empty() && !self.types.contains(&record.r#type) {
             return false;
@@ -175,8 +175,7 @@ impl Selector {
     }
 }
 
-/// Applies a selector to the pods in the cache. It remembers the result for each pod, because a pod
-/// that is removed has no labels any more.
+/// Applies a selector to the pods in the cache. Remembers the result of each pod: a removed pod has no labels any more.
 #[derive(Debug, Default)]
 pub(crate) struct Selected {
     pub(crate) selector: Option<Selector>,
@@ -195,7 +194,7 @@ impl Selected {
             return matches;
         }
         let known = self.known.get(&pod.uid).copied();
-        // The cache may be ahead: more records of the pod may follow, until its sandbox is removed.
+        // Keep the result until the sandbox is removed, because the cache may be ahead of the pod's records.
         let is_sandbox = record.kind.as_deref() == Some("sandbox");
         if !status.exists() && is_sandbox && record.r#type == "ContainerRemoved" {
             self.known.remove(&pod.uid);
@@ -212,7 +211,7 @@ mod tests {
     use clap::Parser as _;
 
     #[test]
-    fn records_are_shown_by_pod_type_and_exit() {
+    fn filters_select_records_by_pod_type_and_failed_exit() {
         let event = |kind: &str, code, initial| Record {
             r#type: kind.to_owned(),
             exit_code: code,

@@ -1,5 +1,5 @@
-//! Finds the runtime of this node: from the command line, the environment, crictl's configuration, the kubelet's, or the
-//! well-known sockets. A socket that one of the former names is used even if it is missing, instead of another runtime.
+//! Finds the runtime of this node: from the command line, the environment, crictl's configuration, the kubelet's, or
+//! the well-known sockets. If one of the first four names a socket, this socket is used even if it does not exist.
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::{bounded, config, kubelet};
 
-/// Ours, and crictl's. An empty value counts as unset.
+/// The variables of this program and of crictl for the endpoint. An empty value counts as unset.
 pub(crate) const ENDPOINT_VARIABLES: [&str; 2] =
     ["PLEG_RUNTIME_ENDPOINT", "CONTAINER_RUNTIME_ENDPOINT"];
 const CRICTL: &str = "/etc/crictl.yaml";
@@ -62,7 +62,7 @@ pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
     )))
 }
 
-/// The runtime that crictl's configuration or the kubelet's names, or the first well-known socket.
+/// The runtime in crictl's configuration, or in the kubelet's configuration, or the first well-known socket.
 pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
     let advice = "correct it, or set the runtime with -r unix:///path";
     let crictl = crictl_endpoint(&below(root, Path::new(CRICTL)));
@@ -79,7 +79,7 @@ pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
 
 /// The error if [`search`] finds nothing.
 pub(crate) fn not_found() -> anyhow::Error {
-    // /var/run is nearly always a link to /run.
+    // Without the paths below /var/run, which is nearly always a link to /run.
     let paths = well_known().iter().map(|known| known.path);
     let paths = Vec::from_iter(paths.filter(|path| !path.starts_with("/var/run/"))).join(", ");
     let [_, variable] = ENDPOINT_VARIABLES;
@@ -93,7 +93,7 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The well-known sockets that exist, each once: the file that links lead to, and the path.
+/// The well-known sockets that exist: the file after links were followed, and the path. Each file is listed once.
 fn sockets(root: &Path) -> Vec<(PathBuf, &'static str)> {
     let mut sockets: Vec<(PathBuf, &'static str)> = Vec::new();
     for path in well_known().iter().map(|known| known.path) {
@@ -120,7 +120,7 @@ fn crictl_endpoint(file: &Path) -> anyhow::Result<Option<Endpoint>> {
         Err(error) => return Err(error.into()),
     };
     let crictl: Option<Crictl> = serde_saphyr::from_str(&text).map_err(|error| {
-        // Without the excerpt of the file in the other lines.
+        // Only the first line of the error: the other lines are an excerpt of the file.
         let error = error.to_string();
         let first = error.lines().next().unwrap_or_default();
         anyhow!("{}", first.trim_start_matches("error: "))
@@ -153,7 +153,7 @@ mod tests {
         /var/snap/microk8s/common/run/containerd.sock /run/containerd/containerd.sock /run/crio/crio.sock";
 
     #[test]
-    fn sockets_of_distributions_are_found_and_further_ones_named() {
+    fn first_well_known_socket_is_used_and_others_are_named() {
         for path in SOCKETS.split_whitespace() {
             let root = tempfile::tempdir().unwrap();
             assert!(searched(&root).contains(path), "tried");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_of_crictl_is_used_or_an_error() {
+    fn configuration_of_crictl_is_used_or_rejected_if_invalid() {
         let root = tempfile::tempdir().unwrap();
         let _known = bind(&root, "/run/crio/crio.sock");
         let file = root.path().join("etc/crictl.yaml");

@@ -12,12 +12,12 @@ use crate::picture::finding::Severity;
 use crate::record::{DEGRADED, NOT_READY, READY, RECOVERED, Record};
 use crate::text::duration;
 
-/// The period of checks without a change: some reasons begin as time passes.
+/// The period of checks while nothing changes, because some troubles begin only as time passes.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// A shorter trouble gets no duration, and is no record if it is the time until the first list.
+/// For a shorter trouble no duration is shown. If it is only the wait for the first list, it is not recorded at all.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The troubles at the last check, by [`NOT_READY`], the code of a finding, or the uid of a pod. `None` before the first.
+/// The troubles at the last check, by [`NOT_READY`], a finding's code, or a pod's uid. `None` before the first check.
 #[derive(Debug, Default)]
 pub(crate) struct HealthChanges(Option<BTreeMap<Key, Trouble>>);
 
@@ -28,7 +28,7 @@ struct Trouble {
     since: Instant,
     /// Its beginning, without the duration.
     record: Record,
-    /// The start of the message at the end; the duration follows.
+    /// The message when the trouble is over, up to the duration, which follows it.
     ends: String,
 }
 
@@ -56,7 +56,7 @@ impl HealthChanges {
         for finding in &picture.findings {
             let key = (finding.code, None);
             let is_shown = finding.severity > Severity::Info || last.contains_key(&key);
-            // Each of these pods gets a record of its own.
+            // Each pod in these two findings gets a record of its own.
             let is_of_pods = ["pods_hung", "pods_failing"].contains(&finding.code);
             if is_shown && !finding.not_ready && !is_of_pods {
                 let lasted = Duration::try_from_secs_f64(finding.seconds.unwrap_or_default());

@@ -21,8 +21,8 @@ const EVENTED: &str = "EventedPLEG";
 const INCLUDING: [&str; 2] = ["AllAlpha", "AllBeta"];
 type Gates = BTreeMap<String, bool>;
 
-/// The reason why a kubelet on this node may subscribe to the runtime's events, if one may. `root` is `/` except in tests.
-/// A kubelet does not count if it uses another socket than `socket`, which is `None` if it is not known.
+/// The reason why a kubelet on this node may subscribe to the runtime's events, if one may. A kubelet with another
+/// socket than `socket` (`None`: not known) does not count. `root` is `/` except in tests.
 pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Option<String> {
     let unknown = |why: String| Some(format!("a kubelet may use them: {why}"));
     let proc = Proc::below(root);
@@ -67,14 +67,14 @@ impl Kubelet {
         matches!(name, "kubelet" | "hyperkube") || EMBEDDING.contains(&name)
     }
 
-    /// The kubelet in this process. Processes of pods and users do not count: root would read files that their flags name.
+    /// The kubelet in this process. Processes of pods and users do not count: root would read any file in their flags.
     pub(crate) fn of(proc: &Proc, process: &Process) -> Option<Self> {
         let pid = process.pid;
         if !Self::has_name_of(process) || proc.belongs(pid) != Some(Belongs::System) {
             return None;
         }
         let arguments = proc.arguments(pid)?;
-        // A program that sets its own title has one argument with spaces in it.
+        // A program that sets its own title has a single argument with spaces, so only its first word is used.
         let path = arguments.first()?.split(' ').next()?;
         let name = path.rsplit('/').next().unwrap_or(path);
         let embedded_in = match (name, arguments.get(1).map(String::as_str)) {
@@ -103,7 +103,7 @@ impl Kubelet {
         flag.map(str::to_owned).or_else(configured)
     }
 
-    /// Returns true if its runtime serves another socket. `None` if it names a socket that does not exist.
+    /// Returns true if the kubelet's runtime serves another socket. `None` if the kubelet's socket does not exist.
     fn is_other(&self, socket: &Path) -> Option<bool> {
         let Some((endpoint, ours)) = self.endpoint().zip(identity(socket)) else {
             return Some(false);
@@ -112,13 +112,13 @@ impl Kubelet {
         identity(&self.here(Path::new(path))).map(|theirs| theirs != ours)
     }
 
-    /// The endpoint of its runtime, if that is not known to serve this socket.
+    /// The endpoint of the kubelet's runtime, unless it is known to be this socket.
     pub(crate) fn other_runtime(&self, socket: &Path) -> Option<String> {
         let other = self.embedded_in.is_none() && self.is_other(socket) != Some(false);
         other.then(|| self.endpoint()).flatten()
     }
 
-    /// The port of its health; 0 if it has none.
+    /// The port of the kubelet's `/healthz`; 0 if it is disabled.
     pub(crate) fn healthz_port(&self) -> u16 {
         let flag = value(&self.arguments, &["--healthz-port"]).and_then(|port| port.parse().ok());
         let port = flag.or_else(|| self.configured(|config| config.healthz_port));
@@ -221,7 +221,7 @@ fn values<'a>(arguments: &'a [String], flag: &'a str) -> impl Iterator<Item = &'
     })
 }
 
-/// The last value of the first of these flags that is given.
+/// The value of the first of these flags that is given. If the flag is given several times, its last value.
 pub(crate) fn value<'a>(arguments: &'a [String], flags: &[&'a str]) -> Option<&'a str> {
     flags.iter().find_map(|flag| values(arguments, flag).last())
 }

@@ -8,12 +8,12 @@ const TUNABLES: &str = "GLIBC_TUNABLES";
 /// Larger blocks are mapped one by one, so that they are returned when they are freed. Without this
 /// setting, glibc raises the threshold with each such block that is freed, and keeps the memory.
 const MMAP_THRESHOLD: &str = "glibc.malloc.mmap_threshold=131072";
-/// Set in the program that was started again: glibc may remove its own variable.
+/// Marks the program that was started again, because glibc may remove [`TUNABLES`] from the environment.
 const STARTED_AGAIN: &str = "PLEG_STARTED_AGAIN";
 
-/// Starts this program again, as the same process, with a fixed threshold for the allocator: after a
-/// flood of large responses its memory is returned. glibc reads the setting only at the start. Does
-/// nothing if glibc is already configured, or is not used.
+/// Starts this program again, as the same process, with a fixed threshold for the allocator, so that memory that a
+/// flood of large responses has used is returned. glibc reads the setting only at the start. Does nothing if glibc is
+/// already configured, or is not used.
 pub(crate) fn return_freed_memory() {
     let is_configured = [TUNABLES, STARTED_AGAIN].map(|name| env::var_os(name).is_some());
     if !cfg!(target_env = "gnu") || is_configured != [false; 2] {

@@ -62,10 +62,10 @@ fn print(level: Level, style: Style, label: &str, message: &str) {
     let _ = write!(anstream::stderr(), "{}{line}", priority.unwrap_or_default());
 }
 
-/// Logs to standard error, as `PLEG_LOG` or `verbose` sets. `quiet` omits warnings: the command's output shows health.
+/// Logs to standard error at the level in `PLEG_LOG` or `verbose`. `quiet`: no warnings, as the output shows health.
 pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::Result<()> {
     FORMAT.get_or_init(|| format);
-    // A message may contain text of a runtime.
+    // Escaped, because a message may contain text of a runtime.
     let fields = debug_fn(|writer, field, value| {
         let text = format!("{value:?}");
         match field.name() {
@@ -112,7 +112,7 @@ where
         match format {
             LogFormat::Json => writer.write_str(&json_line(level, target, event.field_map())),
             LogFormat::Text if !is_journal => text.format_event(context, writer, event),
-            // The journal has a time of its own.
+            // Without the time, because the journal adds its own.
             LogFormat::Text => text.without_time().format_event(context, writer, event),
         }
     }
@@ -165,7 +165,7 @@ fn filter(verbose: u8, quiet: bool) -> anyhow::Result<EnvFilter> {
 
 fn parse(filter: &str) -> anyhow::Result<EnvFilter> {
     for directive in filter.split(',').map(str::trim) {
-        // The filter would take the word for the name of a module, and log nothing else.
+        // The filter would take an unknown level for the name of a module, and log nothing else.
         let is_word = !directive.contains(['=', '[', ':']);
         if is_word && directive.parse::<LevelFilter>().is_err() && !directive.starts_with("pleg") {
             bail!("{directive:?} is not a level");

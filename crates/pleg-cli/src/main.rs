@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 fn run(args: Args) -> Outcome {
     use Command as C;
     let quiet = matches!(args.command, C::Watch(_) | C::Pods(_) | C::Doctor(_));
-    // Lines of the log would disturb what is on the terminal.
+    // Log lines would garble the screen of `pleg top`.
     let on_terminal = matches!(args.command, C::Top(_)) && io::stderr().is_terminal();
     if !on_terminal {
         log::to_stderr(args.verbose, args.log_format, quiet)?;
@@ -83,7 +83,7 @@ fn run(args: Args) -> Outcome {
             }
             None => block_on(async { sim::run(args, first_signal(STOP)?).await }),
         },
-        // It may never return, so it needs no runtime that would wait for it.
+        // Without a tokio runtime, which would wait at the end for a read that may never return.
         C::AskMount { path } => {
             picture::host::ask_mount(&path);
             Ok(ExitCode::SUCCESS)
@@ -104,8 +104,7 @@ fn run(args: Args) -> Outcome {
     }
 }
 
-/// Runs a command that a signal ends at once. The exit code is then the one that shells expect for a
-/// process that a signal has ended.
+/// Runs a command that a signal ends at once, with the exit code that shells expect after a signal.
 fn until_signal(command: impl Future<Output = Outcome>) -> Outcome {
     block_on(async {
         let signal = first_signal([130, 143])?;
@@ -116,9 +115,9 @@ fn until_signal(command: impl Future<Output = Outcome>) -> Outcome {
     })
 }
 
-/// Waits for the first signal, and returns its exit code: the first code for SIGINT (Ctrl-C), the second one
-/// for SIGTERM. Signals before the first poll of the future count. SIGHUP is not handled here, so that
-/// `nohup` works; it makes the agent read its files again.
+/// Waits for the first signal, and returns its exit code: `codes[0]` for SIGINT (Ctrl-C), `codes[1]` for SIGTERM. A
+/// signal that arrives before the first poll of the future is not lost. SIGHUP is not handled here, so that `nohup`
+/// works; the agent handles SIGHUP itself.
 fn first_signal(codes: [u8; 2]) -> io::Result<impl Future<Output = ExitCode>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

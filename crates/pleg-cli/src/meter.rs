@@ -1,4 +1,4 @@
-//! Measures a runtime's calls: how long they take, when one was answered last, and, for doctor, each by what it reads.
+//! Measures a runtime's calls: durations, the time of the last answer, and, for `pleg doctor`, each call by its id.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,14 +25,14 @@ pub(crate) enum About {
     Runtime,
 }
 
-/// The operation of a call about one pod, and the id that it reads: that of the pod for a list.
+/// The key of a call about one pod: the operation, and the id that it reads (of a list: the uid of the pod).
 pub(crate) type Key = (&'static str, String);
 pub(crate) type Timings = BTreeMap<Key, Timing>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timing {
     pub(crate) longest: Duration,
-    /// How long the longest one was waited for that was not answered.
+    /// The longest wait for a call that was not answered.
     pub(crate) unanswered: Option<Duration>,
 }
 
@@ -57,7 +57,7 @@ impl Meter {
         Self { clock, state }
     }
 
-    /// From now on, each call about one pod is kept by what it reads.
+    /// From now on, keeps the time of each call about one pod, by the operation and the id that it reads.
     pub(crate) fn keep_each(&self) {
         self.lock().by_key.get_or_insert_default();
     }
@@ -134,8 +134,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A runtime whose lists, statuses and `Version` are measured. The event stream is not: a subscribe only makes
-/// a connection.
+/// A runtime whose lists, statuses and `Version` are measured. A subscribe is not: it only makes a connection.
 pub(crate) struct ObservedRuntime<R> {
     pub(crate) runtime: R,
     pub(crate) meter: Meter,
@@ -198,7 +197,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const STATUS: &str = "ContainerStatus";
 
-    /// A call that takes a second, and fails with this kind.
+    /// A call that takes a second, and fails if `kind` is given.
     async fn call(meter: &Meter, about: About, kind: Option<CallErrorKind>) {
         let call = async {
             let clock = meter.clock();
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_call_has_its_longest_time_answered_and_not() {
+    async fn longest_answered_and_unanswered_time_of_each_call_is_measured() {
         let meter = Meter::new(Clock::start());
         meter.keep_each();
         let halves = |time: Duration| (time.as_secs_f64() * 2.0).round();

@@ -35,7 +35,7 @@ struct Shared {
 impl Observer {
     pub(crate) fn new(target: &Target, pleg: &Pleg) -> Self {
         let clock = pleg.clock();
-        // As the kernel has it: in a pod on the host's network, that of the node.
+        // The host name as the kernel reports it: in a pod on the host's network, the name of the node.
         let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self(Arc::new(Shared {
             pleg: pleg.clone(),
@@ -64,7 +64,7 @@ impl Observer {
             tokio::select! {
                 delivery = events.next() => {
                     let Some(delivery) = delivery else { return };
-                    // A view shows what existed at the start anyway.
+                    // No records of what existed at the start, because a view shows it anyway.
                     if !matches!(&delivery, Delivery::Event(event) if event.initial) {
                         let pods = || pleg.snapshot().len();
                         let record = Record::delivery(&delivery, clock, started, pods);
@@ -96,7 +96,7 @@ impl Observer {
         Picture::now(&self.0.pleg, &self.facts(), &mut lock(&self.0.generator))
     }
 
-    /// Is notified when a view has changed, apart from what changes with time.
+    /// Is notified when a view has changed in more than ages and durations.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
@@ -105,7 +105,7 @@ impl Observer {
         self.view_and_problems(query).0
     }
 
-    /// The same, and the pods whose calls hang or fail, at the same moment.
+    /// The view, and the pods about which calls hang or fail, at the same moment.
     pub(crate) fn view_and_problems(&self, query: &Query) -> (View, Arc<[PodProblem]>) {
         let Shared { pleg, meter, .. } = &*self.0;
         let (facts, now) = (self.facts(), meter.clock().now());

@@ -75,7 +75,7 @@ fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
     Ok(())
 }
 
-/// The sandboxes and containers of a pod. Only the first one has the name and the uid of the pod.
+/// One row for each sandbox and container of a pod. Only the first row has the name and the uid of the pod.
 fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
     let status = &*view.status;
     let ago = |at| format!("{} ago", duration(clock.now().since(at)));

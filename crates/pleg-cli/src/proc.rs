@@ -62,7 +62,7 @@ impl Process {
         matches!(self.state, 'T' | 't')
     }
 
-    /// Returns true for a zombie. A process whose first thread alone has ended has the same state, but other threads.
+    /// Returns true for a zombie. A process that has lost only its first thread has the same state, but more threads.
     pub(crate) fn is_dead(&self) -> bool {
         self.state == 'X' || self.state == 'Z' && self.threads <= 1
     }
@@ -109,7 +109,7 @@ pub(crate) enum Belongs {
 
 /// Returns true if a line of `/proc/PID/cgroup` names the control group of a pod.
 fn is_pods(line: &str) -> bool {
-    // From a control group namespace, paths of other groups begin with `/..`.
+    // Seen from inside a control group namespace, paths of groups outside it begin with `/..`.
     let path = line.splitn(3, ':').nth(2).unwrap_or_default();
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let is_digit = |c: char| c.is_ascii_hexdigit() || matches!(c, '-' | '_');
@@ -118,7 +118,7 @@ fn is_pods(line: &str) -> bool {
         let part = part.strip_suffix(".slice").unwrap_or(part);
         part.contains("kubepods") || part.rsplit_once("pod").is_some_and(|(_, uid)| is_uid(uid))
     };
-    // containerd puts containers below /k8s.io whose pod has no parent.
+    // If a pod has no parent group, containerd puts its containers below /k8s.io.
     let Some(last) = parts.iter().rposition(|part| is_pod(part)) else {
         return parts.first() == Some(&"k8s.io");
     };
@@ -175,7 +175,7 @@ impl Proc {
             && self.read("1/cmdline").is_ok()
     }
 
-    /// The text of a file of the kernel, with two system calls less than [`bounded::read`] for each of hundreds of processes.
+    /// The text of a file of the kernel. Saves two system calls of [`bounded::read`]: hundreds of files are read.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::with_capacity(1024);
         let file = fs::File::open(self.path(path))?;
@@ -196,7 +196,7 @@ impl Proc {
     }
 
     pub(crate) fn mounts(&self, process: impl Display) -> io::Result<String> {
-        // A mount of an image with many layers has a line of several KiB.
+        // The bound is high, because the line for the mount of an image with many layers has several KiB.
         bounded::read_up_to(&self.path(&format!("{process}/mountinfo")), 16 << 20)
     }
 
@@ -216,7 +216,7 @@ impl Proc {
 
     /// The process or thread of this directory. A process may end at any time.
     pub(crate) fn process(&self, directory: impl Display) -> Option<Process> {
-        // The file is much shorter, and the kernel writes it at once. A second read to find its end is not needed.
+        // The file is shorter than the buffer, and the kernel returns it in one read. No second read must find its end.
         let mut bytes = [0; 1024];
         let mut file = fs::File::open(self.path(&format!("{directory}/stat"))).ok()?;
         let length = file.read(&mut bytes).ok()?;
@@ -332,7 +332,7 @@ mod tests {
         0::/kubepods.slice/kubepods-podSLICE.slice/crio-conmon-ID.scope";
 
     #[test]
-    fn only_control_groups_of_pods_have_a_pod() {
+    fn only_control_groups_of_pods_are_recognized_as_such() {
         let uid = "0b5c3a1e-2f4d-4c6b-8a7e-9d0f1a2b3c4d";
         for (lines, expected) in [(OF_PODS, true), (OF_OTHERS, false)] {
             let lines = lines.replace("SLICE", &uid.replace('-', "_"));

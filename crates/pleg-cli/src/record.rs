@@ -34,19 +34,19 @@ pub(crate) struct Record {
     pub(crate) kind: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) source: Option<String>,
-    /// It is not a change: what the pod was when this command started.
+    /// True if the record is not a change, but shows what existed when this command started.
     pub(crate) initial: Option<bool>,
     pub(crate) exit_code: Option<i32>,
     pub(crate) reason: Option<String>,
     pub(crate) latency_ms: Option<f64>,
     /// `Synced`: the number of pods on the node.
     pub(crate) pods: Option<usize>,
-    /// `Lagged`: how many exits and removals, or records, are not shown.
+    /// `Lagged`: the number of exits and removals, or of records, that are not shown.
     pub(crate) missed: Option<u64>,
     /// A change of health: its code, as in the runbook.
     pub(crate) code: Option<String>,
     pub(crate) message: Option<String>,
-    /// A change of health: how long it has lasted.
+    /// A change of health: how long the trouble has lasted.
     pub(crate) seconds: Option<f64>,
 }
 
@@ -96,8 +96,7 @@ impl Record {
         }
     }
 
-    /// A lifecycle event. It has no latency if the change is from before `started`, or if the runtime's clock is ahead of
-    /// the local clock.
+    /// A lifecycle event. Without a latency if the change is from before `started`, or if the runtime's clock is ahead.
     fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let subject = event.subject.as_ref();
         let detected = clock.wall_at(event.detected);
@@ -120,7 +119,7 @@ impl Record {
         }
     }
 
-    /// The record of a delivery. `pods` counts the pods.
+    /// The record of what the generator delivered. `pods` returns the number of pods on the node.
     pub(crate) fn delivery(
         delivery: &Delivery,
         clock: Clock,
@@ -156,7 +155,7 @@ impl Record {
         }
     }
 
-    /// The text of a record that is no event, after its pod.
+    /// The text of a record that is no event; it begins with the name of the pod if `with_pod` is set.
     pub(crate) fn text(&self, with_pod: bool) -> String {
         let pod = self.pod.as_ref().filter(|_| with_pod).map(Pod::shown);
         let pods = self.pods.map(|n| counted(n, "pod"));
@@ -184,7 +183,7 @@ impl Record {
     }
 }
 
-/// The first line of `/debug/events`: what the records that follow are.
+/// The first line of `/debug/events`: which records follow, and which are missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
@@ -192,7 +191,7 @@ pub(crate) struct Page {
     pub(crate) time: jiff::Timestamp,
     /// When the agent started.
     pub(crate) agent: String,
-    /// The agent has kept every record since then.
+    /// The time since which the agent has kept every record.
     pub(crate) complete_since: jiff::Timestamp,
     /// The number of records after the given one that the agent no longer has.
     pub(crate) missed: u64,

@@ -1,5 +1,4 @@
-//! `pleg sim`, and the embedded simulated runtime of `--sim`. It serves a unix socket and is used
-//! with the same client as any other runtime.
+//! `pleg sim`, and the embedded simulated runtime of `--sim`. Both serve a unix socket, for the same client.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -43,12 +42,12 @@ pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -
         notice(&listens);
         std::future::pending().await
     };
-    // A configured fault may make the creation of a pod hang.
+    // The signal must also end a creation of pods that hangs because of a configured fault.
     let ended = tokio::select! {
         code = signal => Ok(code),
         failed = serve => failed,
     };
-    // This also stops the workload and removes the sockets, without waiting for hanging calls.
+    // `shutdown` also stops the workload and removes the sockets, without waiting for hanging calls.
     sim.shutdown().await;
     ended
 }

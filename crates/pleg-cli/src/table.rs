@@ -98,7 +98,7 @@ pub(crate) fn fit(mut widths: Vec<&mut Width>, total: usize) {
 pub(crate) struct Table(Vec<(&'static str, Width)>);
 
 impl Table {
-    /// Makes the columns wide enough for these rows, if the terminal is.
+    /// Makes the columns wide enough for these rows, as far as the terminal allows.
     pub(crate) fn new(mut columns: Vec<(&'static str, Width)>, rows: &[Vec<Cell>]) -> Self {
         for (n, (heading, width)) in columns.iter_mut().enumerate() {
             let cells = rows.iter().map(|row| text::width(&row[n].text));
@@ -116,7 +116,8 @@ impl Table {
         self.row(&headings.collect::<Vec<_>>(), None)
     }
 
-    /// Writes the cells of columns that are not omitted. A message replaces the columns without a cell.
+    /// Writes the cells of columns that are not omitted. `message` is written in place of the columns that have no
+    /// cell.
     pub(crate) fn row(&self, cells: &[Cell], message: Option<&Cell>) -> io::Result<()> {
         let cells = cells.iter().zip(self.0.iter().map(|(_, width)| width.now));
         let mut out = anstream::stdout().lock();
@@ -145,13 +146,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_narrowed_before_others_are_omitted() {
+    fn column_is_omitted_only_if_narrowing_is_not_enough() {
         for (width, fitted) in [
             (80, [10, 20, 5, 8]),
             (49, [10, 20, 5, 8]),
             (48, [10, 19, 5, 8]),
             (41, [10, 12, 5, 8]),
-            // Where a column is omitted, the other one has its full width again.
+            // Where a column is omitted, the column that was narrowed has its full width again.
             (40, [10, 20, 5, 0]),
             (30, [10, 18, 0, 0]),
             (5, [10, 12, 0, 0]),

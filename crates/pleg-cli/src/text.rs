@@ -37,7 +37,7 @@ fn is_unsafe(c: char) -> bool {
 /// The most bytes of what a terminal shows as one character: combining marks can be stacked without end.
 const MOST_CLUSTER: usize = 32;
 
-/// The width in columns of a terminal of a text that is escaped already.
+/// The number of terminal columns that an escaped text needs.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
@@ -135,7 +135,7 @@ pub(crate) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{plural}")
 }
 
-/// The time of day of a time in RFC 3339, in this format.
+/// The time of day of a time in RFC 3339; `format` is that of `strftime`.
 pub(crate) fn time_of_day(time: &str, format: &str) -> String {
     match time.parse::<jiff::Timestamp>() {
         Ok(time) => time.strftime(format).to_string(),
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_cut_by_the_columns_that_it_needs() {
+    fn text_is_truncated_by_its_width_in_columns() {
         for (text, columns, shown) in [
             ("abc", 3, "abc"),
             ("abcd", 3, "ab…"),

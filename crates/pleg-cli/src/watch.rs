@@ -129,7 +129,7 @@ mod tests {
     use pleg::runtime::clock::Clock;
 
     #[test]
-    fn loss_of_deliveries_is_a_record() {
+    fn loss_of_events_by_a_slow_reader_is_a_record() {
         let clock = Clock::start();
         let lagged = Delivery::Lagged { missed: 3 };
         let record = Record::delivery(&lagged, clock, clock.wall(), || 0).unwrap();

@@ -6,7 +6,7 @@ use crate::check::sentence;
 
 const MOST_PODS: usize = 100;
 
-/// The checks, and the layer whose findings belong to each.
+/// The checks; for each, the layer of the findings that make it fail.
 const CHECKS: [(&str, Layer); 7] = [
     ("host", Layer::Host),
     ("runtime", Layer::Runtime),
@@ -41,7 +41,7 @@ impl State<'_> {
         safe_lines(&lines)
     }
 
-    /// One line for each check, and below it what shows that it failed, and what to do.
+    /// One line for each check. Below a failed check: the evidence, and what to do.
     pub(super) fn verbose(&self) -> String {
         let mut lines = Vec::new();
         for (name, layer) in CHECKS {

@@ -1,26 +1,26 @@
 //! `/debug/live`: the records and the view of a node as server-sent events, for the page.
 //!
-//! Records are sent as they come and have ids, so that a client that connects again misses none and gets
-//! none twice. The first view of a connection is complete, the others are patches for the one before, so that the page of
-//! an idle node costs little. Nothing is computed before the client has taken what was sent.
+//! Records have ids, so that a client that connects again misses none and gets none twice. The first view of a
+//! connection is complete. Each later view is a patch of the view before it, so that the page of an idle node costs
+//! little. The next message is computed only when the client has received the one before it.
 
 use futures::{Stream, stream};
 
 use super::*;
 
-/// The most clients at a time. The agent keeps the last view of each: 60 kB with usual names.
+/// The maximum number of clients. The agent keeps the last view of each client: 60 kB with names of the usual length.
 pub(super) const CLIENTS: usize = 16;
-/// The pause after new records were sent: a storm is sent in few messages.
+/// The pause after new records were sent, so that the records of a storm are sent in few messages.
 const RECORDS_PAUSE: Duration = Duration::from_millis(50);
 /// The pause between two views if something has changed.
 const VIEW_PAUSE: Duration = Duration::from_millis(250);
-/// The pause between two views if nothing has changed. The client takes the agent for silent if it
-/// gets nothing for several of them.
+/// The pause between two views if nothing has changed. A client that gets nothing during several such pauses reports
+/// that the agent does not answer.
 const IDLE_PAUSE: Duration = Duration::from_secs(2);
-/// Upon the first connection, the records of this time are sent.
+/// A client that connects for the first time gets the records of this last period.
 const HISTORY: Duration = Duration::from_secs(15 * 60);
 
-/// The messages for one client, which may have the id of the last message that it got from before.
+/// The messages for one client. `last_id` is the id of the last message that it got before it connected again.
 pub(super) fn stream(
     permit: OwnedSemaphorePermit,
     observer: Observer,
@@ -39,7 +39,7 @@ pub(super) fn stream(
         clock,
         query,
         sent: known.map_or(0, |(_, number)| number.parse().unwrap_or(0)),
-        // A client of an earlier agent has that one's records.
+        // A client that connects again has the old records, even if it got them before a restart of the agent.
         since: last.is_none().then(|| clock.wall().before(HISTORY)),
         has_changed: true,
         records_due: now,
@@ -67,7 +67,7 @@ struct Client {
     records_due: Instant,
     view_due: Instant,
     view_sent: Instant,
-    /// The view that it has, as text, which needs a tenth of the memory.
+    /// The view that the client has. As text it needs a tenth of the memory.
     view: Option<Box<str>>,
 }
 
@@ -100,8 +100,8 @@ impl Client {
         }
     }
 
-    /// The records after the last ones, if there are any; the rest of many in later messages. The first
-    /// message may have none: it has the first id.
+    /// The records after those that were sent last, as many as fit; later messages have the rest. `None` if there are
+    /// none, except in the first message: it gives the client its first id.
     fn records(&mut self) -> Option<String> {
         let page = self.observer.lines(self.since, self.sent);
         if self.view.is_some() && page.lines.is_empty() && page.head.missed == 0 {
@@ -120,7 +120,7 @@ impl Client {
 
     fn view(&mut self) -> String {
         let view = with_moments(&self.observer.view(&self.query)).to_string();
-        // Numbers are compared as they are read from text, because reading may change the last digit.
+        // Compares numbers only after both were parsed from text, because parsing may change the last digit.
         let read = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!({}));
         let mut view: Value = read(&view);
         let last = self.view.as_deref().map_or_else(|| json!({}), read);

@@ -1,8 +1,8 @@
 //! What `/metrics` shows of the recorded metrics.
 //!
-//! The crates record some metrics under the names of the kubelet. A scrape of the agent and of the kubelet would
-//! add them up, so `/metrics` shows them as `pleg_*`. Histograms are shown as their sum and count: with buckets, a
-//! node has three times the series.
+//! The crates record some metrics under the names of the kubelet. Sums over a scrape of the agent and one of the
+//! kubelet would count twice, so `/metrics` shows these metrics as `pleg_*`. Histograms are shown as their sum and
+//! count, because with buckets a node would have three times as many series.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::picture::facts;
 
 /// The period of the metrics recorder's upkeep, which aggregates the histograms.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Prometheus' default buckets, as in the kubelet, and smaller ones: an event takes less than a millisecond.
+/// Prometheus' default buckets, as in the kubelet, and smaller ones, because an event takes less than a millisecond.
 const BUCKETS: [f64; 17] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 60.0,
@@ -61,7 +61,7 @@ impl Metrics {
         process::show();
         let recorded = self.recorded.render() + &process::cpu();
         if self.kubelet_names {
-            // With the histograms; after them the `pleg_` names of what has a name of the kubelet.
+            // First all metrics as recorded, with histogram buckets; then those with kubelet names again, as `pleg_*`.
             let renamed = own_names(&recorded, KUBELET);
             recorded + &renamed
         } else {
@@ -89,8 +89,8 @@ pub(super) fn own_name(name: &str) -> Option<String> {
     Some(short.map_or_else(|| name.to_owned(), |short| format!("pleg_{short}")))
 }
 
-/// The recorded metrics whose names begin with `prefix`, as `pleg_*`. A histogram becomes a summary without quantiles,
-/// and findings that are over are left out: a recorder cannot forget a gauge.
+/// The recorded metrics whose names begin with `prefix`, as `pleg_*`. A histogram becomes a summary without quantiles.
+/// The gauges of findings that are over are left out, because the recorder cannot remove a gauge.
 fn own_names(recorded: &str, prefix: &str) -> String {
     let mut page = String::with_capacity(recorded.len());
     for line in recorded.lines() {

@@ -103,7 +103,7 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     let mut settings = Settings::default();
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;
-    // Keep the default within the other two periods. If these are invalid, the validation reports it.
+    // Keep the default between the other two periods. If these two are invalid, `validate` reports them.
     settings.relist_period_unproven = settings
         .relist_period_unproven
         .min(args.relist_period_max)
@@ -117,7 +117,7 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-/// Reads the tokens and the certificates again on SIGHUP. If that fails, the last ones stay in use.
+/// Reads the tokens and the certificates again on SIGHUP. If that fails, those that were read before stay in use.
 async fn reload_on_hangup(
     args: &AgentArgs,
     access: &watch::Sender<Arc<Access>>,

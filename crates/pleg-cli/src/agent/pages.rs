@@ -29,7 +29,7 @@ pub(super) struct Pages {
     pub(super) rendered: Rendered,
     pub(super) observer: Observer,
     pub(super) live_clients: Arc<Semaphore>,
-    /// Whoever can connect may read everything, and only processes of this host can connect.
+    /// Anybody who can connect may read everything, because only processes of this host can connect.
     pub(super) is_open_to_host: bool,
 }
 
@@ -41,7 +41,7 @@ impl Pages {
             let headers = [(CONTENT_TYPE, TEXT), (ALLOW, "GET, HEAD")];
             return http::reply(StatusCode::METHOD_NOT_ALLOWED, &headers, "only GET\n");
         }
-        // Metrics name no pods, and a proxy in front of them may pass the header on.
+        // `/metrics` ignores the `Host` header: it names no pods, and a proxy may pass on its own name.
         let is_foreign = self.is_open_to_host && !names_this_host(request);
         let query = request.uri().query().unwrap_or_default();
         match (request.uri().path(), allowed && !is_foreign) {
@@ -49,7 +49,7 @@ impl Pages {
             ("/healthz", _) => self.alive(),
             ("/readyz", true) => self.ready(query.split('&').any(|p| p.starts_with("verbose"))),
             ("/readyz", false) => match self.health.ready() {
-                // `pleg check` must not take it for a node without degraded reasons.
+                // Not a bare "ok": `pleg check` must not conclude that the node has no degraded reasons.
                 Ok(()) => found(TEXT, "ok (brief)\n"),
                 Err(_) => unavailable("not ready\n"),
             },
@@ -73,7 +73,7 @@ impl Pages {
         }
     }
 
-    /// Answers on the listener for probes: liveness and readiness without names.
+    /// Answers on the listener for probes: liveness and readiness, without the names of pods.
     pub(super) fn probe(&self, request: &Request<Incoming>) -> Reply {
         match request.uri().path() {
             "/healthz" | "/readyz" => self.reply(request, false),
@@ -169,7 +169,7 @@ pub(super) const fn alive(ready: &Result<(), NotReady>) -> Result<(), &NotReady>
     }
 }
 
-/// A pod whose calls hang or fail, as `/debug/pods` shows it. A field that does not apply is absent.
+/// A pod about which calls to the runtime hang or fail, as `/debug/pods` shows it, without fields that do not apply.
 fn problem(problem: &PodProblem, clock: Clock) -> Value {
     json::applicable(json!({
         "pod": Pod::from(&problem.pod),
@@ -183,7 +183,7 @@ fn problem(problem: &PodProblem, clock: Clock) -> Value {
     }))
 }
 
-/// A response that is rendered at most every [`RENDERED_FOR`].
+/// A response that is rendered at most once per [`RENDERED_FOR`].
 #[derive(Default)]
 pub(super) struct Rendered(Mutex<Option<(Instant, Bytes)>>);
 
@@ -201,8 +201,8 @@ impl Rendered {
     }
 }
 
-/// Returns true if the request names an IP address or localhost. A name that another site has pointed to this host
-/// (DNS rebinding) must not give that site's pages access. Without the header, it is no browser.
+/// Returns true if the request names an IP address or localhost. A name that another site has pointed to this host (DNS
+/// rebinding) must not give that site's pages access. Browsers always send a `Host` header.
 fn names_this_host(request: &Request<Incoming>) -> bool {
     let Some(host) = request.headers().get(HOST) else {
         return true;
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_requests_are_rendered_once() {
+    fn response_is_rendered_once_for_many_requests() {
         let rendered = Rendered::default();
         let mut count = 0;
         let at = |ms| Instant::ORIGIN.after(Duration::from_millis(ms));

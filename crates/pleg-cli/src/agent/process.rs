@@ -1,4 +1,4 @@
-//! Metrics about this process, by the names that all Prometheus clients use, and which build it is.
+//! Metrics about this process, under the names that all Prometheus clients use, and one with the version of the build.
 
 use std::path::Path;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) fn show() {
     }
 }
 
-/// The CPU time, as Prometheus reads it. A recorder counts in whole numbers only.
+/// The CPU time in Prometheus' text format. A counter of the recorder would have whole numbers only.
 pub(super) fn cpu() -> String {
     let used = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
     used.map_or_else(

@@ -1,8 +1,7 @@
 //! Tells systemd how the agent is: `sd_notify(3)`.
 //!
-//! The service is ready when it serves; it need not know the pods, because the runtime may start later.
-//! The watchdog is fed while the generator is alive, so that systemd restarts an agent that stalls, and
-//! none whose runtime is down.
+//! The service is ready when it serves; the runtime may start later. The watchdog is fed while the generator is alive:
+//! systemd restarts an agent that stalls, but not an agent whose runtime is down.
 
 use std::env;
 use std::ffi::OsStr;
@@ -69,7 +68,7 @@ impl Manager {
         std::future::pending().await
     }
 
-    /// If the manager does not read, it need not know.
+    /// Ignores errors: a service manager that does not read its messages does not need this one.
     pub(super) fn send(&self, message: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(message.as_bytes())
@@ -93,7 +92,7 @@ fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
 fn status(picture: &Picture) -> String {
     let mut text = match &picture.ready {
         Ok(()) => "ready".to_owned(),
-        // Not the time since the last list: it changes all the time.
+        // Without the time since the last list, because the status would change every second.
         Err(reason) => format!("not ready ({})", reason.as_str()),
     };
     let shown = picture.findings.iter();

@@ -1,4 +1,4 @@
-//! Tests of the layers of settings, and of the example file. The tests in tests/suite set variables.
+//! Tests of the layers of settings, and of the example file. The tests in tests/suite set environment variables.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::args::{AgentArgs, EventsPolicy};
 use crate::log::LogFormat;
 use crate::text::wrapped;
 
-/// The arguments with these flags and this file.
+/// The parsed arguments for these flags and this file.
 fn parsed(flags: &[&str], file: &str) -> Result<(Args, AgentArgs), String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.toml");
@@ -96,7 +96,7 @@ fn example() -> String {
     text
 }
 
-/// A value of a setting without a default.
+/// An example value for a setting that has no default.
 fn sample(key: &str) -> &'static str {
     match key {
         "runtime-endpoint" => "unix:///run/containerd/containerd.sock",
@@ -126,7 +126,7 @@ fn example_file_is_current_and_equals_the_defaults() {
         format!("{agent:?} {} {:?}", args.verbose, args.log_format)
     };
     assert_eq!(shown(&example), shown(""));
-    // What is commented out is valid, except that one runtime excludes the other.
+    // The lines that are commented out are valid too, except that the two settings for the runtime exclude each other.
     let is_setting = |(key, _): &(&str, &str)| !key.contains(' ') && *key != SIM;
     let all = example.lines().map(|line| {
         let setting = line.strip_prefix("# ").unwrap_or(line);

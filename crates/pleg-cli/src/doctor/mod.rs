@@ -94,7 +94,7 @@ impl Examination {
         })
     }
 
-    /// The worst first; of equally bad ones the cause.
+    /// The findings, the worst first. A cause comes before the findings of the same severity that it explains.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = runtime::check(&self.runtime);
         findings.extend(host::check(&self.host, self.runtime.calls()));

@@ -136,7 +136,7 @@ fn pods(pods: &Pods) -> String {
     format!("{all} pods; containers: {containers}; {sandboxes} dead sandboxes")
 }
 
-/// The time of a generic PLEG's relist, and the numbers of pods at which it would be too long.
+/// The duration of a generic PLEG's relist, and the numbers of pods at which it would be too long.
 fn relist(runtime: &Evidence) -> Option<String> {
     let now = span(runtime.lists.relist()?);
     let mut shown = Vec::new();

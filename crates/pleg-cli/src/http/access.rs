@@ -52,8 +52,7 @@ impl Access {
         !self.digests.is_empty() || self.requires_certificate
     }
 
-    /// Checks whether a request with these headers may read everything, or says why not. The certificate of the client
-    /// was checked before.
+    /// Checks whether a request with these headers may read everything. The client's certificate was checked before.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         if self.digests.is_empty() {
             return Ok(());
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn token_file_has_digests_and_comments_only() {
+    fn token_file_with_anything_but_digests_and_comments_is_rejected() {
         let upper = DIGEST.to_uppercase();
         let comments = format!("# all\n\n{DIGEST}  -\n {upper} prometheus, until May\n");
         assert_eq!(load(&comments).unwrap().digests, [DIGEST, DIGEST]);

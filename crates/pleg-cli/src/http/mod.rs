@@ -1,9 +1,9 @@
 //! The HTTP server of the agent.
 //!
-//! It must not harm the agent, whatever its clients do. Each connection serves one request, with deadlines and bounded
-//! buffers. At the limit of connections, a new one closes the oldest: of its own client if that has more than half of them,
-//! otherwise of all. If new ones waited instead, a user of the node who holds all connections open would make the kubelet's
-//! probes fail.
+//! Its clients must not be able to harm the agent. Each connection serves one request, with deadlines and bounded
+//! buffers. At the limit of connections, a new connection closes the oldest one of the same client if this client has
+//! more than half of all, and otherwise the oldest of all. If new connections waited instead, a user of the node who
+//! holds all connections open would make the kubelet's probes fail.
 
 mod access;
 mod listen;
@@ -40,8 +40,8 @@ pub(crate) use listen::Listen;
 use listen::Listener;
 use rejected::Rejected;
 
-/// The most connections of a listener. The bound limits the memory, because the allocator keeps what a flood has used, and
-/// the open files: by default a process may have 1,024.
+/// The maximum number of connections of a listener. It bounds the memory, because the allocator keeps what a flood has
+/// used, and the number of open files: by default a process may have 1,024.
 const CONNECTIONS: usize = 128;
 /// The most connections that were closed to make room and still have a descriptor.
 const CLOSING: usize = 32;
@@ -49,7 +49,7 @@ const CLOSING: usize = 32;
 const HEADER_DEADLINE: Duration = Duration::from_secs(5);
 /// The deadline of a whole connection. A client of an event stream connects again and resumes.
 const DEADLINE: Duration = Duration::from_secs(5 * 60);
-/// The most bytes of a request's header; hyper takes no less.
+/// The maximum size of a request's header; hyper accepts no smaller limit.
 const HEADER_BYTES: usize = 8 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -102,7 +102,7 @@ struct Server {
 }
 
 async fn accept(listener: &Listener, server: &Arc<Server>) -> Infallible {
-    // Each with its client, the oldest one first. Some may have ended.
+    // The connections, each with its client, the oldest first. Some may have ended already.
     let mut open: VecDeque<(String, AbortOnDropHandle<()>)> = VecDeque::new();
     let descriptors = Arc::new(Semaphore::new(CONNECTIONS + CLOSING));
     let clock = Clock::start();
@@ -121,7 +121,7 @@ async fn accept(listener: &Listener, server: &Arc<Server>) -> Infallible {
         };
         failing = false;
         let mut connection = Box::pin(serve_one(stream, client.clone(), server.clone()));
-        // A request that was sent at once is answered before further connections can close this one.
+        // A request that was already sent is answered here, before a newer connection can close this one.
         if futures::poll!(&mut connection).is_ready() {
             continue;
         }
@@ -138,8 +138,7 @@ async fn accept(listener: &Listener, server: &Arc<Server>) -> Infallible {
     }
 }
 
-/// The connection to close for a new one of this client: the oldest one. A client with more than half of the
-/// connections closes its own.
+/// The connection to close for a new one of this client: its own oldest if it has more than half, otherwise the oldest.
 fn to_close<T>(open: &VecDeque<(String, T)>, client: &str) -> usize {
     let own = open.iter().filter(|(other, _)| other == client);
     let has_most = own.count() > CONNECTIONS / 2;
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_with_most_connections_closes_its_own() {
+    fn client_above_half_of_all_connections_closes_its_oldest() {
         let open = |few: usize| {
             let clients = (0..CONNECTIONS).map(|n| if n < few { "few" } else { "many" });
             clients.map(|client| (client.to_owned(), ())).collect()

@@ -1,4 +1,4 @@
-//! Log lines about rejected clients: each reason at once, and then one line a minute with a count.
+//! Log lines about rejected clients. The first client with a reason is logged at once, later ones in one line a minute.
 
 use rustls::Error;
 
@@ -23,8 +23,8 @@ impl Rejected {
         }
     }
 
-    /// The same after a failed TLS handshake. A client that has closed the connection, such as a probe of the port, is
-    /// not rejected.
+    /// Logs or counts a client whose TLS handshake failed. A client that has closed the connection, such as a probe of
+    /// the port, is not rejected.
     pub(super) fn handshake(&self, error: &io::Error, client: &str) {
         let error = error.get_ref().and_then(|error| error.downcast_ref());
         let Some(error) = error else { return };
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_is_counted_for_a_minute() {
+    fn rejected_clients_are_counted_per_reason_and_minute() {
         let rejected = Rejected::default();
         for client in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
             rejected.note("no token", client);
@@ -72,7 +72,7 @@ mod tests {
         rejected.note("wrong token", "10.0.0.1");
         let line = "rejected 2 more within a minute, no token: the last one 10.0.0.3";
         assert_eq!(rejected.counts(), [line]);
-        // Those of the next minute are counted from the first one.
+        // In the minute after this line even the first client is counted, and not logged at once.
         rejected.note("no token", "10.0.0.4");
         assert_eq!(rejected.counts().len(), 1);
         assert!(rejected.counts().is_empty() && rejected.0.lock().unwrap().is_empty());

@@ -35,7 +35,7 @@ pub(super) fn acceptor(
     Ok(Arc::new(config).into())
 }
 
-/// Connects to servers with a certificate of one of the authorities, with a certificate and key of its own if given.
+/// Connects to servers whose certificate is from one of the authorities. `own`: the client's own certificate and key.
 pub(crate) fn connector(ca: &Path, own: Option<(&Path, &Path)>) -> anyhow::Result<TlsConnector> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&TLS13])?

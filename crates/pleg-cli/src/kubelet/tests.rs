@@ -56,8 +56,8 @@ fn feature_gate_of_command_line_or_file_is_found() {
     }
 }
 
-/// Flags, the text of the configuration file, whether it counts as a subscriber to our socket, and its other runtime or where it
-/// serves its health.
+/// Flags; text of the configuration file => whether the kubelet counts as a subscriber to our socket, and the endpoint
+/// of its runtime if that is another one, otherwise the port of its `/healthz`.
 const ENDPOINTS: &str = "
 ; => true 10248
 ; healthzPort: 7 => true 7
@@ -105,7 +105,7 @@ fn program_of_a_user_or_a_pod_is_no_kubelet() {
 }
 
 #[test]
-fn unknown_counts_as_subscriber() {
+fn kubelet_whose_configuration_is_unknown_counts_as_subscriber() {
     assert_eq!(why(&FakeHost::new()), "", "no kubelet runs");
     let hide = |host: FakeHost| {
         host.link("proc/self/ns/pid", Path::new("pid:[4026532177]"));

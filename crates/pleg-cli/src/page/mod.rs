@@ -1,7 +1,7 @@
 //! The page of the agent: the view of `pleg top` in a browser.
 //!
-//! It is one HTML document that loads nothing but `/debug/live`, and its headers forbid everything else.
-//! It contains no data, so that a client without the token can load it and ask for the token.
+//! It is one HTML document that loads nothing but `/debug/live`, and its headers forbid everything else. It contains no
+//! data, so that a browser can load it without the token. Then the page asks the user for the token.
 //!
 //! The scripts and styles are files of their own here, and are put into the document when it is first asked for.
 
@@ -37,7 +37,7 @@ const SCRIPT: &str = concat!(
 static PAGE: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     let html = DOCUMENT.replacen("/* page.css */", STYLE, 1);
     let html = html.replacen("/* page.js */", SCRIPT, 1);
-    // Only these very texts are allowed: markup in a name cannot become a script.
+    // The policy allows only this script and this style, so markup in a name cannot become a script.
     let policy = format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; img-src data:; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
@@ -48,7 +48,7 @@ static PAGE: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     (html.into(), policy)
 });
 
-/// A text in the notation of a content security policy.
+/// The hash of a text, as a source in a content security policy.
 fn hash(text: &str) -> String {
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     format!("sha256-{}", BASE64_STANDARD.encode(hash))

@@ -19,10 +19,10 @@ use crate::connect::Target;
 use crate::text::{clip, duration, lower, safe};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// The period while the runtime does not answer, and after a look at a thread that may block: some facts need two looks.
+/// The period while the runtime does not answer or a thread may block, because some facts of the host need two looks.
 const TROUBLED: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Bounds of the metrics: findings at once, characters of the runtime's name and version, and runtimes.
+/// Bounds of the metrics: findings shown at a time, characters of a runtime's name or version, and runtimes.
 const MOST_SHOWN: usize = 12;
 const MOST_NAME: usize = 64;
 const MOST_RUNTIMES: usize = 16;
@@ -42,7 +42,7 @@ pub(crate) struct Facts {
     pub(crate) answered: Option<Instant>,
     /// The error of the last `Status`, and the time of the first failure.
     pub(crate) error: Option<(CallError, Instant)>,
-    /// Each with the time at which it was found first.
+    /// The findings, each with the time at which it was first found.
     findings: Vec<(Finding, Instant)>,
     pub(crate) not_examined: Vec<String>,
 }
@@ -135,7 +135,7 @@ pub(crate) struct Collector {
     host: Option<host::Watch>,
     /// Names and versions of the runtimes in the metrics, the present one last.
     runtimes: Vec<[String; 2]>,
-    /// The last two looks at the cache while the runtime answered; the earlier one precedes the last look at the host.
+    /// The last two snapshots of the pods while the runtime answered. `earlier` precedes the last look at the host.
     earlier: Option<Vec<PodView>>,
     views: Option<Vec<PodView>>,
     pods: Pods,
@@ -193,7 +193,7 @@ impl Collector {
                 ..Unusable::default()
             }),
         };
-        // Some facts need two looks within a short time.
+        // Look again at once, because some facts need two looks within a short time.
         if let (Some(_), Some(watch)) = (&unusable, &mut self.host) {
             host = Some(watch.look(true).await);
         }
@@ -228,9 +228,9 @@ impl Collector {
         self.pods = Pods::new(earlier, views, self.pleg.clock().wall());
     }
 
-    /// The findings about the host. Those that follow from lists need a new list: events may be lost since the last one.
+    /// The findings about the host. Those that follow from lists need a new list, because events may have been lost.
     async fn check_host(&mut self, host: &Host, slow: bool, usable: bool) -> Vec<Finding> {
-        // A change since the look at the host is no finding.
+        // Without an earlier snapshot, a change since the look at the host could become a finding.
         let usable = usable && self.earlier.is_some();
         let check = |pods: &Pods, listed| host::check(host, Calls::new(pods, slow, listed));
         let findings = check(&self.pods, usable);

@@ -17,7 +17,7 @@ pub(crate) enum Severity {
     Critical,
 }
 
-/// The place of the cause. Findings of one severity are shown in this order: lower layers explain higher ones.
+/// The layer of the cause. Findings of equal severity are shown in this order, as lower layers explain higher ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Layer {
@@ -36,7 +36,7 @@ pub(crate) enum Layer {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
-    /// Stable; the heading of its section in docs/runbook.md.
+    /// Stable. A section of docs/runbook.md has this code as its heading.
     pub(crate) code: Code,
     pub(crate) layer: Layer,
     pub(crate) severity: Severity,
@@ -46,7 +46,7 @@ pub(crate) struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
     pub(crate) not_ready: bool,
-    /// The code of the finding that explains it. It follows that one.
+    /// The code of the finding that explains this one. This one is shown after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cause: Option<Code>,
     /// The codes of findings that this one explains, where both are found.
@@ -65,18 +65,18 @@ pub(crate) fn contains(codes: Codes, code: &str) -> bool {
 /// The findings whose advice kills or removes something.
 const DESTROY: Codes = "list_failed list_slow list_large dead_containers dead_sandboxes pods_hung pods_failing \
                         container_runs_twice sandbox_twice shim_missing shim_zombie init_gone";
-/// The findings that follow from the lists of the runtime. If the lists are old, nothing may follow.
+/// The findings that follow from the lists of the runtime. They are made only if the lists are current.
 pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orphaned init_gone";
-/// The findings that a runtime explains that does not answer.
+/// The findings that are explained by a runtime that does not answer.
 const ANSWERS: Codes =
     "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale";
-/// The findings about calls that a cause on the host may explain.
+/// The findings about calls. A cause on the host may explain these findings.
 const CALLS: Codes = "runtime_silent list_slow list_failed status_slow pods_hung pods_failing";
-/// The findings that a runtime or node explains that lacks CPU, memory, threads or a disk.
+/// The findings that are explained by a runtime or node that lacks CPU, memory, threads or disk space.
 pub(super) const STARVED: Codes = "runtime_silent runtime_unreachable list_slow list_failed status_slow pods_hung \
                                    pods_failing daemon_blocked daemon_restarted runc_hangs shim_blocked shim_zombie \
                                    init_gone container_blocked blocked_tasks kubelet_pleg_unhealthy";
-/// The findings that a pod explains that does not react.
+/// The findings that are explained by a pod that does not react.
 const OF_POD: Codes = "status_slow pods_hung pods_failing init_gone shim_zombie runc_hangs";
 
 /// The layer and the severity of a finding, and the findings that it explains where both are found.
@@ -180,7 +180,7 @@ impl Finding {
         self
     }
 
-    /// The same with these lines of evidence too, at most ten in all, and how many more there are.
+    /// Adds these lines of evidence. Of all lines, ten are kept, and a last line says how many more there are.
     pub(crate) fn because_of(mut self, lines: impl IntoIterator<Item = String>) -> Self {
         const SHOWN: usize = 10;
         self.evidence.extend(lines);
@@ -207,9 +207,10 @@ impl Finding {
     }
 }
 
-/// Sorts findings: the worst first, and each cause before the findings that it explains, with the severity of the worst.
+/// Sorts findings: the worst first, and each cause before the findings that it explains. A cause gets the severity of
+/// the worst finding that it explains.
 pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
-    // A cause can have a cause; longer chains than four do not exist.
+    // Repeated, because a cause can have a cause. Chains of more than four do not exist.
     for _ in 0..4 {
         for at in 0..findings.len() {
             let explained = |other: &&Finding| contains(findings[at].explains, other.code);
@@ -219,7 +220,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     }
     findings.sort_by_key(|finding| {
         let layer = match finding.severity {
-            // Without trouble, the host's load explains nothing and is the least interesting.
+            // Among findings without trouble, the load of the host comes last, because it explains nothing.
             Severity::Info => -(finding.layer as i32),
             _ => finding.layer as i32,
         };
@@ -233,7 +234,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
         let cause = findings.remove(cause.unwrap_or(0));
         place(cause, &mut findings, &mut arranged);
     }
-    // If the first finding is about the host, a pod may lose its data by advice that kills or removes something.
+    // If the first finding is about the host, advice that kills or removes something could make a pod lose its data.
     if let [first, others @ ..] = &mut *arranged
         && first.layer == Layer::Host
         && first.severity != Severity::Info
@@ -245,7 +246,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     arranged
 }
 
-/// Moves the cause, and then the findings of the rest that it explains, to the arranged findings.
+/// Moves the cause to `arranged`, and then those findings of `rest` that it explains.
 fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
     let (code, explains) = (cause.code, cause.explains);
     arranged.push(cause);
@@ -289,7 +290,7 @@ list_failed critical; list_large warning list_failed => list_large critical ; li
 io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pressure info";
 
     #[test]
-    fn cause_precedes_what_it_explains_and_is_as_bad() {
+    fn cause_precedes_what_it_explains_and_gets_its_severity() {
         for row in ARRANGED.trim().lines() {
             let (all, expected) = row.split_once(" => ").unwrap();
             let cause = |f: &Finding| f.cause.unwrap_or_default();
@@ -322,7 +323,7 @@ io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pr
     }
 
     #[test]
-    fn names_and_lines_beyond_the_first_are_counted() {
+    fn names_and_lines_above_the_limit_are_only_counted() {
         let lines = (0..30).map(|n| (format!("p{n}"), "line".to_owned()));
         let finding = Finding::about("shim_stopped", lines, "{} stopped", "").unwrap();
         assert_eq!(finding.summary, "p0, p1, p2 and 27 more stopped");

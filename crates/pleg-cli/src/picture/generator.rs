@@ -14,7 +14,7 @@ pub(crate) struct Generator {
     pub(crate) state: State,
     /// The error with which the last stream ended, if none is open.
     pub(crate) why: Option<String>,
-    /// The reason for not subscribing: a kubelet might lose events.
+    /// The reason why the generator does not subscribe, if a kubelet might lose events.
     pub(crate) not_subscribed: Option<String>,
     pub(crate) events: u64,
     /// Events that the lists show to be missing.
@@ -69,7 +69,7 @@ impl Generator {
             };
             let reason = self.degraded.entry(degraded.as_str().to_owned());
             let reason = reason.or_default();
-            // The generator has no time at which the loss of events began.
+            // The generator does not record when a loss of events began, so use the time of the first look that saw it.
             let since = degraded.since().or(reason.since).unwrap_or(now);
             *reason = Reason {
                 sentence,
@@ -115,7 +115,7 @@ impl Generator {
     }
 }
 
-/// The reasons for not being ready and the degraded reasons that are findings in the words of the generator.
+/// The reasons for not being ready, and the degraded reasons, that become findings with the text of the generator.
 const REASONS: &str = "never_listed stale stalled closed runtime_silent list_failed list_slow stream_down backlog \
                        unacknowledged";
 
@@ -232,7 +232,7 @@ mod tests {
             let runbook = include_str!("../../../../docs/runbook.md");
             assert!(runbook.contains(&format!("\n### {code}\n")), "{code}");
         };
-        // The findings about single pods follow from their statuses.
+        // Without the reasons about single pods: their findings are made from the statuses.
         let of_node = |code: &&&str| !code.starts_with("pods_");
         for code in Degraded::CODES.iter().filter(of_node) {
             let mut generator = Generator::default();

@@ -1,5 +1,5 @@
-//! The one picture of a node: [`host`], [`runtime`] and [`generator`] collect evidence, plain data that can be recorded,
-//! and judge it. Every command and page shows the table of their [findings](finding); none has words of its own.
+//! The one picture of a node: [`host`], [`runtime`] and [`generator`] collect evidence as plain data, which can be
+//! recorded, and derive [findings](finding) from it. All commands and pages show the same texts of findings.
 
 pub(crate) mod facts;
 pub(crate) mod finding;
@@ -33,7 +33,7 @@ impl Picture {
         let (health, now) = (pleg.health(), pleg.now());
         let (ready, problems) = (health.ready(), health.pod_problems());
         generator.look(&health.current(), &pleg.counters(), now);
-        // Only this says that the generator has ended.
+        // Only `ready` shows that the generator has ended.
         generator.set_ready(&ready);
         let of_pods = Problem::all(&problems, now);
         let picture = Self::of(ready, generator, &of_pods, facts, now);
@@ -43,7 +43,7 @@ impl Picture {
         }
     }
 
-    /// The picture of `generator`, `problems` and `facts` alone. Facts about a runtime that has answered since are left out.
+    /// The picture of these arguments alone. Leaves out facts about a silent runtime that has answered since.
     pub(crate) fn of(
         ready: Result<(), NotReady>,
         generator: &Generator,

@@ -12,7 +12,7 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-/// The object in a manifest. A field that the type does not have would be missing in what is written again.
+/// Parses a manifest. Fails if it has a field that the type of the object does not have.
 fn manifest<T: DeserializeOwned + Serialize>(file: &str) -> Value {
     let given = yaml(&read(file));
     let object: T = serde_json::from_value(given.clone()).unwrap();
@@ -49,7 +49,7 @@ fn kustomization_names_the_manifests_and_the_image() {
 }
 
 #[test]
-fn arguments_ports_mounts_and_rights_fit_each_other() {
+fn arguments_ports_mounts_and_rights_of_the_manifest_agree() {
     let (pod, container) = pod();
     let given = container["args"].as_array().unwrap();
     let args = agent(given.iter().map(|arg| arg.as_str().unwrap()));

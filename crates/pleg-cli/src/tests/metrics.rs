@@ -1,4 +1,4 @@
-//! The alerts. `tests/suite/agent_metrics.rs` evaluates them, and the dashboard, on the metrics of an agent.
+//! Tests of the alert rules. `tests/suite/agent_metrics.rs` evaluates them and the dashboard on an agent's metrics.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn alerts() -> Vec<Value> {
 }
 
 #[test]
-fn each_alert_waits_and_has_a_runbook_section() {
+fn each_alert_has_a_for_duration_and_a_runbook_section() {
     let alerts = alerts();
     let runbook = read("../docs/runbook.md").to_lowercase();
     for alert in &alerts {

@@ -1,4 +1,4 @@
-//! Tests of the files under `deploy/`: they are what their readers accept, and fit the flags.
+//! Tests of the files under `deploy/`: the programs that read these files accept them, and they fit the flags.
 
 mod kubernetes;
 mod metrics;

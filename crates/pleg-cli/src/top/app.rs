@@ -42,7 +42,7 @@ pub(super) struct App {
     pub(super) paused: bool,
     /// The place of the cursor among the pods that match.
     pub(super) cursor: usize,
-    /// The uid of the pod that the cursor follows, unless it is empty.
+    /// The uid of the pod that the cursor follows; empty if it follows none.
     pub(super) selected: String,
     pub(super) top: usize,
     pub(super) expanded: HashSet<String>,
@@ -138,7 +138,7 @@ impl App {
         }
     }
 
-    /// The cursor follows the pod where it is. At the first place it stays there instead: problems come there first.
+    /// Makes the cursor follow its pod. On the first line it stays there instead, because problems appear there.
     pub(super) fn follow(&mut self) {
         self.selected = match self.cursor {
             0 => String::new(),

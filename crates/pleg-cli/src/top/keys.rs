@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The keys and from column 12 what they do, for the help. A line fits into 80 columns.
+/// The help: keys, and from column 12 on what they do. Each line fits into 80 columns.
 pub(super) const HELP: &str = "\
 ↑ ↓  j k    move; in a pod or on the node's page: scroll
 PgUp PgDn   move by a screen
@@ -25,7 +25,7 @@ FRESH       age of the read that confirmed the state; events: none has yet
 ";
 
 impl App {
-    /// A key was pressed. A break ends the command.
+    /// Handles a key. `Break` ends the command.
     pub(super) fn key(&mut self, key: KeyEvent) -> ControlFlow<()> {
         let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -55,7 +55,7 @@ impl App {
         self.page = if self.page == page { Page::Pods } else { page };
     }
 
-    /// Leaves a page; on the list, the events alone or the search.
+    /// Leaves a page. On the list, shows the pods again if only events are shown, or clears the search.
     fn back(&mut self) {
         match self.page {
             Page::Pods if self.feed_only => self.feed_only = false,
@@ -99,7 +99,7 @@ impl App {
         }
     }
 
-    /// Where a key that moves leads: the place of the cursor in the list, or the first line of a page.
+    /// The new place after a key that moves: of the cursor in the list, or of the first visible line of a page.
     fn moved(&self, key: KeyCode) -> Option<usize> {
         let from = match self.page {
             Page::Pods => self.cursor,

@@ -38,7 +38,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
         bail!("pleg top needs a terminal; use pleg watch or pleg pods instead");
     }
     let mut hangup = signal(SignalKind::hangup())?;
-    // As for the other commands: not if `NO_COLOR` is set.
+    // Without colours if `NO_COLOR` is set, as in the other commands.
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
     let mut app = App::new(args.namespace.clone(), args.selector.clone(), colour);
     let mut source = Source::start(&args, app.wanted()).await?;
@@ -68,15 +68,14 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The open terminal. Dropping it restores the terminal: on every exit, after a signal, because then the command is
-/// dropped, and after a panic.
+/// The open terminal. Dropping it restores the terminal: on every exit, and after a panic or a signal.
 struct Terminal(DefaultTerminal);
 
 impl Terminal {
     fn open() -> io::Result<Self> {
         let opened = ratatui::try_init().inspect_err(|_| drop(ratatui::try_restore()))?;
-        // The hook of ratatui restores the terminal and reports the panic. A panic of another thread ends one task, which
-        // is restarted or ends this command; its report would only garble the screen.
+        // Ratatui's hook restores the terminal and reports the panic; it is called for this thread only. A panic of
+        // another thread ends one task, which is restarted or ends this command, and a report would garble the screen.
         let own = thread::current().id();
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {

@@ -14,8 +14,8 @@ use crate::picture::facts::Collector;
 
 /// How often a view is computed, or an agent asked for it.
 const PERIOD: Duration = Duration::from_millis(250);
-/// The pause after a view is at least this many times as long as it took: to look at a large node must not
-/// cost much of its CPU time.
+/// The pause after a view is at least this many times as long as the computation of the view, so that watching a large
+/// node does not cost much of its CPU time.
 const PAUSE: u32 = 9;
 
 pub(super) struct Answer {
@@ -28,7 +28,7 @@ pub(super) struct Source {
     pub(super) clock: Clock,
     queries: watch::Sender<Query>,
     pub(super) answers: mpsc::Receiver<Answer>,
-    /// The generator and its runtime, if they are ours.
+    /// The generator and its runtime, if this command started them. `None` if it asks an agent.
     own: Option<(Pleg, Target)>,
 }
 

@@ -6,7 +6,7 @@ use crate::meter::About;
 const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \
      on, each call as long as ours on average; and whenever a pod has changed, one status call for each of \
      its sandboxes and containers.";
-/// Costs of a shorter time are not compared.
+/// Costs are compared only if they were measured for at least this time.
 const COMPARED_AFTER: Duration = Duration::from_secs(60);
 /// The pause between two relists of the generic PLEG.
 const GENERIC_PERIOD_SECONDS: f64 = 1.0;
@@ -52,7 +52,7 @@ pub(crate) struct Cost {
     /// The time in which they were made.
     pub(crate) seconds: f64,
     pub(crate) ours: CallCosts,
-    /// Absent before a minute after the start, and until a list has ended.
+    /// Absent in the first minute after the start, and until a list has ended.
     pub(crate) generic: Option<CallCosts>,
     pub(crate) basis: String,
 }

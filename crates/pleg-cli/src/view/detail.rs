@@ -13,10 +13,10 @@ const MOST_ENDS: usize = 100;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Detail {
     pub(crate) row: PodRow,
-    /// The pod does not exist any more. Only its records and ends are known.
+    /// The pod does not exist any more. Only its records and the exits of its containers are known.
     pub(crate) gone: bool,
     pub(crate) ips: Vec<String>,
-    /// How long ago the read began that returned the oldest details.
+    /// The age of the oldest details: the time since the start of the read that returned them.
     pub(crate) inspected_seconds: Option<f64>,
     pub(crate) error: Option<String>,
     pub(crate) sandboxes: Vec<SandboxRow>,
@@ -25,7 +25,7 @@ pub(crate) struct Detail {
     pub(crate) more_containers: usize,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) more_labels: usize,
-    /// How its containers ended, with removed ones, oldest first.
+    /// The exits of its containers, including removed containers, oldest first.
     pub(crate) ends: Vec<ExitRow>,
     pub(crate) history: Vec<Record>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct SandboxRow {
     pub(crate) state: String,
     pub(crate) attempt: u32,
     pub(crate) seconds: Option<f64>,
-    /// Its status is not settled, or could not be read.
+    /// Its status could not be read, or the status call returns NotFound.
     pub(crate) problem: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Views for a client that has an earlier one. Ages become moments, which do not change while nothing happens, and only
-//! the fields that differ are sent, as a JSON merge patch (RFC 7386).
+//! Views for a client that has an earlier one. An age is sent as a moment, the time at which it was zero, because that
+//! does not change. Only fields that differ are sent, as a JSON merge patch (RFC 7386).
 
 use std::mem::take;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::View;
 
-/// Fields that grow by a second each second. As a moment, `lastSeconds` is `lastAt`, and `seconds` is `at`.
+/// Fields that grow by a second each second. As a moment, `lastSeconds` is renamed to `lastAt`, and `seconds` to `at`.
 const AGES: [&str; 8] = [
     "seconds",
     "lastSeconds",
@@ -20,7 +20,7 @@ const AGES: [&str; 8] = [
 ];
 /// Parts whose `seconds` are no ages.
 const TIMELESS: [&str; 3] = ["cost", "feed", "history"];
-/// Moments that differ by less than this are the same: an age is computed from two clocks.
+/// Moments that differ by less than this count as the same, because an age is computed from two clocks.
 const SAME: f64 = 0.5;
 
 /// The view as `/debug/live` sends it: ages as seconds since 1970, pods by uid and without their containers, and
@@ -44,7 +44,7 @@ pub(crate) fn with_moments(view: &View) -> Value {
             if let (Some(fresh), Some(listed)) = (fresh, listed)
                 && (fresh - listed).abs() < SAME
             {
-                // With a moment, each list would change each row.
+                // As a moment, this age would change in each row with each list.
                 fields.remove("freshAt");
                 fields.insert("isListed".to_owned(), Value::Bool(true));
             }
@@ -90,11 +90,11 @@ fn to_moments(value: &mut Value, now: f64) {
     }
 }
 
-/// The patch that makes `old` the same as `new`; `None` if they are the same. Moments that are the same get the value
-/// in `old`, so that they do not drift.
+/// The patch that makes `old` the same as `new`; `None` if they are the same. Moments that count as the same get the
+/// value in `old`, so that they do not drift.
 pub(crate) fn difference(old: &Value, new: &mut Value) -> Option<Value> {
     if let (Value::Array(old), Value::Array(new)) = (old, &mut *new) {
-        // An array is sent as a whole. Only its moments are compared one by one.
+        // An array is sent as a whole if it differs. First, moments that count as the same get the old value.
         for (old, new) in old.iter().zip(new) {
             difference(old, new);
         }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_node_differs_by_its_time_only() {
+    fn patch_of_an_idle_node_has_only_time_and_cost() {
         let (view, patch) = later(&mut Sample::new(), 1.0, |_| ());
         let mut fields: Vec<_> = patch.as_object().unwrap().keys().collect();
         fields.sort();
@@ -174,7 +174,7 @@ mod tests {
         let row = only_row(&patch, "uid-web-1");
         assert_eq!(row["state"], "Hung");
         assert_eq!(row.get("restarts"), None, "unchanged");
-        // A list changes no row, and removed fields are null.
+        // A list without changes sends no row. Removed fields are sent as null.
         let (_, patch) = later(&mut sample, 10.0, |sample| {
             sample.problems.clear();
             sample.health.last_list = Some(sample.now);

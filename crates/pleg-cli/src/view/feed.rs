@@ -11,7 +11,7 @@ const RATE_SECONDS: u64 = 10;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
-    /// When it began, which tells apart the numbers of two processes.
+    /// When the feed began, which tells apart the record numbers of two agent processes.
     pub(super) began_at: WallTime,
     records: VecDeque<(WallTime, Record)>,
     next: u64,
@@ -107,7 +107,7 @@ impl Feed {
         }
     }
 
-    /// Without the present second, which is not over, and without the time before the start.
+    /// The mean of the last seconds, without the present second, which is not over, and the time before the start.
     fn events_per_second(&self, now: Instant) -> f64 {
         let now = second(now);
         let lasted = now.saturating_sub(second(self.began));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn page_has_the_newest_that_match() {
+    fn page_has_the_newest_records_that_match() {
         let mut feed = Feed::new(at(0), wall(0));
         for n in 1..=10 {
             let pod = if n % 2 == 0 { "even" } else { "odd" };
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_is_of_the_last_seconds() {
+    fn rate_is_averaged_over_the_last_seconds() {
         let mut feed = Feed::new(at(0), wall(0));
         for n in 0..20_000 {
             let now = Instant::from_origin(Duration::from_millis(100_000 + n));
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(rates, [1_000.0, 500.0, 0.0]);
     }
 
-    /// The page of the first line, and the numbers of the records.
+    /// The first line, and the numbers of the records.
     fn read(lines: Lines) -> (Page, Vec<u64>) {
         let text = String::from_utf8(lines.into_bytes()).unwrap();
         let (head, rest) = text.split_once('\n').unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_only_newer_records_than_the_given_one() {
+    fn lines_contain_only_records_after_the_given_number() {
         let mut feed = Feed::new(at(0), wall(0));
         let (head, _) = read(feed.lines(wall(9), None, 0));
         assert_eq!((head.last, head.more), (0, false));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_bounded_and_the_lost_are_counted() {
+    fn number_of_lines_is_bounded_and_lost_records_are_counted() {
         let mut feed = Feed::new(at(0), wall(0));
         let mut long = event(1, "web");
         long.message = Some("x".repeat(1 << 16));

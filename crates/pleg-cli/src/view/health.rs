@@ -7,10 +7,10 @@ use super::*;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct HealthView {
     pub(crate) ready: bool,
-    /// The findings but those that are only worth knowing: the worst first, each cause before what it explains.
+    /// The findings with a severity above information: the worst first, each cause before what it explains.
     pub(crate) reasons: Vec<Reason>,
     pub(crate) pods: usize,
-    /// For how long the runtime has answered no call, if it does not answer now: what is shown is as old.
+    /// For how long the runtime has answered no call, if it does not answer now. The shown data is as old.
     pub(crate) no_answer_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) not_examined: Vec<String>,
@@ -20,19 +20,19 @@ pub(crate) struct HealthView {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Reason {
-    /// As in `docs/runbook.md`, which has a section of this name.
+    /// The code of the finding; `docs/runbook.md` has a section with this heading.
     pub(crate) code: String,
     /// Where the trouble is: `host`, `runtime`, `pod`, `calls`, `stream`, `network` or `kubelet`.
     pub(crate) layer: String,
     /// `warning` or `critical`.
     pub(crate) severity: String,
-    /// The node is not ready because of it. Otherwise it is degraded.
+    /// The node is not ready because of this reason. If false, the node is degraded.
     pub(crate) not_ready: bool,
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) evidence: Vec<String>,
     pub(crate) seconds: Option<f64>,
-    /// The code of the reason before it that explains it.
+    /// The code of the reason that explains this one, and that comes before it in the list.
     pub(crate) cause: Option<String>,
     pub(crate) action: String,
     /// Where the runbook explains it. Empty if it does not.

@@ -1,5 +1,5 @@
-//! What a node looks like at one instant: its pods, the recent records, health, the event stream, and
-//! what the calls to the runtime take. `pleg top` shows it, and the agent serves it as JSON.
+//! What a node looks like at one instant: its pods, the recent records, health, the event stream, and how long the
+//! calls to the runtime take. `pleg top` shows it, and the agent serves it as JSON.
 //!
 //! It is computed from what the generator publishes. Time is an argument, and nothing here makes a call.
 //! A view is bounded: it has one page of the pods, and at most one pod in detail.
@@ -82,7 +82,7 @@ pub(crate) struct Latency {
     pub(crate) interval_seconds: f64,
     /// The number of the last point's interval. It grows by one with each interval.
     pub(crate) interval: u64,
-    /// A complete list and a call about one pod that take longer are findings.
+    /// A complete list, or a call about one pod, that takes longer than this is a finding.
     pub(crate) lists_slow_ms: f64,
     pub(crate) reads_slow_ms: f64,
     /// Complete lists: each call.
@@ -104,12 +104,12 @@ pub(crate) struct FeedPage {
     pub(crate) complete_since: String,
 }
 
-/// A name, as far as it is kept.
+/// A name, truncated to the maximum that a view shows.
 fn name(text: &str) -> String {
     clip(text, MOST_NAME).into_owned()
 }
 
-/// A longer text, as far as it is kept; `None` if it is empty.
+/// A longer text, truncated to the maximum that a view shows; `None` if it is empty.
 fn long(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| clip(text, MOST_TEXT).into_owned())
 }
@@ -120,7 +120,7 @@ fn problem_of(error: Option<&Arc<CallError>>, is_missing: bool) -> Option<String
     error.map_or(missing, |error| long(&error.to_string()))
 }
 
-/// The age of a moment in seconds. Zero if the runtime's clock is ahead.
+/// The seconds since `at`. Zero if the runtime's clock is ahead.
 fn ago(now: WallTime, at: WallTime) -> f64 {
     now.nanos_since(at).max(0) as f64 / 1e9
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The most pods that are remembered as changed until the next tick.
+/// The maximum number of changed pods that are remembered until the next `tick`.
 const MOST_CHANGED: usize = 10_000;
 
 /// As of the finding `list_slow`.
@@ -70,8 +70,8 @@ impl Model {
         }
     }
 
-    /// To be called once a second, as often as the generic PLEG would list. `ids` counts the sandboxes
-    /// and containers of a pod, whose statuses it would read.
+    /// Must be called once a second, as often as the generic PLEG would list. `ids` returns the number of sandboxes and
+    /// containers of a pod: the generic PLEG would read the status of each.
     pub(crate) fn tick(&mut self, now: Instant, ids: impl Fn(&PodUid) -> usize) {
         for uid in self.changed.drain() {
             for _ in 0..ids(&uid) {
@@ -113,7 +113,7 @@ impl Model {
         }
         let history = self.feed.history(&query.pod, MOST_HISTORY);
         let mut pods = inputs.pods.iter();
-        // A view shows no more of a uid.
+        // The uid in the query is from a view, so it may be truncated.
         match pods.find(|pod| name(pod.status.uid.as_str()) == query.pod) {
             Some(view) => Some(Detail::new(view, inputs, history)),
             None => Detail::gone(inputs, history),

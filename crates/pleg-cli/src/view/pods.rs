@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The most containers that one page shows beside its pods. The detail of a pod shows more.
+/// The maximum number of containers on one page of pods. The detail of a pod shows more.
 const MOST_CONTAINERS: usize = 800;
 pub(super) const MOST_OF_POD: usize = 20;
 
@@ -15,7 +15,7 @@ pub(crate) struct PodsPage {
     pub(crate) containers: usize,
     pub(crate) running: usize,
     pub(crate) matching: usize,
-    /// How many of those are before the page.
+    /// How many of the matching pods are before the page.
     pub(crate) offset: usize,
     pub(crate) rows: Vec<PodRow>,
     /// The place of the selected pod among those that match.
@@ -30,14 +30,14 @@ pub(crate) struct PodRow {
     pub(crate) state: PodState,
     /// A container has failed, and was not started again.
     pub(crate) failed: bool,
-    /// Of how many names there are containers, and of how many one runs.
+    /// The number of container names in the pod, and for how many of them a container runs.
     pub(crate) names: usize,
     pub(crate) running: usize,
     pub(crate) restarts: u64,
     pub(crate) last_exit: Option<ExitRow>,
     /// How long ago a state changed last.
     pub(crate) changed_seconds: Option<f64>,
-    /// How long ago the read began that shows this state. Absent if no read has shown it: it is known from events.
+    /// The time since the start of the read that shows this state. Absent if the state is only known from events.
     pub(crate) fresh_seconds: Option<f64>,
     /// What is wrong with the calls about it, and for how long.
     pub(crate) problem: Option<String>,
@@ -60,10 +60,10 @@ pub(crate) struct ContainerRow {
     pub(crate) restarts: u32,
     pub(crate) exit_code: Option<i32>,
     pub(crate) reason: Option<String>,
-    /// How the last one of this name ended that still exists.
+    /// The last exit of a container of this name that still exists.
     pub(crate) last_exit: Option<ExitRow>,
     pub(crate) image: String,
-    /// Its status is not settled, or could not be read.
+    /// Its status could not be read, or the status call returns NotFound.
     pub(crate) problem: Option<String>,
 }
 

@@ -9,7 +9,7 @@ pub(crate) const MOST_ROWS: usize = 200;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Query {
-    /// Only what contains this text: pods by name, uid, container, id or image. Without case.
+    /// Only what contains this text, regardless of case: pods by name, uid, container, id or image.
     pub(crate) search: String,
     /// Only pods in this namespace, unless it is empty.
     pub(crate) namespace: String,
@@ -43,7 +43,7 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// The order that follows this one when a user goes through all.
+    /// The order that follows this one when a user goes through all orders.
     pub(crate) const fn next(self) -> Self {
         use Sort::{Change, Freshness, Name, Restarts, State};
         [Name, Restarts, Change, Freshness, State][self as usize]
@@ -75,7 +75,7 @@ impl Query {
         self.labels.as_ref().is_none_or(selected) && self.shows(pod, texts)
     }
 
-    /// Returns true if the record is shown. Records about the whole node are.
+    /// Returns true if the record is shown. Records about the whole node are always shown.
     pub(super) fn matches_record(&self, record: &Record) -> bool {
         let Some(pod) = &record.pod else {
             return true;

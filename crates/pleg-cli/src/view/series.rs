@@ -5,13 +5,13 @@ use super::*;
 /// The length of an interval, and how many are kept: a quarter of an hour.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 const INTERVALS: usize = 90;
-/// Totals leave out the start: reading all pods for the first time says nothing about the rate of calls.
+/// The start is left out of totals: reading all pods for the first time says nothing about the usual rate of calls.
 const START: Duration = Duration::from_secs(60);
 
 /// Durations, summed up by intervals. Its size is bounded.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// By the number of the interval. An interval without durations has none.
+    /// The sums by the number of their interval. An interval without durations has no sum.
     sums: BTreeMap<u64, Sum>,
     began: Instant,
 }

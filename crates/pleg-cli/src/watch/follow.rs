@@ -9,7 +9,7 @@ use crate::text::duration;
 
 /// The agent is asked for new records once in this time.
 const PERIOD: Duration = Duration::from_millis(500);
-/// The code of the reason that the agent does not answer.
+/// The code of the record which says that the agent does not answer.
 const SILENT: &str = "agent_silent";
 
 pub(super) async fn run(
@@ -78,7 +78,7 @@ impl Follower {
                     });
                 }
                 if head.agent != self.agent {
-                    // Another agent: its numbers start again, and what it has not kept is not known.
+                    // The agent was restarted: its numbers start again, and it does not know which records were lost.
                     (self.agent, self.last) = (head.agent, 0);
                     return (shown, true);
                 }

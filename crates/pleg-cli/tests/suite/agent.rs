@@ -112,7 +112,7 @@ pub(super) async fn ask(
     (code.expect("a code"), headers, body.to_owned())
 }
 
-/// It waits without a timeout and reports not ready.
+/// The agent waits for its runtime without a timeout, and reports not ready.
 #[tokio::test]
 async fn agent_waits_for_its_runtime() {
     let mut sim = Sim::down();

@@ -94,8 +94,8 @@ pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Durat
     }
 }
 
-/// While the clients are there, ten times `lives` pods start, exit and are removed beside `pods` other pods. Returns the
-/// 99th percentile and the maximum of the durations of scrapes.
+/// While the clients are connected, ten times `lives` pods start, exit and are removed; `pods` other pods run all the
+/// time. Returns the 99th percentile and the maximum of the durations of scrapes.
 async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     let sim = Sim::start().await;
     let agent = sim.agent("").await;
@@ -129,7 +129,7 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     let peak = usage::status(pid, "VmHWM:").expect("it runs");
     drop(clients);
 
-    // Each event of a sandbox and of a container arrived, in its kind.
+    // Each event of a sandbox and of a container arrived, with its type.
     let jobs = 2.0 * 10.0 * f64::from(lives);
     for (kind, number) in [
         ("created", jobs + count),
@@ -157,8 +157,8 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     (p99, max)
 }
 
-/// A scrape is lost if it takes longer than 10 s, Prometheus' default. How fast it is on a machine without other
-/// tests, [`scrapes_are_answered_within_50_ms`] measures.
+/// A scrape is lost if it takes longer than 10 s, Prometheus' default. [`scrapes_are_answered_within_50_ms`] measures
+/// how fast scrapes are on a machine without other tests.
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_clients_cause_no_lost_scrape_or_event() {
     let (_, max) = flood(20, 5).await;
@@ -172,8 +172,8 @@ async fn scrapes_are_answered_within_50_ms() {
     assert!(max <= Duration::from_millis(50), "p99 {p99:?}, max {max:?}");
 }
 
-/// The kubelet has the same address as an unprivileged user of the node. A flood also reaches the separate listener
-/// for probes.
+/// An unprivileged user of the node has the same address as the kubelet, so a flood by this user must not stop probes.
+/// It also reaches the separate listener for probes.
 #[tokio::test]
 async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");

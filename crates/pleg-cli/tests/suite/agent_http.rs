@@ -47,7 +47,7 @@ async fn slow_and_large_requests_are_ended() {
 }
 
 #[tokio::test]
-async fn request_needs_a_token_whose_digest_was_read_last() {
+async fn request_needs_a_token_of_the_token_file_last_read() {
     let dir = TestDir::new();
     let file = dir.path("tokens");
     let write = |text: &str| std::fs::write(&file, text).expect("written");
@@ -123,7 +123,7 @@ const COMMANDS: &str = "\
 2 check --agent unix:///none.sock => no answer of an agent at unix://
 2 check --ca server.pem => --ca needs an agent";
 
-/// The files are in the current directory of the commands. Each certificate signs itself, so it is its own authority.
+/// The files are in the current directory of the commands. The certificates are self-signed: each is its own authority.
 #[tokio::test]
 async fn agent_with_tls_answers_commands_with_certificate_and_token() {
     let dir = TestDir::new();
@@ -191,7 +191,7 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
 }
 
 #[tokio::test]
-async fn page_of_another_site_cannot_read() {
+async fn page_of_another_site_cannot_read_from_the_agent() {
     let agent = Agent::start("--sim").await;
     agent.until_ready().await;
     for (host, code) in [
@@ -201,7 +201,7 @@ async fn page_of_another_site_cannot_read() {
         ("evil.example:9394", 421),
         ("127.0.0.1.evil.example", 421),
     ] {
-        // Pages without names of pods are for everybody on this host, even through a proxy that passes the header on.
+        // Paths that name no pod are served to everybody on this host, even if a proxy passes on its own `Host` header.
         for path in ["/debug/view", "/metrics", "/readyz", "/healthz", "/"] {
             let expected = if path == "/debug/view" { code } else { 200 };
             let header = format!("Host: {host}\r\n");
@@ -233,7 +233,7 @@ async fn page_of_another_site_cannot_read() {
 
 /// The fake kubelet is a shell with another name.
 #[tokio::test]
-async fn shared_events_are_left_to_a_kubelet() {
+async fn agent_does_not_subscribe_if_a_kubelet_would_lose_events() {
     let sim = Sim::with("--empty --mode containerd-1.7").await;
     let program = sim.dir().path("kubelet");
     std::os::unix::fs::symlink("/bin/bash", &program).unwrap();

@@ -20,12 +20,12 @@ const MOST_FINDINGS: usize = 12;
 /// Metrics that may be constant while the agent runs.
 const CONSTANT: &str = "pleg_build_info pleg_message_limit_bytes process_max_fds process_start_time_seconds \
     process_threads process_virtual_memory_bytes";
-/// Metrics that only a finding, a flood, an overload, a bug, or a certain runtime moves. A test of the crate `pleg` shows
-/// that they are written (`metrics.rs`).
+/// Metrics that change only with a finding, a flood, an overload, a bug, or a certain runtime. `metrics.rs` of the
+/// crate `pleg` tests that they are updated.
 const RARE: &str = "pleg_backlog_events pleg_events_joined_total pleg_events_lost_total pleg_finding \
     pleg_stream_panics_total pleg_streams_renewed_total pleg_unacknowledged_timestamp_seconds";
-/// Troubles of a runtime with pods that come and go, and metrics that each one moves. While relists fail, a pod that is
-/// read again is listed, which fails as well.
+/// Faults of a runtime with pods that come and go, and the metrics that each fault changes. While relists fail, a read
+/// of a pod fails as well, because it needs a list.
 const TROUBLES: &str = "\
 pod.*.hang=on => pleg_inspections_overdue pleg_pods_failing
 list_pod_sandbox.fail=internal stream_pod_sandboxes.fail=internal pod.*.fail=internal => pleg_inspections_failed_total
@@ -66,7 +66,7 @@ impl Seen {
     async fn scrape(&mut self, agent: &Agent) {
         let first = self.0.is_empty();
         for (series, value) in agent.scrape().await {
-            // Its first value is a change of a series that did not exist at first.
+            // If the series did not exist at first, its first value counts as a change.
             let absent = (!first).then(String::new).into_iter().collect();
             self.0.entry(series).or_insert(absent).insert(value);
         }
@@ -131,7 +131,7 @@ async fn each_documented_metric_exists_and_moves() {
         seen.until_moved(&agent, metrics.split(' ').collect()).await;
         sim.control("reset").await;
     }
-    // Everything else has moved meanwhile, or when the runtime reports its status.
+    // All other metrics have changed by now, or change when the runtime's `Status` is read next.
     let mut moving: Vec<&str> = all.keys().copied().collect();
     moving.retain(|name| !has(CONSTANT, name) && !has(RARE, name));
     seen.until_moved(&agent, moving).await;
@@ -151,7 +151,7 @@ async fn each_documented_metric_exists_and_moves() {
     agent.stop().await;
 }
 
-/// The scrapes of a node, 15 s apart: some precede all troubles, the others follow.
+/// The number of scrapes of a node, 15 s apart: before the troubles begin, and after.
 const CALM: usize = 20;
 const TROUBLE: usize = 60;
 /// Series of the troubles that have an alert, in addition to the degraded reasons. The last two exist only after the trouble.
@@ -218,7 +218,7 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
     let rules = format!("{deploy}/prometheus/pleg.rules.yaml");
     let read = |file: &str| std::fs::read_to_string(file).expect("a file");
-    // Without those of an agent that is down or absent.
+    // Without the three alerts for an agent that is down or absent.
     let alerts = read(&rules).matches("- alert: ").count() - 3;
     let firing = "ALERTS{alertstate=\"firing\"}";
     let all = format!("count(count by (alertname) ({firing})) == bool {alerts}");

@@ -38,7 +38,7 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     let since = problem["since"].as_str().expect("a time");
     since.parse::<jiff::Timestamp>().expect("RFC 3339");
     let (code, line) = check(&agent).await;
-    // While the call is repeated, it hangs again.
+    // Each repetition of the call hangs again, so the pod is shown as failing or as hung.
     let begins = ["test/cart failing for ", "test/cart hung for "];
     let is_named = begins.iter().any(|text| line.starts_with(text));
     assert!(code == Some(1) && is_named, "{line}");

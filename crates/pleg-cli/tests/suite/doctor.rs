@@ -44,8 +44,8 @@ impl Examined {
         self.report["findings"].as_array().expect("findings")
     }
 
-    /// Requires the code of the first finding, a text in its summary, and the exit code. The load of a machine on which
-    /// other tests run does not count.
+    /// Requires the code of the first finding, a text in its summary, and the exit code. Ignores findings about load,
+    /// because other tests load the machine.
     #[track_caller]
     fn assert_first(&self, code: &str, summary: &str, exit: i32) {
         let is_load = |code: &str| code.ends_with("_pressure") || code == "blocked_tasks";
@@ -82,13 +82,13 @@ const PLANTED: [&str; 10] = [
 
 #[tokio::test]
 async fn planted_trouble_is_the_first_finding() {
-    // Not all at once: their load would be a finding.
+    // Five at a time: the load of all would be a finding.
     let examined = futures::stream::iter(PLANTED).map(async |planted| {
         let [code, exit, args] = planted.splitn(3, ' ').collect::<Vec<_>>()[..] else {
             panic!("{planted}");
         };
         let sim = Sim::with(args).await;
-        // An event is missed 10 s after a read has shown the change, and nothing is expected in the first 10 s.
+        // An event counts as missed 10 s after a read has shown the change, and no event is expected in the first 10 s.
         let span = match code {
             "stream_lossy" | "stream_silent" => "--for 26s --events always",
             _ => "--for 4s",
@@ -126,7 +126,7 @@ async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
         let examined = Examined::new(&sim.socket, &args).await;
         (examined, fs::read_to_string(&file).expect("a recording"))
     };
-    // Events with statuses would make it needless to read these.
+    // No statuses in events, so that the generator reads statuses.
     let (examined, recording) = record("--events never").await;
     for name in "secret-app test/secret-pod annotation label environ".split(' ') {
         assert!(!recording.contains(name), "{name} is in {recording}");
@@ -194,7 +194,7 @@ async fn healthy_node_has_no_finding_above_information() {
     }
 }
 
-/// A test with a mount that hangs writes it, and one that examines the host reads it.
+/// A test with a mount that hangs takes this lock for writing, and a test that examines the host takes it for reading.
 static HOST: RwLock<()> = RwLock::const_new(());
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn shim_that_does_not_reap_is_named_with_its_pod() {
     examined.assert_first("shim_zombie", "test/cart", 1);
 }
 
-/// With a library that changes what the process sees of the wall clock.
+/// A preloaded library changes the wall clock that the command sees.
 #[tokio::test]
 async fn step_of_the_wall_clock_is_found() {
     let _host = HOST.read().await;

@@ -173,8 +173,7 @@ fn config_check_prints_ok_or_one_line_for_each_problem() {
     }
 }
 
-/// The first line that an agent prints shows its runtime and why it was chosen, or an invalid setting with
-/// its value.
+/// The first line that an agent prints shows its runtime and why it was chosen, or an invalid setting with its value.
 #[tokio::test]
 async fn flag_overrides_variable_and_variable_overrides_file() {
     let dir = TestDir::new();

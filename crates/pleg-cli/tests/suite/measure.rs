@@ -1,5 +1,4 @@
-//! What `pleg agent` uses, beside the budgets of docs/fleet.md. `just measure-agent` runs this with a release
-//! build.
+//! What `pleg agent` uses, beside the budgets of docs/fleet.md. `just measure-agent` runs this with a release build.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ fn kib(pid: u32, line: &str) -> u64 {
     usage::status(pid, line).expect("it runs")
 }
 
-/// So many pods with two containers each, created at the same time.
+/// Creates this many pods with two containers each, all in parallel.
 async fn create(sim: &Sim, pods: usize) -> Vec<Pod> {
     let create = async |n: usize| {
         let (pod, _) = sim.run_pod(&format!("pod-{n}")).await;
@@ -31,7 +30,7 @@ async fn create(sim: &Sim, pods: usize) -> Vec<Pod> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: just measure-agent"]
-async fn idle_node_with_110_pods() {
+async fn idle_agent_with_110_pods_stays_within_its_budget() {
     let sim = Sim::start().await;
     create(&sim, 110).await;
     let agent = sim.agent("").await;
@@ -58,7 +57,7 @@ async fn idle_node_with_110_pods() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures a release build: just measure-agent"]
-async fn storm_of_1000_pods() {
+async fn storm_of_1000_pods_stays_within_its_budget() {
     let sim = Sim::start().await;
     let agent = sim.agent("").await;
     agent.until_confirmed().await;
@@ -93,7 +92,7 @@ async fn storm_of_1000_pods() {
 
 #[test]
 #[ignore = "measures a release build: just measure-agent"]
-fn program_is_small() {
+fn size_of_the_program_is_within_its_budget() {
     let bytes = std::fs::metadata(program()).expect("it exists").len();
     println!("the program has {bytes} bytes");
     assert!(bytes <= 15_000_000, "{bytes}");

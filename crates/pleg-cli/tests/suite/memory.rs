@@ -43,7 +43,7 @@ fn metadata() -> Option<v1::ContainerMetadata> {
 }
 
 impl Unfiltered {
-    /// Its responses have so many bytes of annotations.
+    /// Each response has this many bytes of annotations.
     pub(crate) fn padded(pods: usize, padding: usize) -> Self {
         Self {
             pods,
@@ -52,13 +52,13 @@ impl Unfiltered {
         }
     }
 
-    /// Annotations that fill a response of so many rows.
+    /// The annotations of each row, so that a response of `rows` rows has the bytes that are set.
     fn padding(&self, rows: usize) -> Pairs {
         let bytes = self.padding.load(Ordering::Relaxed) / rows.max(1);
         [("padding".to_owned(), "x".repeat(bytes))].into()
     }
 
-    /// Sandboxes have the id of their pod, and containers that one with a prefix.
+    /// The id of a sandbox is the uid of its pod. The id of a container is the same with a prefix.
     fn ids(&self) -> impl Iterator<Item = String> {
         (0..self.pods).map(|n| format!("pod-{n:05}"))
     }
@@ -162,8 +162,8 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
     let called = until(TIMEOUT * 3, "statuses", statuses).await;
     called.expect("called");
     runtime.padding.store(0, Ordering::Relaxed);
-    // Annotations of a plausible size are kept until their status is read again: 15 MiB of all
-    // containers, and as much of the last list.
+    // Annotations of a plausible size are kept until their status is read again: 15 MiB for all containers, and 15 MiB
+    // from the last list.
     let returned = || async { (memory(pid, "VmRSS:") <= 90).then_some(()) };
     let returned = until(TIMEOUT, "less memory", returned).await;
     assert!(returned.is_ok(), "{} MiB are in use", memory(pid, "VmRSS:"));
@@ -177,7 +177,7 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
 async fn agent_answers_while_lists_are_large() {
     for (rows, problem) in [
         (150_000, "the list has 150000 rows; at most 100000 are read"),
-        // As many as the runtime, in this process and not optimized, sends in time beside other tests.
+        // As many as the fake runtime can send in time while other tests run: it runs in this process, not optimized.
         (20_000, "[+]list ok"),
     ] {
         let place = Sim::down();
@@ -194,7 +194,7 @@ async fn agent_answers_while_lists_are_large() {
         let scrapes = tokio::task::spawn_blocking(move || scrape(address, &over));
         agent.until_shows("/readyz?verbose", problem).await;
         is_over.store(true, Ordering::Relaxed);
-        // The runtime, in this process, encodes its lists meanwhile.
+        // The times include the encoding of lists by the fake runtime, which runs in this process.
         let scrapes = scrapes.await.unwrap().expect("all answered");
         assert!(scrapes[scrapes.len() - 1] < PROMPT, "{scrapes:?}");
         let peak = memory(pid, "VmHWM:");

@@ -73,7 +73,7 @@ const MEASURE: &str = "(() => {
 })()";
 
 #[tokio::test]
-async fn first_picture_takes_a_second_and_an_event_200_ms() {
+async fn first_picture_under_1_s_and_event_under_200_ms() {
     let sim = Sim::start().await;
     sim.run_pod("web-1").await;
     let (agent, mut browser) = open(&sim).await;
@@ -104,7 +104,7 @@ async fn first_picture_takes_a_second_and_an_event_200_ms() {
 }
 
 #[tokio::test]
-async fn new_connection_or_agent_leaves_no_gap_and_no_double() {
+async fn reconnect_or_agent_restart_leaves_no_gap_and_no_duplicate() {
     let sim = Sim::start().await;
     let (agent, mut browser) = open(&sim).await;
     for n in 0..5 {
@@ -263,7 +263,7 @@ async fn page_requests_a_token() {
     browser.until_shows("READY").await;
 }
 
-/// Scrolls through the pods in 60 frames: the times between the frames, and the most rows.
+/// Scrolls through the pods in 60 frames. Returns the times between the frames, and the maximum number of rows.
 const SCROLL: &str = "new Promise(resolve => {
   const frames = []; let rows = 0; let last = performance.now(); const box = byId('pods');
   box.scrollTop = 0;
@@ -276,7 +276,7 @@ const SCROLL: &str = "new Promise(resolve => {
   requestAnimationFrame(step);
 })";
 
-/// Answers instead of an agent: a view of 10,000 pods, and 1,000 records per second. `VIEW` is the view of one pod.
+/// Replaces the agent in the page: sends a view of 10,000 pods, and 1,000 records per second. `VIEW` has one pod.
 const STORM: &str = "(() => {
   const view = VIEW;
   const [row] = Object.values(view.pods.rows);
@@ -325,7 +325,7 @@ async fn live(agent: &Agent) -> (TcpStream, String) {
     (stream, read)
 }
 
-/// The bytes of six seconds count ten times. At first, status calls still complete the pods.
+/// The bytes of six seconds count ten times. Views change at first, because status calls add details of the pods.
 #[tokio::test]
 async fn idle_page_with_100_pods_costs_100_kb_a_minute() {
     let sim = Sim::start().await;
@@ -410,7 +410,7 @@ async fn names_with_markup_and_control_characters_are_text() {
     browser.until("byId('rows').rows.length === 1").await;
     browser.eval("byId('rows').rows[0].click()");
     browser.until_shows("<b>99</b>\\u{202e}").await;
-    // The label of 10 kB is that of the other pod.
+    // The label of 10 kB belongs to the other pod, which is shown now.
     browser.press(&["Escape", "c"]);
     browser.until("byId('rows').rows.length === 2").await;
     browser.eval("[...byId('rows').rows].find(row => row.innerText.includes('long')).click()");
@@ -428,7 +428,7 @@ async fn names_with_markup_and_control_characters_are_text() {
 
 #[tokio::test]
 #[ignore = "writes images: just screenshots"]
-async fn screenshots() {
+async fn screenshots_of_the_page_are_written() {
     let dir = PathBuf::from(std::env::var_os("PLEG_IMAGES").expect("a directory"));
     let sim = Sim::with("--pods 120").await;
     let agent = sim.agent("").await;

@@ -274,8 +274,8 @@ impl Sim {
     }
 }
 
-/// Copies a program by another process. A file that this process writes may be open in a child that another test has
-/// just forked, and then it cannot be executed.
+/// Lets another process copy a program. If this process wrote the copy, a child that another test has just forked could
+/// have the copy open, and then it could not be executed.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").args([from, to]).status();
     assert!(copied.is_ok_and(|s| s.success()), "{}", from.display());
@@ -294,7 +294,7 @@ pub(crate) fn pleg(args: &str) -> Command {
     command
 }
 
-/// The same, with so many file descriptors at most.
+/// The command with these arguments, and at most this many file descriptors.
 pub(crate) fn limited(descriptors: u32, args: &str) -> Command {
     let mut command = piped("sh");
     let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");

@@ -167,7 +167,7 @@ async fn embedded_runtime_has_workload_and_removes_its_socket() {
 
 /// Nobody may take simulated pods for real ones.
 #[tokio::test]
-async fn missing_runtime_is_an_error_or_simulated_in_marked_lines() {
+async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
     let mut known = pleg_cri::well_known().iter().map(|known| known.path);
     if let Some(found) = known.find(|path| std::fs::exists(path).is_ok_and(|exists| exists)) {
         println!("skipped: this machine has {found}");
@@ -213,7 +213,7 @@ async fn pods_are_selected_by_label_until_they_are_gone() {
     }
     for name in ["one", "two"] {
         let pod = sim.run_job(name, 1).await;
-        // What is removed before it was read is not announced.
+        // A pod that is removed before it was read would not be announced.
         let died = |e: &Value| e["pod"]["name"] == name && e["exitCode"] == 1;
         all.record(died).await;
         sim.remove_pod(&pod).await;

@@ -1,4 +1,4 @@
-//! Tests of `/metrics`. One writes the tables of `docs/metrics.md` from the descriptions in the code, and checks that they are current.
+//! Tests of `/metrics`. One test compares the tables of `docs/metrics.md` with the descriptions in the code.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use super::*;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
 
-/// The end of the head of a table.
+/// The last header line of a Markdown table.
 const TABLE: &str = "| --- | --- | --- |\n";
 
 #[derive(Default)]
@@ -95,7 +95,7 @@ fn tables_of_metrics_are_current() {
 }
 
 #[test]
-fn kubelet_names_become_own_names_and_histograms_sums() {
+fn kubelet_names_become_pleg_names_and_histograms_become_sums() {
     let recorded = "\
 # HELP kubelet_pleg_relist_duration_seconds Duration of a full list.
 # TYPE kubelet_pleg_relist_duration_seconds histogram

@@ -3,21 +3,21 @@
 use super::*;
 
 const MOUNT: &str = "/sys/fs/cgroup";
-/// In a cgroup namespace of its own, this process sees paths that begin at the nearest group above both processes. A pod's
-/// group is below one of these, or below none.
+/// In a cgroup namespace of its own, this process sees the path of another process's group only below the nearest
+/// common parent of both. For a pod, that is one of these groups, or the root.
 const ABOVE: &str = " /kubepods /kubepods/burstable /kubepods/besteffort /kubepods.slice \
                      /kubepods.slice/kubepods-burstable.slice /kubepods.slice/kubepods-besteffort.slice";
 /// The share of a limit at which a process is close to it.
 const CLOSE: f64 = 0.95;
-/// The same for threads. At the limit a program in Go ends.
+/// The same share for threads. A Go program crashes when it cannot start a thread.
 const CLOSE_PIDS: f64 = 0.9;
-/// The percentage of the scheduler's periods in which the runtime had to pause.
+/// The percentage of throttled scheduler periods from which on the throttling is a finding.
 const THROTTLED: f64 = 25.0;
 /// Version 1 shows a limit of about 2^63 where there is none.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The figures of a limit, in the version of the group: the limit, the part in use, the part of that which can be dropped,
-/// and the events. Each is a file, and `2nd` or the word before the figure unless that is the first one.
+/// Where the figures of a limit are, in the cgroup version of the group: limit, use, the part of the use that can be
+/// dropped, events. Each is a file and, unless the figure is its first word, `2nd` or the word before the figure.
 fn figures(group: &str, controller: &str) -> impl Iterator<Item = &'static str> {
     let figures = match (controller, is_old(group, controller)) {
         ("cpu", true) => "cpu.cfs_quota_us, cpu.cfs_period_us, , cpu.stat nr_throttled",
@@ -46,7 +46,7 @@ pub(crate) struct Limit {
     group: String,
     /// CPU: the quota in microseconds. Memory: bytes. PIDs: threads.
     limit: u64,
-    /// CPU: the period in microseconds. Memory: bytes, without the cache that can be dropped. PIDs: threads.
+    /// CPU: the period in microseconds. Memory: bytes in use, without the cache that can be dropped. PIDs: threads.
     used: u64,
     /// Throttled periods, OOM kills, refused forks.
     events: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// The larger, the more the limit held the runtime back.
+    /// The extent to which the limit held the runtime back.
     fn weight(&self) -> f64 {
         match &*self.controller {
             "cpu" => share(self.events, self.periods),
@@ -98,7 +98,7 @@ impl Group {
     /// The figure at a place that [`figures`] returns.
     fn figure(&self, at: &str) -> Option<u64> {
         let (file, word) = at.split_once(' ').unwrap_or((at, ""));
-        // The kernel's own file, in a tree that only root can change.
+        // Needs no checks for files of other users: the kernel makes this file, in a tree that only root can change.
         let text = fs::read_to_string(self.file(file)).ok()?;
         let mut words = text.split_whitespace();
         let figure = match word {
@@ -118,10 +118,10 @@ impl Group {
         groups.take_while(|group| group.path.len() > MOUNT.len())
     }
 
-    /// The topmost group that is frozen, if this one is. `state` is that of a process in it.
+    /// The topmost frozen group at or above this one, if this one is frozen. `state` is the state of a process in it.
     pub(super) fn frozen(&self, state: char) -> Option<String> {
         let (frozen, flag) = match is_old(&self.path, "freezer") {
-            // With version 1 a frozen process is in state D. Hundreds that are not need no look at the file.
+            // With version 1 a frozen process is in state D. For processes in other states, the file is not read.
             true if state != 'D' => return None,
             true => {
                 let state = fs::read_to_string(self.file("freezer.state")).ok()?;
@@ -215,7 +215,7 @@ pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {
     found.collect()
 }
 
-/// The command that raises a limit until the next restart. systemd sets the limits of its units again at each reload.
+/// The command that raises a limit until a restart. A unit's limit is set by systemd, which would overwrite the file.
 fn raise(limit: &Limit) -> String {
     let (group, name) = (&limit.group, &*limit.controller);
     let twice = limit.limit.saturating_mul(2).to_string();

@@ -66,7 +66,7 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
     })
 }
 
-/// `limited`: it is at its memory limit, which is another finding. There each thread that needs a page is blocked.
+/// `limited`: the runtime is at its memory limit. This is a finding of its own, and explains blocked threads.
 pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
     let files = full(host.files).map(|used| {
         let next = "Find the process with most of them: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | \

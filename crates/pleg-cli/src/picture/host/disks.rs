@@ -5,7 +5,7 @@ use toml::de::DeTable;
 
 use super::*;
 
-/// A disk with less free space is short of it, if that is also a small part of the disk.
+/// A disk with less free space than this is short of space, if that is also a small part of the disk.
 const LITTLE: u64 = 5 << 30;
 /// With less free space, no file of the runtime can be written.
 const NOTHING: u64 = 1 << 20;
@@ -18,7 +18,7 @@ const FULL: f64 = 0.005;
 pub(crate) struct Disk {
     pub(crate) path: String,
     pub(crate) bytes: u64,
-    /// With the space that is reserved for root.
+    /// Including the space that is reserved for root.
     pub(crate) free_bytes: u64,
     /// 0 where the file system does not count them.
     pub(crate) inodes: u64,
@@ -51,7 +51,8 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     paths.collect()
 }
 
-/// Reads the file systems of these directories of the daemon, or of the well-known ones: a full disk may have ended it.
+/// Reads the file systems of the daemon's directories. If no daemon runs, which a full disk may have caused, reads
+/// those of the well-known directories.
 pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> Vec<Disk> {
     let proc = Proc::below(root);
     let known = [CONTAINERD, CRIO].concat();
@@ -91,7 +92,7 @@ pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
         false => [space(disk), inodes(disk)],
     });
     for finding in found.flatten() {
-        // Both directories are often on one file system.
+        // Both directories are often on one file system, which is one finding.
         match findings.iter_mut().find(|other| other.code == finding.code) {
             Some(other) => other.evidence.extend(finding.evidence),
             None => findings.push(finding),

@@ -11,11 +11,11 @@ use super::*;
 use crate::agent_client::get_from;
 
 const DEADLINE: Duration = Duration::from_secs(3);
-/// The mean duration of a relist that is a warning, in seconds.
+/// The mean duration of a relist from which on it is a warning, in seconds.
 const SLOW: f64 = 1.0;
 /// The age up to which a complaint in the log is still true, in seconds. The kubelet repeats it at least every 5 s.
 const RECENT: f64 = 60.0;
-/// The complaint that a kubelet logs until its first relist has ended, and the seconds for which that is normal.
+/// The complaint of a kubelet until its first relist has ended, and the age in seconds up to which it is normal.
 const STARTS: &str = "pleg has yet to be successful";
 const STARTED: f64 = 60.0;
 /// The age up to which lines of the log count, in seconds.
@@ -32,7 +32,7 @@ const FILES: &str = "/var/lib/rancher/rke2/agent/logs/kubelet.log, /var/log/kube
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Kubelet {
     pub(crate) pid: u32,
-    /// It was stopped at the start and at the end.
+    /// The kubelet was in state T (stopped by a signal) in both samples.
     pub(crate) stopped: bool,
     /// The endpoint of its runtime, if that is not the examined one. Then nothing else of it was read.
     pub(crate) other_runtime: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) struct Relists {
     pub(crate) count: u64,
     /// Their mean duration; if there was none, the mean since the kubelet's start.
     pub(crate) mean_seconds: Option<f64>,
-    /// The time since the kubelet saw its PLEG active.
+    /// The time since the kubelet last saw its PLEG active.
     pub(crate) last_seen_seconds: Option<f64>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Journal {
     /// Lines with "skipping pod synchronization".
     pub(crate) skipped: u64,
     pub(crate) ago_seconds: Option<f64>,
-    /// For how long the PLEG was not active, from that line, for example `3m5.6s`; and the threshold in it.
+    /// From the last such line: how long the PLEG was not active, for example `3m5.6s`, and the threshold.
     pub(crate) inactive: Option<String>,
     pub(crate) threshold: Option<String>,
 }
@@ -159,7 +159,7 @@ fn now() -> f64 {
     wall().as_nanos() as f64 / 1e9
 }
 
-/// The process of the kubelet that uses the socket, or else of another one, in two samples.
+/// The process of the kubelet that uses the socket, in two samples; if there is none, of another kubelet.
 pub(super) fn assess(samples: &Samples) -> Option<Kubelet> {
     let (seen, _, other_runtime) = samples.end.kubelet()?;
     Some(Kubelet {
@@ -223,12 +223,12 @@ async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
 }
 
 impl Journal {
-    /// Counts the lines of the last quarter of an hour, without those of a kubelet before the one that started then.
+    /// Counts the lines of the last 15 minutes. Lines of an earlier kubelet, before `started`, do not count.
     fn add(&mut self, text: &str, now: f64, started: Option<f64>) {
         for line in text.lines() {
             let at = time(line, now);
             let age = at.zip(started).map(|(at, started)| at - started);
-            // The time of the boot is known to the second.
+            // One second of tolerance: the time of the boot is only known to the second.
             if age.is_some_and(|age| age < -1.0) || at.is_some_and(|at| now - at > OLDEST) {
                 continue;
             }
@@ -236,7 +236,7 @@ impl Journal {
             if line.contains(STARTS) && age.is_some_and(|age| age < STARTED) {
                 continue;
             }
-            // Kubelets write it with a small or a capital letter.
+            // Some kubelets write "Skipping", others "skipping".
             self.skipped += u64::from(line.contains("kipping pod synchronization"));
             if let Some((_, why)) = line.split_once("PLEG is not healthy") {
                 self.unhealthy += 1;
@@ -248,7 +248,7 @@ impl Journal {
     }
 }
 
-/// The time of the line in seconds of Unix time: as the journal writes it, JSON, or klog without a year.
+/// The time of the line in Unix seconds. Formats: that of the journal, JSON, and klog, which has no year.
 fn time(line: &str, now: f64) -> Option<f64> {
     let unix = || line.split_whitespace().next()?.parse().ok();
     let json = || {
@@ -270,7 +270,7 @@ fn klog_time(line: &str, now: f64) -> Option<f64> {
         let time = DateTime::strptime("%Y %m%d %H:%M:%S%.f", format!("{year} {stamp}")).ok()?;
         Some(time.to_zoned(zone.clone()).ok()?.timestamp().as_second() as f64)
     });
-    // A line of the future is of the year before: in January, one of December.
+    // If the time would be in the future, the line is from the year before: in January, a line of December.
     times.find(|time| *time <= now + 86_400.0)
 }
 

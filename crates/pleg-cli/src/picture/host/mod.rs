@@ -73,13 +73,13 @@ pub(crate) struct Host {
     pub(crate) unreadable: Vec<String>,
 }
 
-/// The results of the runtime's calls that decide what the host's evidence means.
+/// The results of the runtime's calls, on which the findings about the host depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls<'a> {
     pods: &'a Pods,
     /// A list or a status call was slow or hung.
     pub(crate) slow: bool,
-    /// The runtime answered the last lists. Otherwise only names of pods are used: pods may have changed since.
+    /// The runtime answered the last lists. If not, only names of pods are used: the pods may have changed since.
     is_listed: bool,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// The host to examine, and the programs that examine it, with their first arguments.
+/// The host to examine, and the programs that are run to examine it, each with its leading arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct HostTarget {
     pub(crate) socket: Option<PathBuf>,
@@ -158,8 +158,8 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
     host
 }
 
-/// Looks at the host, without starting a process, and compares each look with the one before. The first look shows no
-/// facts that need two looks, some seconds apart.
+/// Looks at the host, without starting a process, and compares each look with the look before. So the first look does
+/// not show facts that need two looks, some seconds apart.
 #[derive(Debug)]
 pub(crate) struct Watch {
     target: HostTarget,
@@ -185,8 +185,7 @@ impl Watch {
         }
     }
 
-    /// Reads the host now, within 15 s. A look that is not thorough reads the threads of shims only if the
-    /// load shows that one may block.
+    /// Reads the host now, within 15 s. A look that is not thorough reads threads of shims only if the load is high.
     pub(crate) async fn look(&mut self, thorough: bool) -> Host {
         let (daemon, first, mut unreadable) = match self.listener().await {
             Ok(pid) => (pid, std::mem::replace(&mut self.daemon, pid), Vec::new()),
@@ -242,7 +241,7 @@ impl Watch {
         Ok(Samples { begin, end })
     }
 
-    /// The process that listens on the socket. Connects only if that is not known: a runtime that hangs may not accept.
+    /// The process that listens on the socket. Connects only if it is not known yet: a hung runtime may not accept.
     async fn listener(&self) -> Result<Option<u32>, String> {
         let Some(socket) = &self.target.socket else {
             return Ok(None);
@@ -256,7 +255,7 @@ impl Watch {
     }
 }
 
-/// The result of blocking work, if it ends in time and earlier work has ended. Otherwise it is abandoned.
+/// Runs blocking work. An error if it does not end in time (its thread goes on), or if earlier work has not ended yet.
 async fn alone<T: Send + 'static>(
     one: &Arc<Semaphore>,
     deadline: Duration,
@@ -300,7 +299,7 @@ pub(crate) fn check(host: &Host, calls: Calls<'_>) -> Vec<Finding> {
     findings.extend(daemon::check(host, limited));
     findings.extend(shims::check(&host.shims, daemon, calls));
     findings.extend(host.systemd.as_ref().and_then(systemd::check));
-    // A cause with a name is more likely than the load, unless it may follow from the load.
+    // A specific cause is more likely than the load of the host, unless this cause may itself follow from the load.
     let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys();
     let explained = findings.iter().any(explains);
     findings.extend(pressure::check(host, calls, explained));
@@ -331,7 +330,7 @@ fn stopped(pid: u32) -> String {
 }
 const STOPPED: &str = "its state is T at the start and at the end";
 
-/// The next step about a process that waits in these functions of the kernel: `disk` if it may wait for a disk.
+/// The next step about a process that is blocked in these functions of the kernel; `disk` if it may wait for a disk.
 fn what_blocks(places: &[String], disk: String) -> String {
     let all = |words: &[&str]| {
         let is_one = |place: &String| words.iter().any(|word| place.contains(word));

@@ -83,7 +83,7 @@ async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option
         .spawn()?;
     let begin = clock.now();
     let Ok(ended) = tokio::time::timeout(DEADLINE, child.wait()).await else {
-        // It may end or not. tokio reaps it if it does.
+        // The killed child may end later or never. If it ends, tokio reaps it.
         let _ignored = child.start_kill();
         return Ok(None);
     };
@@ -91,7 +91,7 @@ async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option
     Ok(Some(clock.now().since(begin)))
 }
 
-/// Reads one mount, in a process of its own. Not every file system asks its server for a `stat`.
+/// Reads one mount, in a process of its own. A `stat` is not enough: not every file system asks its server for it.
 pub(crate) fn ask_mount(path: &Path) {
     // An error is also an answer.
     let _answers = (fs::metadata(path), nix::sys::statfs::statfs(path));
@@ -136,7 +136,7 @@ fn is_remote(fs: &str) -> bool {
     contains(REMOTE, fs.split('.').next().unwrap_or(fs))
 }
 
-/// Returns true if it is in a pod's directory or of a volume plugin, and may wait for a disk.
+/// Returns true if the mount is in the directory of a pod or of a volume plugin, and may wait for a disk.
 fn is_of_pod(mount: &Mount) -> bool {
     !contains(IN_MEMORY, &mount.fs)
         && (mount.pod.is_some() || mount.path.contains("/kubelet/plugins/"))

@@ -5,7 +5,7 @@
 use super::*;
 use crate::picture::finding::STARVED;
 
-/// A file of /proc/pressure, the code, the name, the shares of the time for which some and all tasks wait, and the advice.
+/// The file of /proc/pressure, the code, the name, the shares of time in which some and all tasks wait, the advice.
 const RESOURCES: [(&str, &str, &str, [f64; 2], &str); 3] = [
     ("io", "io_pressure", "disks", [0.2, 0.1], IO),
     ("memory", "memory_pressure", "memory", [0.1, 0.05], MEMORY),
@@ -17,7 +17,7 @@ const MEMORY: &str = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-r
                       the system (kubelet: systemReserved)";
 const CPU: &str = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
                    systemReserved)";
-/// The average number of threads of the runtime that wait for a CPU and make its calls slow.
+/// The average number of the runtime's threads waiting for a CPU from which on this makes calls slow.
 const WAITS: f64 = 0.1;
 
 pub(crate) type Pressure = BTreeMap<String, Option<Stalls>>;
@@ -34,7 +34,7 @@ pub(crate) struct Stalls {
 pub(crate) struct Stall {
     /// The kernel's average over 10 s at the end, from 0 to 1.
     pub(crate) avg10: f64,
-    /// The share of the examination, from 0 to 1.
+    /// The share of the examination's time in which tasks waited, from 0 to 1.
     pub(crate) share: f64,
 }
 
@@ -118,7 +118,7 @@ pub(super) fn check(host: &Host, calls: Calls<'_>, explained: bool) -> Vec<Findi
         Some(finding.because_of(more.filter(|_| resource == "cpu")))
     });
     let mut findings: Vec<Finding> = pressure.chain(blocked_tasks(&host.blocked)).collect();
-    // Other processes may wait for a CPU while the runtime does not.
+    // CPU pressure slows calls only if the runtime waits for a CPU, and not only other processes.
     let runtime_waits = waits.is_none_or(|waits| waits >= WAITS);
     let delays = |f: &&mut Finding| calls.slow && (f.code != "cpu_pressure" || runtime_waits);
     for finding in findings.iter_mut().filter(delays) {
@@ -150,8 +150,8 @@ mod tests {
     use super::*;
     use crate::picture::host::tests::fake::{FakeHost, codes};
 
-    /// The runtime's wait for a CPU, whether another finding explains slow calls, whether a call is slow, the severity, and
-    /// whether the pressure explains slow calls.
+    /// Columns: the runtime's wait for a CPU, whether another finding explains slow calls, whether a call is slow;
+    /// expected: the severity, and whether the pressure explains slow calls.
     #[test]
     fn cpu_pressure_is_a_warning_only_if_the_runtime_waits() {
         let pods = &Pods::default();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn share_follows_from_the_counters() {
+    fn share_of_waiting_time_follows_from_two_counter_values() {
         let host = FakeHost::new();
         let write = |total: u64| {
             let line = format!("avg10=12.50 avg60=1.00 avg300=0.00 total={total}\n");

@@ -79,7 +79,7 @@ impl Sample {
         let may_block = thorough || sample.load.is_none_or(|load: f64| load >= LOAD);
         let processes = proc.pids()?.filter_map(|pid| {
             let known = before.processes.get(&pid);
-            // A process may end at any time, and another one get its PID.
+            // Compare the start time: the process may have ended, and another one may have its PID.
             let process = proc.process(pid)?;
             let known = known.filter(|seen| seen.process.is(&process) && !process.is_dead());
             let role = known.and_then(|seen| seen.role.clone());
@@ -99,7 +99,7 @@ impl Sample {
         for (pid, seen) in &mut processes {
             let Process { state, parent, .. } = seen.process;
             let helper = seen.role.as_deref() == Some(&Role::Helper);
-            // The children that ask mounts are blocked on purpose.
+            // Our own children that read mounts are blocked on purpose.
             let blocked = state == 'D' && parent != own || helper;
             seen.blocked = blocked.then(|| proc.blocked(pid));
             if let Some(Role::Container(_, freezer)) = seen.role.as_deref() {
@@ -133,7 +133,7 @@ impl Sample {
         self.waited = proc.waited(pid);
     }
 
-    /// A kubelet that uses the socket, or else another one with the endpoint of its runtime.
+    /// A kubelet that uses the socket. If there is none, another kubelet, and the endpoint of its runtime.
     pub(super) fn kubelet(&self) -> Option<(&Seen, &Kubelet, &Option<String>)> {
         let kubelets = self.all().filter_map(|seen| match seen.role.as_deref()? {
             Role::Kubelet(kubelet, other) => Some((seen, kubelet, other)),
@@ -165,7 +165,7 @@ impl Sample {
     }
 }
 
-/// The existing threads, from a line such as `0.50 0.40 0.30 2/800 12345`, and the lower one of both limits.
+/// The number of threads (800 in `0.50 0.40 0.30 2/800 12345`), and the lower one of `pid_max` and `threads-max`.
 fn threads(proc: &Proc) -> Option<Open> {
     let running: String = proc.word("loadavg", 3)?;
     let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"].map(|file| proc.word(file, 0));

@@ -1,5 +1,5 @@
-//! Shims: the process beside the containers of a sandbox (containerd) or of a container (CRI-O's conmon), and its children:
-//! the processes of containers, and programs such as `runc`. And the findings about them.
+//! Shims, their children, and the findings about them. A shim is containerd's process for a sandbox, or CRI-O's for a
+//! container (conmon). Its children are the processes of containers, and programs such as `runc`.
 
 use super::*;
 use crate::kubelet::Kubelet;
@@ -11,11 +11,11 @@ const CONTAINERD: &str = "containerd-shim";
 const CONMON: &str = "conmon";
 /// The namespace of the CRI plugin in containerd.
 const NAMESPACE: &str = "k8s.io";
-/// A process that is older than the examination by so many seconds existed when the first list was made.
+/// A process that started at least this many seconds before the examination existed when the first list was made.
 const OLDER: f64 = 10.0;
 /// Programs that the runtime starts for each operation on a container, and for which it waits.
 const HELPERS: [&str; 5] = ["runc", "crun", "runsc", "youki", "kata-runtime"];
-/// One that runs for longer hangs, in seconds: an operation takes some tens of milliseconds.
+/// Such a program that runs for more than this many seconds hangs: an operation takes some tens of milliseconds.
 const LONG: f64 = 10.0;
 /// The most bundles that are read, helpers that are reported, and processes or containers that a command names.
 const MOST_BUNDLES: usize = 4096;
@@ -25,12 +25,13 @@ const MOST_NAMED: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Shims {
-    /// All processes of the host are visible and no shim may be in a pod. So a shim that was not found does not exist.
+    /// All processes of the host are visible and no shim may be in a pod: a shim that was not found does not exist.
     pub(crate) complete: bool,
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
     pub(crate) processes: Vec<Member>,
-    /// Programs such as `runc` that hang. Their parent is the runtime or a shim: people may start others that run for long.
+    /// Programs such as `runc` that hang. Their parent is the runtime or a shim, as people may start others that run
+    /// long.
     pub(crate) helpers: Vec<Member>,
     /// Containers whose init process was gone or a zombie in both samples.
     pub(crate) dead_inits: Vec<DeadInit>,
@@ -41,7 +42,7 @@ pub(crate) struct Shims {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Member {
     pub(crate) pid: u32,
-    /// The id of a shim's sandbox (of CRI-O: container), or of a process's container or sandbox; the name of a program.
+    /// Shim: the id of its sandbox (CRI-O: container). Process: the id of its container or sandbox. Program: its name.
     pub(crate) id: String,
     /// The id of the shim that is its parent. A program without one was started by the runtime itself.
     pub(crate) shim: Option<String>,
@@ -77,21 +78,21 @@ pub(crate) struct DeadInit {
     pub(crate) zombie: bool,
 }
 
-/// The part of a process in a pod. Only a [`Child`](Role::Child) can get another one while it lives.
+/// The role of a process. Only a [`Child`](Role::Child) can get another role while it lives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// With the id of its sandbox, or for CRI-O of its container.
     Shim(String),
-    /// Root's program in a pod that has the name of a shim: of Kata Containers, or one that pretends.
+    /// A program that runs as root in a pod, with the name of a shim: Kata Containers, or one that pretends to be it.
     ShimInPod,
-    /// A process with the name of a shim or kubelet that is none.
+    /// A process that has the name of a shim or kubelet, but is not one.
     Other,
     /// A child of a shim, with the id and the control group of its container.
     Container(String, Option<Group>),
     Helper,
     /// Another child of the runtime or of a shim. It may become the process of a container.
     Child,
-    /// With the endpoint of its runtime, if another one serves the socket.
+    /// A kubelet, with the endpoint of its runtime unless this runtime is the examined one.
     Kubelet(Kubelet, Option<String>),
 }
 
@@ -242,7 +243,7 @@ impl Shims {
                 shim.zombies.push(pid);
             }
         }
-        // The sandbox of a shim that ended between the samples is about to end; it does not lack a shim.
+        // Add the shims that ended between the samples: their sandboxes are about to end, and do not lack a shim.
         let ended = begin.all().filter(|seen| end.same(&seen.process).is_none());
         let ended = ended.filter_map(|seen| Some(Member::new(&seen.process, seen.shim()?)));
         shims.shims.extend(ended);
@@ -442,7 +443,7 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) -> Option<F
     found("shim_missing", summary, next, rows.collect())
 }
 
-/// Shims whose sandbox no list contains, and that keep no process.
+/// Shims whose sandbox is in no list, and that have no child in the control group of a container.
 fn orphaned(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let listed = &calls.listed()?.listed;
     let keeping = shims.processes.iter().filter_map(|p| p.shim.as_deref());

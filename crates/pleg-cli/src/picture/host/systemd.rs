@@ -1,4 +1,4 @@
-//! systemd on the system bus: whether it answers, and whether it is so old that it will stop to.
+//! systemd on the system bus: whether it answers, and whether its version is so old that it will stop answering.
 //!
 //! systemd numbers the messages that it sends. Before version 242 the number outgrows the 32 bits that a message has
 //! for it (systemd issue 11809): after 2^32 messages, some months on a busy node, systemd cannot send any more. Then no

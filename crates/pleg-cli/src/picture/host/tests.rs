@@ -101,7 +101,7 @@ fn host(evidence: &str) -> Host {
     serde_json::from_str(evidence).unwrap()
 }
 
-/// The findings, as they are shown, if calls are slow and this is found too.
+/// The findings as they are shown, if calls are slow and a critical finding with this code was made too.
 fn arranged(evidence: &str, code: &'static str) -> Vec<Finding> {
     let mut findings = checked(evidence, true, true);
     findings.push(Finding::new(code, "", "").severity(Severity::Critical));
@@ -149,7 +149,7 @@ fn advice_follows_from_the_cause_and_names_pods() {
 }
 
 #[test]
-fn stopped_daemon_precedes_pressure_that_slows_calls() {
+fn stopped_daemon_is_shown_before_pressure_that_slows_calls() {
     let stalls = r#"{"cpu": {"some": {"share": 0.9}}, "io": {"some": {"share": 0.9}}}"#;
     let stopped = r#""daemon": {"stopped": true, "waitingForCpu": 5.0}"#;
     let both = format!(r#"{{"pressure": {stalls}, {stopped}}}"#);

@@ -7,18 +7,18 @@ use super::*;
 
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 const ROUNDS: u32 = 3;
-/// The largest answer that is received: CRI-O's limit.
+/// The largest answer that is received: the largest that CRI-O sends.
 pub(super) const RECEIVED: usize = 80 << 20;
 /// The largest answer that a kubelet receives.
 const LIMIT: u64 = 16 << 20;
 /// The duration of a relist from which on the kubelet is late, in milliseconds. It relists every second.
 const LATE: f64 = 1000.0;
-/// The duration from which on the kubelet is nearly blind.
+/// The duration from which on the kubelet learns of most changes much too late.
 const VERY_LATE: f64 = 30_000.0;
 const LARGE: f64 = 0.8;
 /// The time per pod cannot be estimated with fewer pods.
 const ENOUGH: usize = 5;
-/// The seconds of a relist for which the number of pods is estimated.
+/// Durations of a relist in seconds. For each, the number of pods is estimated.
 const MARKS: [u64; 3] = [1, 10, 180];
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,11 +28,11 @@ pub(crate) struct Lists {
     /// The sizes of the largest answers.
     pub(crate) sandbox_bytes: u64,
     pub(crate) container_bytes: u64,
-    /// The size of the rows of other pods in the list of a pod that does not exist.
+    /// The size of other pods' rows in the list of a pod that does not exist: the runtime ignores the filter.
     pub(crate) unfiltered_bytes: u64,
 }
 
-/// A call without work, and both lists, one after the other.
+/// One round: `Version`, which needs no work in the runtime, and then both lists, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Round {
@@ -160,7 +160,8 @@ impl Lists {
         median(complete.map(Round::millis))
     }
 
-    /// Each of [`MARKS`], and the number of pods with which a relist takes this time. Without pods it takes as long as `Version`.
+    /// For each of [`MARKS`], the number of pods with which a relist takes that long. Without pods, a relist is
+    /// estimated to take as long as two `Version` calls.
     pub(crate) fn marks(&self, pods: usize) -> Vec<(Duration, f64)> {
         let Some(relist) = self.relist().filter(|_| pods >= ENOUGH) else {
             return Vec::new();

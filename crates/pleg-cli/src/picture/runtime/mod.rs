@@ -213,10 +213,10 @@ impl Evidence {
 pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     let unusable: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
     if unusable.iter().any(|finding| finding.code == NOT_EXAMINED) {
-        // Other findings would follow from the missing permission, not from the node.
+        // Only this finding: others would follow from the missing permission, not from the node.
         return unusable;
     }
-    // The lists and the connection are examined more closely here than by the generator.
+    // The generator's findings about lists and the connection are dropped: both are examined more closely here.
     let is_examined = |code| match code {
         "list_slow" | "list_failed" => true,
         "runtime_silent" => !unusable.is_empty(),

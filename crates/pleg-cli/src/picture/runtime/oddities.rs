@@ -5,14 +5,14 @@ use super::*;
 
 /// In milliseconds.
 const MINUTE: f64 = 60_000.0;
-/// A kubelet starts a container within seconds after it created it.
+/// The age from which on a created container should run: a kubelet starts it within seconds.
 const UNSTARTED: f64 = 2.0 * MINUTE;
-/// A sandbox has no container while images are pulled.
+/// The age from which on a sandbox should have a container. Before, images may still be pulled.
 const EMPTY: f64 = 10.0 * MINUTE;
-/// A container with so many restarts, the last within this time, crashes again and again: a kubelet waits at most 5 min.
+/// A container with this many restarts, the last within `RECENT`, crashes in a loop: a kubelet waits 5 min at most.
 const MANY_ATTEMPTS: u32 = 3;
 const RECENT: f64 = 10.0 * MINUTE;
-/// So many restarts in a minute load the node.
+/// The number of restarts in a minute from which on they load the node.
 const MANY_RESTARTS: usize = 30;
 /// The number of pods that are recorded with each code.
 const MOST: usize = 100;
@@ -20,8 +20,8 @@ const MOST: usize = 100;
 type Rule = fn(&Oddity) -> bool;
 type Object<'a> = (&'a Id, Option<WallTime>);
 
-/// The code, the summary and the next step: `{}` stands for the names of the pods, `{pod}` for the first, `{id}` for its older
-/// object.
+/// The code, the summary and the next step. `{}` stands for the names of the pods, `{pod}` for the first pod, and
+/// `{id}` for its sandbox or container: of two, the older one.
 const KINDS: [[&str; 3]; 5] = [
     [
         "container_runs_twice",
@@ -64,7 +64,7 @@ pub(crate) struct Oddity {
     pub(crate) restarts: u32,
 }
 
-/// The pods that are odd in both looks: one look may fall between two reads.
+/// The pods that are odd in both looks: at a single look, only one of two related changes may have been read.
 pub(super) fn find(before: &[PodView], after: &[PodView], now: WallTime) -> Vec<Oddity> {
     let before = before.iter().map(|view| (&view.status.uid, view));
     let before: BTreeMap<&PodUid, &PodView> = before.collect();

@@ -1,14 +1,14 @@
-//! The pods on the node: how many, and too many dead containers, sandboxes without an address, creation times in the future.
+//! The pods on the node: their number, dead containers, sandboxes without an address, creation times in the future.
 
 use super::*;
 
-/// So many dead containers make lists large and slow.
+/// The number of dead containers from which on lists are large and slow.
 const MANY_DEAD: usize = 1000;
-/// A kubelet keeps one dead container of each name and one dead sandbox of each pod. So many more are unusual.
+/// A kubelet keeps one dead container of each name and one dead sandbox of each pod. This many more are unusual.
 const MANY_SUPERFLUOUS: usize = 200;
-/// The least difference between wall and monotonic clock that is a step, in milliseconds.
+/// The smallest difference between wall and monotonic clock that counts as a step, in milliseconds.
 const STEP: f64 = 1000.0;
-/// The wall clock and the creation times are not read at the same time.
+/// The tolerance, because the wall clock and the creation times are not read at the same time.
 const FUTURE: Duration = Duration::from_secs(2);
 
 /// The pods of the node, in two looks: before and after the host was examined.
@@ -30,7 +30,7 @@ pub(crate) struct Pods {
     pub(crate) restarted: usize,
     /// Ready sandboxes that have no address and are not on the host network, by the uid of their pod.
     pub(crate) without_address: Vec<String>,
-    /// All sandboxes and containers of both looks, and whether one of them shows it as not ended.
+    /// All sandboxes and containers of both looks; true if at least one look shows it as not ended.
     pub(crate) listed: BTreeMap<String, bool>,
 }
 
@@ -129,7 +129,7 @@ pub(super) fn running(view: &PodView) -> impl Iterator<Item = &ContainerStatus> 
     containers.filter(|container| container.state == ContainerState::Running)
 }
 
-/// The wall clock: whether it was set during the examination, or before it by more than the pods' ages allow.
+/// Whether the wall clock was set during the examination, or so far back before it that pods are from the future.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WallClock {

@@ -48,7 +48,7 @@ pub(crate) async fn collect<T>(
         watch(&pleg, events, until),
         read_statuses(&pleg, &before, until),
     );
-    // After a failure the pods are old, and health has the reason.
+    // If the relist fails, the pods are old, and health has the reason.
     let _late = tokio::time::timeout(READ, pleg.relist_now()).await;
     let (health, counters, views) = (pleg.health(), pleg.counters(), pleg.snapshot());
     let problems = Problem::all(&health.pod_problems(), clock.now());
@@ -154,7 +154,7 @@ async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
     reads.for_each(async |_| ()).await;
 }
 
-/// Adds degraded reasons until then, and counts changes.
+/// Adds degraded reasons until `until`, and counts changes.
 async fn watch(pleg: &Pleg, mut events: Subscription, until: Instant) -> Generator {
     let (mut stream, health, clock) = (Generator::default(), pleg.health(), pleg.clock());
     let mut looks = tokio::time::interval(LOOK);

@@ -4,7 +4,7 @@ use pleg::{PodProblem, PodProblemKind};
 
 use super::*;
 
-/// The time without an answer after which a call hangs.
+/// The time without an answer after which a call counts as hung.
 const HANGS: Duration = Duration::from_secs(2);
 /// The time from which on a status call is slow, in milliseconds. It usually takes 1 to 10.
 const SLOW: f64 = 1000.0;
@@ -20,7 +20,7 @@ pub(crate) struct Statuses {
     pub(crate) total_millis: f64,
     /// The slowest calls, after those that hang.
     pub(crate) slowest: Vec<PodCall>,
-    /// The pods with the largest sums of status calls.
+    /// The pods whose status calls took the longest time in total.
     pub(crate) slowest_pods: Vec<SlowPod>,
     pub(crate) problems: Vec<Problem>,
 }

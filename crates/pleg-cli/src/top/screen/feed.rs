@@ -5,7 +5,7 @@ use super::*;
 /// On a narrower screen, times have no milliseconds, and source and latency are not shown.
 const WIDE: usize = 100;
 
-/// The newest ones that fit, the newest at the bottom.
+/// The newest records that fit, the newest at the bottom.
 pub(super) fn lines(view: &View, area: Rect) -> Lines {
     let mut lines = Lines::new(area.width);
     lines.heading("events");
@@ -21,7 +21,7 @@ pub(super) fn lines(view: &View, area: Rect) -> Lines {
     lines
 }
 
-/// Adds one record; in the history of a pod without the name of the pod.
+/// Adds one record. In the history of a pod, `pod` is empty.
 pub(super) fn add(lines: &mut Lines, record: &Record, pod: &str) {
     let format = match lines.width {
         WIDE.. => "%H:%M:%S%.3f",

@@ -4,12 +4,12 @@ use super::*;
 
 /// A screen with fewer lines shows the first finding and one line of what to do.
 const LOW: u16 = 20;
-/// The most lines for what comes after the first finding: up to `TALL` lines of the screen, and beyond.
+/// The maximum number of lines for the other findings: on a screen with fewer than `TALL` lines, and on a taller one.
 const FEW: usize = 2;
 const MANY: usize = 8;
 const TALL: u16 = 36;
 const STORM: f64 = 100.0;
-/// A screen with as many columns shows latencies and the socket.
+/// A screen with at least this many columns also shows latencies and the socket.
 const WIDE: usize = 100;
 
 pub(super) fn lines(app: &App, view: &View, now: Instant, area: Rect) -> Lines {
@@ -55,7 +55,7 @@ fn worst(lines: &mut Lines, app: &App, view: &View, reasons: &[Reason], most: us
         return lines.spans(&texts);
     };
     let used: usize = texts.iter().map(|(text, _)| text.len()).sum();
-    // A word of this width stands for what the first line has already.
+    // A word as wide as the text that is on the first line already, so that the rest is wrapped correctly.
     let text = format!("{} {}", "x".repeat(used - 1), sentence(reason));
     let parts = wrapped_within(most, &text, lines.width);
     let tone = tone_of(reason);
@@ -71,7 +71,7 @@ fn worst(lines: &mut Lines, app: &App, view: &View, reasons: &[Reason], most: us
     }
 }
 
-/// The findings after the first one: those that another one explains are below it and dim.
+/// The findings after the first one. A finding that another one explains is below it and dim.
 fn others(lines: &mut Lines, reasons: &[Reason], height: u16) {
     let most = match height {
         TALL.. => MANY,
@@ -167,7 +167,7 @@ fn stream(view: &View) -> (String, Tone) {
     }
 }
 
-/// The mean of the newest interval that has any.
+/// The mean of the newest interval in which something was measured.
 fn last_latency(points: &[Point]) -> String {
     let last = points.iter().rev().find_map(|point| point.mean_ms);
     last.map_or_else(|| "–".to_owned(), span)

@@ -5,13 +5,13 @@ use ratatui::widgets::{Cell, Row, Table};
 use super::*;
 
 const RECENT_EXIT: f64 = 600.0;
-/// The most of a column between the name and the last one.
+/// The maximum width of the columns between the name and the last column.
 const MOST_WIDTH: u16 = 20;
 const GAP: u16 = 2;
 
 const LAST: &str = "PROBLEM OR LAST EXIT";
-/// The columns after the name: the title, the least width (0: what other columns leave), and the least width of a list
-/// that has it.
+/// The columns after the name: the title, the minimum width (0: what other columns leave), and the width of the list
+/// from which on the column is shown.
 const COLUMNS: [(&str, u16, u16); 6] = [
     ("STATE", 9, 0),
     ("RUN", 5, 40),
@@ -95,7 +95,7 @@ impl<'a> Columns<'a> {
         let rest = width.saturating_sub(fixed);
         let name = 2 + longest(&|row| row.pod.shown());
         let mut name = name.clamp(22, 60).min(rest);
-        // The last column gets what the names leave, and at least two fifths.
+        // The last column gets what the names leave, and at least two fifths of the width.
         if let Some(last @ 0) = widths.last_mut() {
             name = name.min(rest * 3 / 5);
             *last = rest - name;
@@ -206,7 +206,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View
     }
 }
 
-/// Which pods match, in which order, and which of them are on the screen; `last` is the last one.
+/// Which pods match, in which order, and which of them are on the screen; `last` is the place of the last one.
 fn filters(app: &App, view: &View, last: usize) -> String {
     let query = app.wanted();
     let all = view.pods.matching;

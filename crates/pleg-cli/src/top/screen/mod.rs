@@ -1,4 +1,4 @@
-//! Draws the screen. All text from outside is escaped and cut by the columns that it needs.
+//! Draws the screen. All text from outside is escaped, and truncated by its width in columns.
 
 mod detail;
 mod feed;
@@ -24,10 +24,10 @@ use crate::text::{
 use crate::view::{CallCosts, ContainerRow, Detail, ExitRow, Latency, PodRow, Point, Reason, View};
 use text::{Lines, Tone, ago, cut, padded, sentence, tone_of, wrapped_within};
 
-/// The least lines of the pods, and those of the feed with its heading.
+/// The minimum number of lines of the pods, and of the events with their heading.
 const LEAST_PODS: u16 = 6;
 const LEAST_FEED: u16 = 4;
-/// With as many columns, the selected pod is beside the list.
+/// On a screen with at least this many columns, the selected pod is beside the list.
 const TWO_HALVES: u16 = 160;
 
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, now: Instant) {
@@ -87,7 +87,7 @@ fn pods(frame: &mut Frame<'_>, mut area: Rect, app: &mut App, view: &View) {
     } else {
         let pods = u16::try_from(list::height(app, view)).unwrap_or(u16::MAX);
         let rest = area.height.saturating_sub(pods);
-        // A short list leaves its lines to the events.
+        // The events get the lines that a short list does not need.
         rest.max((area.height / 3).max(LEAST_FEED))
     };
     let [top, bottom] =

@@ -6,13 +6,13 @@ use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Widget as _};
 
 use super::*;
 
-/// On a screen with as many columns, the charts are side by side.
+/// On a screen with at least this many columns, the charts are side by side.
 const SIDE_BY_SIDE: u16 = 120;
 const CHART_HEIGHT: u16 = 10;
 /// The scale is logarithmic: a list takes some milliseconds, and a hung call many seconds.
 const SCALE: [f64; 2] = [-1.0, 4.0];
 const LABELS: [&str; 6] = ["0.1ms", "1ms", "10ms", "100ms", "1s", "10s"];
-/// A rate of a shorter time is not shown.
+/// A rate is shown only if it was measured for at least this many seconds.
 const RATE_AFTER: f64 = 60.0;
 
 pub(super) fn lines(view: &View, width: u16) -> Lines {

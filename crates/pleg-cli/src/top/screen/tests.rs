@@ -20,7 +20,7 @@ use crate::view::tests::Sample;
 
 const SIZES: [(u16, u16); 4] = [(60, 15), (80, 24), (120, 40), (200, 50)];
 
-/// The command on a terminal in memory, which observes a sample.
+/// `pleg top`, which observes a sample node and draws on a terminal in memory.
 struct Top {
     app: App,
     sample: Sample,
@@ -43,7 +43,7 @@ impl Top {
         top
     }
 
-    /// Answers as the source does, until the query stays the same.
+    /// Answers each query as the source does, until the query no longer changes.
     fn answer(&mut self) {
         for _ in 0..3 {
             let mut view = self.sample.view(&self.app.wanted());
@@ -192,7 +192,7 @@ e => ⏎xsystem/dns Exited 0/1 dns: 137 Error, 5s ago⏎└ dns Exited 137 Error
 }
 
 #[test]
-fn filters_apply_while_typed_and_are_cleared() {
+fn filter_applies_while_it_is_typed_and_c_clears_filters() {
     let mut top = Top::new(Sample::new(), (80, 24));
     top.play(
         r#"

@@ -1,8 +1,8 @@
-//! Text on the screen: escaped, cut by the columns that it needs, and styled by what it means.
+//! Text on the screen: escaped, truncated by its width in columns, and styled by what it means.
 
 use super::*;
 
-/// What a text means. Without colours, all meanings but the dim one are still told apart or said in words.
+/// What a text means. Without colours, all meanings but `Dim` still differ in style or in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,

@@ -35,7 +35,7 @@ pub(crate) fn at(seconds: u64) -> Instant {
     Instant::from_origin(Duration::from_secs(seconds))
 }
 
-/// The same by the clock: the start is on 2023-11-14 at 22:13:20 UTC.
+/// The same instant as [`at`] by the wall clock: the start is on 2023-11-14 at 22:13:20 UTC.
 pub(crate) fn wall(seconds: u64) -> WallTime {
     WallTime::from_nanos(1_700_000_000_000_000_000).after(Duration::from_secs(seconds))
 }
@@ -69,8 +69,7 @@ impl Sample {
         }
     }
 
-    /// Three pods: one runs, one has a container that failed and was started again, and one has a
-    /// container that failed.
+    /// Three pods: one runs, one has a failed container that was started again, and one has a failed container.
     pub(crate) fn new() -> Self {
         let mut sample = Self::empty();
         sample.add("shop", "cart-7f9", &["app", "proxy"]);
@@ -134,7 +133,7 @@ impl Sample {
         });
     }
 
-    /// The container of the pod dies with this code, by the event stream.
+    /// The event stream reports that the container of the pod exited with this exit code.
     pub(crate) fn died(&mut self, namespace: &str, name: &str, container: &str, code: i32) {
         let record = died(self.wall, namespace, name, container, code);
         self.model.record(self.now, self.wall, &record);

@@ -70,7 +70,7 @@ fn metrics_with(sum: f64, count: u64) -> String {
 }
 
 #[test]
-fn relists_of_the_examination_count() {
+fn relists_are_counted_between_both_reads_of_the_metrics() {
     let (before, after) = (metrics_with(10.0, 100), metrics_with(16.0, 104));
     let during = relists(Some(&before), &after);
     assert_eq!((during.count, during.mean_seconds), (4, Some(1.5)));
@@ -96,7 +96,7 @@ async fn serve(status: &'static str, text: String) -> SocketAddr {
     address
 }
 
-/// A host with a kubelet that serves its health there, and a journal that this script shows.
+/// A host with a kubelet whose `/healthz` is at this address, and whose `journalctl` is this script.
 fn host(healthz: SocketAddr, script: &str) -> (FakeHost, HostTarget) {
     let host = FakeHost::new();
     host.run(800, &format!("kubelet --healthz-port={}", healthz.port()));
@@ -128,7 +128,7 @@ async fn health_metrics_and_log_are_read() {
 }
 
 #[tokio::test]
-async fn what_does_not_answer_is_left_out() {
+async fn kubelet_endpoint_that_does_not_answer_is_left_out() {
     let (host, mut target) = host(SocketAddr::from(([127, 0, 0, 1], 1)), "exit 1");
     target.journalctl = vec!["/nonexistent/journalctl".into()];
     let (kubelet, why) = examine(&host, &target).await;
@@ -140,7 +140,7 @@ async fn what_does_not_answer_is_left_out() {
 }
 
 #[tokio::test]
-async fn hanging_health_and_log_are_abandoned() {
+async fn read_of_health_or_log_that_hangs_is_abandoned() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (host, target) = host(listener.local_addr().unwrap(), "exec sleep 1000");
     host.process(800, "kubelet", 'T', 1);

@@ -3,7 +3,7 @@ use crate::picture::host::tests::fake::FakeHost;
 
 const UID: &str = "0b4ea2f5-1c33-4d5e-9a77-52ee03a9c001";
 
-/// Paths and types of file systems. Those that are read have their position in the result.
+/// Paths and file system types, and for the mounts that are read their position in the result.
 const MOUNTS: &str = "
 / ext4
 /proc proc
@@ -51,7 +51,7 @@ fn escaped_paths_are_decoded() {
 }
 
 #[tokio::test]
-async fn mounts_are_limited_and_failed_program_is_named() {
+async fn mounts_are_limited_and_program_that_fails_is_named() {
     let host = FakeHost::new();
     let lines = (0..MOST + 10).map(|n| format!("1 1 0:1 / /m{n} rw - fuse.x x rw\n"));
     host.write("proc/1/mountinfo", &lines.collect::<String>());

@@ -29,7 +29,7 @@ impl FakeHost {
         self.0.path()
     }
 
-    /// It has no kubelet's read-only port, and an empty journal.
+    /// A target without a kubelet's read-only port, and with an empty journal.
     pub(in crate::picture::host) fn target(&self) -> HostTarget {
         HostTarget {
             root: self.root().to_owned(),
@@ -72,7 +72,7 @@ impl FakeHost {
         self.link(&format!("proc/{pid}/root"), self.root());
     }
 
-    /// A thread that has been switched out so often, and where it waits.
+    /// A thread that has been switched out `switches` times, and the kernel function `at` in which it waits.
     pub(crate) fn thread(&self, pid: u32, thread: u32, state: char, switches: u32, at: &str) {
         let dir = format!("{pid}/task/{thread}");
         self.stat(&dir, "x", state, 1, switches);

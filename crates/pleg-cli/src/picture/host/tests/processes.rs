@@ -19,7 +19,7 @@ fn set(host: &FakeHost, processes: &str) {
     }
 }
 
-/// Command lines of processes 10 and up. OURS is the socket.
+/// Command lines of the processes with PID 10 and up. `OURS` stands for the path of the examined socket.
 const SHIMS: &str = "
 containerd-shim -namespace k8s.io -id s1 -address OURS
 containerd-shim -namespace k8s.io -id s2 -address OURS.other
@@ -103,7 +103,7 @@ fn only_what_lasts_is_reported() {
     assert_eq!(blocked, r#"[{"pid":20,"name":"app","at":"nfs_wait"}]"#);
 }
 
-/// The control group of a process, the directory of the group above, the file that shows the freeze and how, the flag of the cause.
+/// Group of the process; group above; file that shows a freeze; its text if frozen; if thawed; flag of the cause.
 const FREEZERS: &str = "
 4:freezer:/kubepods/pod1/ID; freezer/kubepods/pod1; freezer.state; FROZEN; THAWED; freezer.self_freezing
 0::/kubepods.slice/pod1.slice/cri-containerd-ID.scope; kubepods.slice/pod1.slice; cgroup.events; frozen 1; frozen 0; cgroup.freeze
@@ -175,7 +175,7 @@ fn helper_that_runs_for_long_is_found() {
     }
 }
 
-/// All processes are read at each look.
+/// Processes are read in each look, and the threads of shims only in some.
 #[test]
 fn threads_of_shims_are_read_if_the_load_is_high() {
     let host = FakeHost::new();
@@ -222,7 +222,7 @@ fn daemon_is_assessed_from_two_samples() {
     assert_eq!(daemon::assess(&samples, None, 9), None);
 }
 
-/// The files below `/sys/fs/cgroup` with version 1 and with version 2. The last two are written again before the second sample.
+/// The files below `/sys/fs/cgroup` with versions 1 and 2. The last two of each are changed before the second sample.
 const LIMITS: [&str; 2] = [
     "cpu/a/b/cpu.cfs_quota_us: -1
     cpu/a/cpu.cfs_quota_us: 1000

@@ -78,7 +78,7 @@ h => (because of disk_full) | not examined: the log of the kubelet",
 }
 
 #[test]
-fn charts_have_a_scale_and_rates_need_two_minutes() {
+fn charts_have_a_scale_and_rates_appear_after_two_minutes() {
     let mut top = top((120, 40), |_| ());
     let shown = "known after two minutes | 100ms | s ago | now | slow 3s";
     top.play(&format!("h => {shown} => generic PLEG"));
@@ -129,7 +129,7 @@ fn silent_runtime_or_failing_or_stale_lists_make_data_old() {
             sample.now = at(114);
             change(&mut sample.health);
         });
-        // The last answer came 12 ms after 100 s.
+        // The last answer came at 100.012 s, so 13 whole seconds have passed.
         top.play(" => NO ANSWER of the runtime for 13s");
     }
 }
