@@ -73,8 +73,8 @@ impl Kubelet {
         let probes = |status: &_| self.prober.results(status);
         let plan = self.planner.plan(run, desired, Some(&probes)).await?;
         let observed = plan.observed.clone();
-        // First, so that the API server knows of an exit before its container is restarted or removed. If it does not
-        // answer, the pod runs on, and the next status has the last exit of each container.
+        // The report comes first: the API server must know of an exit before the container is restarted or removed. If
+        // the report fails, the plan is still performed, because the next status has each container's last exit.
         if let Err(error) = self.report(run, &observed).await {
             tracing::debug!(pod = %run.uid, %error, "reported after the actions of the plan");
         }
@@ -92,7 +92,7 @@ impl Kubelet {
         };
         let desired = Desired::terminate(Some(pod), run.grace);
         let plan = self.planner.plan(run, desired, None).await?;
-        // An exit after the last plan, or a status that the API server did not accept.
+        // There is something to report: an exit after the last plan, or a status that the API server did not accept.
         if !plan.exits().is_empty() || self.statuses.is_unreported(pod) {
             self.report(run, &plan.observed).await?;
         }

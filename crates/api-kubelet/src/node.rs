@@ -16,8 +16,8 @@ use static_pods::node_status::NodeStatus;
 /// How often the lease is renewed, as upstream: the control plane takes a node for lost 40 s after the last renewal.
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
 
-/// Registers the node, renews its lease and reports its Ready condition until it is dropped. Retries failed calls after
-/// 10 s.
+/// Registers the node, then renews its lease and reports its Ready condition until the future is dropped. Retries
+/// failed calls after 10 s.
 pub(crate) async fn report(client: &Client, facts: &NodeFacts, node: &NodeStatus, clock: Clock) {
     let (mut is_registered, mut failing) = (false, false);
     loop {

@@ -34,7 +34,7 @@ pub async fn connect(server: Option<&str>) -> anyhow::Result<Client> {
         None => Config::infer().await,
     };
     let mut config = config.context("there is no kubeconfig: give --server")?;
-    // A retry would delay the containers of the pod. The next run reports the status.
+    // The client does not retry: that would delay the pod's containers, and the next run reports the status anyway.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
@@ -55,7 +55,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let (mut builder, client) = Pleg::connect(endpoint)?;
-    // Registered before the generator starts, so that it misses no exit.
+    // The consumer is registered before the generator starts, so that the consumer misses no exit.
     let consumer = builder.register_consumer("api-kubelet");
     let pleg = builder.spawn()?;
     let node = Arc::new(NodeStatus::new(name, pleg.clone(), client.clone()));

@@ -21,7 +21,7 @@ pub(crate) struct Statuses {
 }
 
 impl Statuses {
-    /// The last status that was made of the pod, even if the API server does not have it; else its object's status.
+    /// The newest status computed for the pod, reported or not. If there is none, the status in the API object.
     pub(crate) fn last(&self, pod: &Pod) -> Option<PodStatus> {
         let made = self.all().get(&uid_of(pod)).map(|(last, _)| last.clone());
         made.or_else(|| pod.status.clone())

@@ -1,7 +1,7 @@
-//! Pods of an API server crash on a real containerd while it and the kubelet are killed.
+//! Containers of an API server's pods crash on a real containerd while containerd and the kubelet are killed.
 //!
-//! Two containers of one name and pod never run at the same time, every exit is reported to the API server with its
-//! code, and no pod leaves a terminal phase. `PLEG_API_PODS` and `PLEG_API_RESTARTS` make the test longer.
+//! Two containers of the same pod and name never run at the same time, every exit code is reported to the API server,
+//! and no pod leaves a terminal phase. `PLEG_API_PODS` and `PLEG_API_RESTARTS` make the test longer.
 
 #![allow(clippy::print_stdout, reason = "a test prints what it measured")]
 
@@ -124,7 +124,7 @@ async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()
         })
         .await
         .with_context(|| format!("{} so far", poller.read(|o| o.restarts("job"))))?;
-        // From step 3 on, both are down: lists must find the changes that neither has seen.
+        // From step 3 on, containerd and the kubelet are down together: lists must find the changes that both missed.
         if step != 2 {
             drop(kubelet.take());
         }

@@ -58,8 +58,8 @@ impl BackOffSettings {
 /// When a container may be started, and the whole delay, for `back-off 20s restarting failed container`.
 type Delayed = (Instant, Duration);
 
-/// The back-off of one pod: of its containers, or of the pulls of its images. It has an entry for each key that was
-/// restarted.
+/// The back-off of one pod, for its containers or for the pulls of its images. It has an entry for each container or
+/// image for which a restart or a pull was counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackOff {
     pub(crate) settings: BackOffSettings,

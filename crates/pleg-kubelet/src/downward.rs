@@ -147,7 +147,7 @@ impl Fields<'_> {
     }
 }
 
-/// The problem of a volume's item that does not depend on the pod's values.
+/// Checks a volume's item without the pod's values, and returns the problem.
 pub(crate) fn problem(item: &DownwardAPIVolumeFile) -> Option<String> {
     let path = Path::new(&item.path);
     let mut parts = path.components();

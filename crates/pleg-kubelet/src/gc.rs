@@ -39,7 +39,7 @@ pub(crate) fn removals(
     is_acknowledged: impl Fn(&Id) -> bool,
 ) -> Vec<Removal> {
     let (mut removals, staying) = (Vec::new(), usize::from(!is_deleted));
-    // The ids that wait to be acknowledged, from ids of ended containers or sandboxes, newest first.
+    // From the ids of ended containers or sandboxes, newest first: those that must stay until they are acknowledged.
     let waiting = |ended: &mut dyn Iterator<Item = &Id>| -> BTreeSet<Id> {
         let unacknowledged = ended.filter(|id| !is_acknowledged(id));
         unacknowledged.take(MAX_UNACKNOWLEDGED).cloned().collect()
@@ -54,7 +54,7 @@ pub(crate) fn removals(
         dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
         let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
         let waiting = waiting(&mut exited.map(|c| &c.id));
-        // If the newest container waits to be acknowledged, no other one stays in its place.
+        // Unless the pod is deleted, the newest container stays. Older ones stay only while they are unacknowledged.
         let old = dead.iter().skip(staying).rev();
         let old = old.filter(|c| !waiting.contains(&c.id));
         removals.extend(old.map(|c| match c.state {
@@ -96,7 +96,7 @@ mod tests {
         status
     }
 
-    /// The removals for a pod with these containers or sandboxes. The exits of the last ids are not acknowledged.
+    /// The removals for a pod with these containers or sandboxes. `unacknowledged`: ids with unacknowledged exits.
     fn removed(is_deleted: bool, pod: &PodStatus, unacknowledged: &str) -> String {
         let is_acknowledged = |id: &Id| !unacknowledged.contains(id.as_str());
         let shown = |removal| match removal {

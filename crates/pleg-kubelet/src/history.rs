@@ -21,8 +21,8 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// resources, which a runtime may round.
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
-/// After the removal of a created container was tried for this long, it no longer blocks its name. By then a start has
-/// ended, even one of an earlier kubelet: this is twice the deadline of the call.
+/// After the removal of a created container has failed for this long, a new container of its name may be created. This
+/// is twice the deadline of a start call: by then, even a start that an earlier kubelet called has ended.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
 /// How long a decision waits for a status while the runtime lists the pod. A status that fails or hangs for longer may
@@ -31,8 +31,8 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// Delay between a failed inspection and the next one: at first, and at most.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The instant of the next inspection after a failed one. The delay is the time for which a status has been missing: it
-/// doubles.
+/// When to inspect again after a failed inspection. The delay is the time for which a status has been missing, so each
+/// delay is twice the one before.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = INSPECT_AGAIN;
     now.after(now.since(missing_since).clamp(first, most))
@@ -53,18 +53,18 @@ pub(crate) struct PodHistory {
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// The containers that this worker stopped to replace them, with the reason; without one, those that it removed,
-    /// which were created and not started. Their exit codes then do not decide whether they run again: the kubelet
-    /// decides that together with the stop (`computePodActions`).
+    /// The containers that this worker stopped to replace them, each with the reason; and, without a reason, those that
+    /// it removed because they were created but not started. They run again whatever their exit codes, because the
+    /// kubelet decides this together with the stop (`computePodActions`).
     replaced: BTreeMap<Id, Option<StopReason>>,
-    /// When the containers of the pod that is being terminated were last stopped. Cleared after a failed run: the
-    /// runtime may have been down since, and that time uses up no grace period.
+    /// When the containers of the terminating pod were last stopped. Emptied after a failed run: the runtime may have
+    /// been down since the stop, and that time must not count as grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
     /// How the pod ended, once that is decided. It is never started again.
     pub(crate) phase: Option<PodPhase>,
     /// When the runtime last listed the pod before a failed inspection.
     pub(crate) unanswered: Option<Instant>,
-    /// Since when the status of the newest sandbox, which has the pod's addresses, fails.
+    /// Since when status calls for the newest sandbox have failed. Its status has the pod's addresses.
     pub(crate) addresses_missing: Option<Instant>,
     /// Ids left over from an earlier pod with this uid. Only attempts and restart counts of these containers count.
     pub(crate) earlier: BTreeSet<Id>,
@@ -119,7 +119,7 @@ pub(crate) struct End {
     pub(crate) exit_code: Option<i32>,
     /// When the end was detected.
     pub(crate) detected: Instant,
-    /// Its sandbox, if a status ever named it.
+    /// The sandbox of the container, if a status ever named it.
     pub(crate) sandbox: Option<Id>,
     /// True while it still exists.
     pub(crate) exists: bool,
@@ -181,8 +181,8 @@ impl PodHistory {
             .retain(|id, _| exist.contains(&id) || ends.iter().any(|end| end.id == *id));
     }
 
-    /// Records the calls that are about to be made, and counts restarts in the back-off: an attempt whose create fails
-    /// or times out is not used again.
+    /// Records the calls before they are made, so that an attempt whose create fails or times out is not used again.
+    /// Counts restarts in the back-off.
     pub(crate) fn record(&mut self, actions: &Actions, now: Instant) {
         if let Some(attempt) = actions.create_sandbox {
             if self.sandbox_attempt.is_some() {
@@ -205,7 +205,7 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // The stop failed, and its reason is gone: the exit code decides again.
+        // The stop failed and is not needed any more: if the container ends, its exit code decides again.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
@@ -297,13 +297,13 @@ impl PodHistory {
             || self.is_given_up(record.detected)
     }
 
-    /// The instant after which a created container must be read before its removal: until then, earlier calls for it
-    /// may take effect. `None`: it was read since, or the wait for its status is over. Without the read an exit code
-    /// could be lost: a start may fail late, and containerd sends no event of that.
+    /// The instant after which a created container must be read before it is removed: until then, earlier calls for it
+    /// may take effect. `None`: it was read since, or its status was given up. Without this read, an exit code could be
+    /// lost: a start may fail late, and containerd sends no event of this failure.
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
-        // A removal that must not be repeated yet adds no delay here.
+        // A removal that must not be repeated yet does not extend this wait.
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
         let since = started.max(removed)?;
         (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)
@@ -321,7 +321,7 @@ impl PodHistory {
             Removal::Sandbox(id) => (id, Call::Remove, self.repeat_garbage_at(id)),
             Removal::Container(id) => {
                 let mut containers = view.status.containers.iter();
-                // A start of it may take effect or have failed. If its status cannot be read, that never becomes known.
+                // A start of this container may yet take effect or may have failed. Only its status can show which.
                 let is_startable = containers.any(|c| {
                     c.id == *id && c.state == ContainerState::Created && c.error.is_none()
                 });
@@ -347,8 +347,8 @@ impl PodHistory {
         self.calls.insert((id.clone(), call), called);
     }
 
-    /// The instant of the first stop of the terminating pod. Of repeated stops the last counts, of containers that
-    /// still run none.
+    /// When the termination began: the earliest stop of a container that no longer runs. For a container that was
+    /// stopped repeatedly, only the last stop counts.
     pub(crate) fn terminating_since(&self, runs: impl Fn(&Id) -> bool) -> Option<Instant> {
         let stopped = self.terminating.iter().filter(|(id, _)| !runs(id));
         stopped.map(|(_, at)| *at).min()

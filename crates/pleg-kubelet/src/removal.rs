@@ -19,8 +19,8 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use crate::mounts::open_beneath;
 use crate::volumes::{Result, VolumeError};
 
-/// Directories nested deeper are moved to the top of the tree before their removal. Each level has an open
-/// descriptor and a stack frame, and a container may nest any number.
+/// Directories nested deeper than this are moved to the top of the tree before their removal: each level needs an open
+/// descriptor and a stack frame, and a container may nest directories without limit.
 const MAX_DEPTH: usize = 64;
 
 /// Removes a directory with all that is in it. A missing directory is no error. Symbolic links are removed, not
@@ -115,7 +115,7 @@ impl Walk<'_> {
     ) -> Result<bool> {
         let child = match open_directory(parent, name) {
             Ok(child) => child,
-            // The kernel checks `O_DIRECTORY` first: the entry is a file, or a symbolic link.
+            // A file or a symbolic link, maybe a mount point: the kernel checks `O_DIRECTORY` before mounts.
             Err(Errno::ENOTDIR | Errno::ELOOP) => {
                 return self.removed(unlinkat(parent, name, UnlinkatFlags::NoRemoveDir), path);
             }
@@ -264,7 +264,7 @@ pub(crate) mod tests {
         assert!(!pod.exists());
         assert_eq!(fs::read_to_string(outside.join("db/data"))?, "precious");
         remove_directory(&pod)?;
-        // Nor is a link in place of the directory followed.
+        // A link in place of the pod's directory is not followed either.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&outside, &link)?;
         assert!(remove_directory(&link).is_err());

@@ -39,8 +39,8 @@ pub(crate) fn policy<'a>(container: &'a Container, spec: &'a PodSpec) -> &'a str
     own.or(spec.restart_policy.as_deref()).unwrap_or("Always")
 }
 
-/// Exit codes after which a container is restarted even if its own policy says otherwise. They have no effect without
-/// that policy.
+/// Exit codes after which a container is restarted, whatever its own restart policy says. They have no effect if the
+/// container has no restart policy of its own.
 fn rules(container: &Container) -> impl Iterator<Item = &ContainerRestartRuleOnExitCodes> {
     let rules = container.restart_policy_rules.iter().flatten();
     let rules = rules.filter(|rule| rule.action == "Restart");
@@ -79,7 +79,7 @@ pub(crate) fn grace_period(pod: &Pod) -> Duration {
 
 /// The resources that a container must have. Those that are not set stay unchanged.
 pub(crate) fn resources(container: &Container, spec: &PodSpec) -> Option<Resources> {
-    // The memory of the node does not matter for these.
+    // The node's memory affects only the OOM score, which is not used here.
     let linux = linux_resources(spec, Some(container.resources.as_ref()?), 0);
     let mut resources = Resources::default();
     resources.cpu_shares = linux.cpu_shares;

@@ -41,7 +41,7 @@ spec.volumes.emptyDir.mode: the mode is 0777: remove it
 spec.volumes.downwardAPI.defaultUser: the files belong to root: remove it
 spec.volumes.downwardAPI.items.user: the files belong to root: remove it";
 
-/// As `OF_POD`, in the environment of a container.
+/// Like `OF_POD`, for fields in the environment of a container.
 const OF_ENVIRONMENT: &str = "\
 env.valueFrom.configMapKeyRef: config maps are not read: write the value
 env.valueFrom.fileKeyRef: files of containers are not read: write the value

@@ -14,7 +14,7 @@ use crate::removal::remove_directory;
 /// Directories of a pod's volumes, by the kind of volume.
 pub(crate) const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
 pub(crate) const FILES: &str = "volumes/kubernetes.io~downward-api";
-/// The mount points of paths in volumes: for each a directory of the volume and the container, and its number.
+/// The directory of the mount points for volume sub-paths. Each mount point is `<volume>/<container>/<number>`.
 pub(crate) const SUB_PATHS: &str = "volume-subpaths";
 /// The hosts file of a pod.
 pub(crate) const ETC_HOSTS: &str = "etc-hosts";

@@ -308,7 +308,7 @@ mod tests {
         node
     }
 
-    /// The specification of a row: fields of the pod; or of its container, resources, sysctls or node affinity.
+    /// The specification of a row: `fields` of the pod or, by `kind`, of its container, resources, sysctls or affinity.
     fn spec(kind: &str, fields: &str) -> Value {
         let fields: Value = serde_json::from_str(fields).unwrap();
         match kind {

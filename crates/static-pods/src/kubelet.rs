@@ -144,7 +144,7 @@ impl Kubelet {
         self.pods().get(uid).and_then(|pod| pod.status.clone())
     }
 
-    /// Returns false if the node does not run the pod. A pod that runs already was admitted before a restart.
+    /// Returns false if the node refuses the pod. A pod that ran before the kubelet's restart is not checked again.
     fn is_admitted(&self, run: &Run<Manifest>, pod: &Pod) -> bool {
         let going = self.going().clone();
         let mut pods = self.pods();

@@ -156,7 +156,7 @@ async fn run() -> anyhow::Result<()> {
         ModeArg::Evented => Mode::Evented,
         ModeArg::Polling => Mode::Polling,
     });
-    // Registered before the generator starts, so that it misses no exit.
+    // The consumer is registered before the generator starts, so that the consumer misses no exit.
     let consumer = builder.register_consumer("static_pods");
     let pleg = builder.spawn()?;
     let node = NodeStatus::new(&args.node, pleg.clone(), client.clone());

@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// The errors of the runtime, during which the sync loop stands still; then those of its network.
+    /// The errors of the runtime, during which the sync loop pauses; then the errors of the runtime's network.
     fn errors(&self, now: Instant, pleg: Option<String>) -> [Vec<String>; 2] {
         let age = match self.last_good_status {
             None => Some("container runtime status check may not have completed yet"),
@@ -208,7 +208,7 @@ impl NodeStatus {
         self.state().errors(self.pleg.now(), pleg)
     }
 
-    /// Checks that the node can run this pod now, or with `None`, that it can terminate one. Without a
+    /// Checks that the node can run this pod now, or if `pod` is `None`, that it can terminate a pod. Without a
     /// network, only pods on the host network are run, as upstream.
     ///
     /// # Errors
@@ -248,7 +248,7 @@ mod tests {
     /// 2026-07-01T10:00:00Z
     const WALL: WallTime = WallTime::from_nanos(1_782_900_000_000_000_000);
 
-    /// The error of a node and its PLEG with these faults, 29 s or (`silent`) 30 s after its last good status.
+    /// The error of a node with these faults, 29 s after its last good status; with `silent`, 30 s, which is too long.
     fn errors(state: &mut State, wrong: &str) -> Option<String> {
         let is = |word: &str| wrong.split(' ').any(|w| w == word);
         let condition = |kind: &str, status| RuntimeCondition {

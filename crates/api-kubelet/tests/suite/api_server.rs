@@ -167,7 +167,7 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// Returns true if objects of the collection `of` are in the requested one: the same, or that of all namespaces.
+/// Returns true if `requested` includes the collection `of`: it is the same path, or the same kind in all namespaces.
 fn selected(requested: &str, of: &str) -> bool {
     let kind = |path: &str| path.rsplit('/').next().map(str::to_owned);
     requested == of || (!requested.contains("/namespaces/") && kind(requested) == kind(of))
@@ -218,7 +218,7 @@ impl ApiServer {
         of.map(|change| change.2.clone()).collect()
     }
 
-    /// From now on, every request fails, or none.
+    /// If `down`, every request fails from now on; otherwise none fails.
     pub(crate) fn set_down(&self, down: bool) {
         self.store().down = down;
     }

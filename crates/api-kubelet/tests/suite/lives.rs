@@ -1,4 +1,4 @@
-//! Lives of pods, as they are reported to the API server.
+//! Pods from their creation to their removal, as they are reported to the API server.
 
 use std::collections::BTreeSet;
 

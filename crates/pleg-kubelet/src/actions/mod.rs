@@ -2,16 +2,16 @@
 //!
 //! The rules are those of the kubelet (`computePodActions`), with these differences:
 //!
-//! * A container is stopped in one run and replaced in a later one, when the view is newer than the stop. No container
-//!   is started while one of its name is created, running, unknown or marked `status_missing` in the view. The stop
-//!   decides, as in the kubelet, that the container is replaced: its exit code does not matter.
-//! * A sandbox is created in one run, and its first containers in a later one. Their environment can then name the
-//!   pod's addresses, and a failed creation of a sandbox uses up neither a container's attempt nor its back-off.
-//! * A container that is created and not started is started; the kubelet creates another one. If it
-//!   cannot be started, it is removed before another one is created.
-//! * While the runtime may still report a missing exit code, nothing that depends on it is decided. A code that stays
-//!   unknown counts as failure.
-//! * A missing hash is not a changed hash.
+//! * A container is stopped in one run and replaced in a later run, whose view was read after the stop. No container is
+//!   started while a container of the same name is created, running, unknown or marked `status_missing` in the view. A
+//!   container that was stopped to be replaced is replaced whatever its exit code, as in the kubelet.
+//! * A sandbox is created in one run, and its first containers in a later run. Their environment can then have the
+//!   pod's addresses, and a failed creation of a sandbox costs a container neither an attempt nor back-off.
+//! * A container that is created and not started is started; the kubelet creates another one. If it cannot be started,
+//!   it is removed before another one is created.
+//! * While the runtime may still report a missing exit code, decisions that need this exit code wait. An exit code that
+//!   stays unknown counts as a failure.
+//! * A container without a hash annotation does not count as changed.
 //! * A sandbox without an address is not replaced.
 //!
 //! [`Planner`](crate::plan::Planner) calls it and stores the history.
@@ -65,7 +65,7 @@ pub(crate) struct Decision<'a> {
 enum Live {
     Nothing,
     Running,
-    /// One of them must first be inspected, stopped, removed or started.
+    /// A container of this name must first be inspected, stopped, removed or started.
     Unresolved,
 }
 
@@ -106,8 +106,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns true if the container runs again after its last end: `unended` if it has not ended. `None`: its exit
-    /// code decides, and may still become known.
+    /// Returns true if the container runs again after its last exit, and `unended` if it has not exited. `None`: the
+    /// exit code decides, and may still become known.
     fn runs_again(&mut self, spec: &PodSpec, container: &Container, unended: bool) -> Option<bool> {
         let Some(end) = self.history.end(&container.name) else {
             return Some(unended);
@@ -222,7 +222,7 @@ impl<'a> Decision<'a> {
                 // The status is from before the change.
                 return self.inspect(Some(at));
             }
-            // The call failed, or the runtime rounded the values.
+            // The last call had no effect: it failed, or the runtime rounded the values. The next one is delayed.
             if repeat_at > self.now {
                 return self.actions.due_by(repeat_at);
             }
@@ -307,7 +307,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns true if this call for this id may be made now. If it is a repetition too soon, schedules the next run.
+    /// Returns true if this call for this id may be made now. If the last one was too recent, schedules the next run.
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
@@ -316,8 +316,8 @@ impl<'a> Decision<'a> {
         repeat_at.is_none()
     }
 
-    /// Returns true if the pod was read after earlier calls for this id could last take effect. If not, requests an
-    /// inspection.
+    /// Returns true if the pod was read late enough to show the effects of all earlier calls for this id. If not,
+    /// requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let since = self.history.unread_since(id, self.view, self.now);
         match since.filter(|since| *since > self.now) {

@@ -19,7 +19,7 @@ impl<'a> Decision<'a> {
         let others = others.filter(|s| is_ready(s) && !s.status_missing);
         let newest = sandboxes.first();
         match newest.map(|s| s.state) {
-            // The generator inspects it until its state is known.
+            // The containers wait: the generator inspects this sandbox until its state is known.
             Some(SandboxState::Unknown { .. }) => {
                 self.waits("", WaitReason::StatusMissing);
                 None

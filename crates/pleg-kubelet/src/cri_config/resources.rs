@@ -66,7 +66,7 @@ fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
         _ => {
             let memory = i128::from(node_memory.max(1));
             let adjusted = 1000 - 1000 * i128::from(memory_request) / memory;
-            // Between the scores of the two other classes.
+            // Burstable pods get a score between those of Guaranteed and BestEffort pods.
             i64::try_from(adjusted.clamp(3, 999)).unwrap_or(999)
         }
     }

@@ -1,5 +1,5 @@
-//! Single calls to the runtime, and the hooks of containers (`postStart`, `preStop`). Each call records the end of its
-//! write in the run, and names the action in its error.
+//! Single calls to the runtime, and the hooks of containers (`postStart`, `preStop`). Each call tells the run when its
+//! write has ended, and names the action in its error.
 
 use std::time::Duration;
 
@@ -179,7 +179,7 @@ impl<S> Performing<'_, S> {
         grace.saturating_sub(used).max(MIN_GRACE)
     }
 
-    /// The pod, and a hook of its container with that name.
+    /// The pod, and the hook `of` of its container `name`.
     fn hook(&self, name: &str, of: HookOf) -> Option<(&Pod, Check)> {
         let container = container_of(self.pod?, name)?;
         let handler = of(container.lifecycle.as_ref()?).as_ref()?;

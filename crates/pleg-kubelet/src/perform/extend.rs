@@ -18,8 +18,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server.
 ///
-/// The default of every method provides nothing: the field is refused.
-/// [`Performer::sources`](super::Performer::sources) takes it.
+/// Each method provides nothing by default, so pods that need its data are refused. Pass an implementation to
+/// [`Performer::sources`](super::Performer::sources).
 pub trait Sources: Send + Sync + 'static {
     /// The path on the node with the contents of a volume, which the performer mounts as a
     /// `hostPath`. Called before containers of the pod are created, each time. Not called for

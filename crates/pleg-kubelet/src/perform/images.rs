@@ -65,7 +65,7 @@ impl Pull {
     }
 }
 
-/// Why a container has no image yet. The pod is run again at that instant; without one, when the pull has ended.
+/// Why a container has no image yet, and when the pod is run again. `None`: when the pull has ended.
 type Absent = (ContainerStateWaiting, Option<Instant>);
 
 impl Images {
@@ -170,7 +170,7 @@ impl<S> Performing<'_, S> {
         let known = pods.get_mut(&self.run.uid)?;
         let (_, image) = wanted;
         match known.pulls.get_mut(wanted)? {
-            // The pull panicked, or it would have left a result.
+            // A pull that has ended without a result has panicked.
             Pull::Running { task, .. } if task.is_finished() => None,
             Pull::Running { failed, .. } => {
                 let reason = pulling(pod, image, failed.as_deref());

@@ -184,9 +184,9 @@ impl Performer {
     /// garbage of the pod. `pod` is `None` if the specification of a pod that must be terminated was never known.
     ///
     /// Actions that cannot be done yet are postponed and not recorded; the outcome has the reason. A container waits
-    /// until its image was pulled in the background, which then runs the pod again; all containers wait until their
-    /// volumes can be made; a sandbox waits until no other pod of the same namespace and name runs or may run, because
-    /// an edited manifest is another pod.
+    /// until its image was pulled: the pull runs in the background, and its end runs the pod again. All containers wait
+    /// until their volumes can be made. A sandbox waits while another pod of the same namespace and name runs or may
+    /// run, because an edited manifest makes another pod of the same name.
     ///
     /// The end of every write is recorded in the run. A failed action does not prevent others that do not need it. A
     /// failed removal of garbage is logged, and a later plan retries it.
@@ -220,8 +220,8 @@ impl Performer {
     }
 
     /// The status of this run's pod, from the observations of its plan, the termination messages of its containers, and
-    /// the reasons for which containers waited when a plan was last performed. Call it before a plan is performed, to
-    /// report its exits, and after. The pod is run again at its deadline.
+    /// the reasons why containers waited when a plan was last performed. Call it before a plan is performed, to report
+    /// its exits, and again afterwards. A pod with `activeDeadlineSeconds` is run again at its deadline.
     ///
     /// `previous` is the status that was reported last, and `runtime` the runtime's name: `containerd` in
     /// `containerd://…`.

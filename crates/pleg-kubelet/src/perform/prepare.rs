@@ -111,8 +111,8 @@ impl<S> Performing<'_, S> {
         containers
     }
 
-    /// Finds the image of a new container, and makes its configuration. If it cannot be created now, the error is the
-    /// instant of the next try, or `None` if a change or a pull causes it.
+    /// Finds the image of a new container, and makes its configuration. If the container cannot be created now, the
+    /// error is the instant of the next try; `None` if a change or the end of a pull triggers the next try.
     async fn prepare_container(
         &self,
         pod: &Pod,

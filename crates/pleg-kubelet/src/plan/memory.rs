@@ -23,7 +23,7 @@ pub(super) struct Memory {
 
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
-    /// The worker of the pod. It has ended when nothing else refers to it. `None` after its end.
+    /// A reference to the pod's worker, dead once the worker has ended. `None` after `forget`.
     worker: Option<Weak<LastChange>>,
     /// A new worker gets a new history.
     pub(super) history: PodHistory,
@@ -37,7 +37,7 @@ pub(super) struct Remembered {
 #[derive(Debug)]
 struct Earlier {
     ended: Instant,
-    /// Ids left behind, and ids with exit records. They belong to the earlier pod, even if they end later.
+    /// Ids of leftovers and of exit records. All belong to the earlier pod, even if their containers end later.
     left: BTreeSet<Id>,
 }
 

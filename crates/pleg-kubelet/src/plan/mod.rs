@@ -53,8 +53,8 @@ impl Planner {
         })
     }
 
-    /// Keeps exited containers for this consumer until a plan that shows their exits in [`Plan::exits`] is begun.
-    /// Register it with the generator's builder, so that it misses no exit.
+    /// Makes the planner a consumer: exited containers are kept until a plan with their exits ([`Plan::exits`]) is
+    /// begun. Register the consumer with the generator's builder, so that it misses no exit.
     ///
     /// Without a consumer, a container may be removed before its exit was reported.
     pub fn consumer(mut self, consumer: Consumer) -> Self {
@@ -163,9 +163,9 @@ impl Planner {
         }
     }
 
-    /// The exits that no plan has shown when the worker of a pod ends: for
-    /// [`Reconcile::finish`](crate::worker::Reconcile::finish). Empty if the pod exists again: the plans of its next
-    /// worker show them.
+    /// The exits that no plan has shown before the worker of a pod ends. Report them in
+    /// [`Reconcile::finish`](crate::worker::Reconcile::finish). Empty if the pod exists again, because the plans of its
+    /// next worker show these exits.
     #[must_use]
     pub fn last_exits<S>(&self, run: &Run<S>) -> Vec<Exit> {
         if run.view.status.exists() {
@@ -192,8 +192,8 @@ pub struct Observed {
     pub unread: BTreeSet<Id>,
     /// Why containers wait, by name. The name of the sandbox is empty.
     pub waiting: BTreeMap<String, WaitReason>,
-    /// The names of containers that have ended and run again, however they ended: the worker
-    /// stopped them to replace them, or they belong to an earlier pod of this uid.
+    /// The names of ended containers that run again whatever their exit code: the worker stopped them to replace them,
+    /// or they belong to an earlier pod of this uid.
     pub replaced: BTreeSet<String>,
     /// How the pod ended, once every exit code is known or stays unknown.
     pub phase: Option<PodPhase>,
@@ -276,10 +276,10 @@ impl<S> Plan<'_, S> {
 
     /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns them. Make all of them.
     ///
-    /// Exited containers and sandboxes are removed after their acknowledgement: the newest three of each name wait for
-    /// it, for 10 min at most if the pod is deleted ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without it is logged
-    /// and counted (`pleg_unacknowledged_removals_total`); the exit record stays. A removal that has no effect is
-    /// repeated after 10 s, 20 s, and so on up to 5 min.
+    /// Exited containers and sandboxes are removed after they are acknowledged. Until then, the newest three of each
+    /// name stay; if the pod is deleted, for 10 min at most ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without
+    /// acknowledgement is logged and counted (`pleg_unacknowledged_removals_total`); the exit record stays. A removal
+    /// that has no effect is repeated after 10 s, 20 s, and so on up to 5 min.
     ///
     /// # Cancel safety
     /// Dropping the future records nothing; some exits may be acknowledged.
@@ -339,7 +339,7 @@ impl<S> Plan<'_, S> {
         removals(&self.observed.view.status, is_deleted, is_acknowledged)
     }
 
-    /// Since when details are missing that an inspection may show.
+    /// Since when details have been missing that an inspection could show.
     fn missing_since(&self) -> Option<Instant> {
         let unread = &self.observed.unread;
         let unread = self.all_exits.iter().filter(|e| unread.contains(&e.id));

@@ -17,7 +17,7 @@ const OWN: [&str; 5] = [
     "PodScheduled",
 ];
 
-/// The reason of a condition that holds; the reason and the message of one that does not.
+/// The reason of a condition that is true, or the reason and the message of a condition that is false.
 type Verdict = Result<&'static str, (&'static str, String)>;
 
 /// All conditions: first those that others set, then the kubelet's. The transition time changes with the status only.
@@ -116,8 +116,8 @@ fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Ver
     }
 }
 
-/// Returns true if all these containers have a status; and upstream's message about those that have none, or one that
-/// is not good, with lists as Go prints them.
+/// Returns true if all these containers have a status. Also returns upstream's message: which containers have none, and
+/// which have one that is not good (`is_good`), as lists in Go's format.
 fn listed<'a>(
     containers: impl Iterator<Item = &'a Container>,
     statuses: &[ContainerStatus],

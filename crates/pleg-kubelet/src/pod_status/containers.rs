@@ -99,7 +99,7 @@ impl<'a> One<'a> {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            // No mount is recursively read-only: `Enabled`, the only value that requires it, is refused.
+            // Mounts are never recursively read-only: `Enabled`, the only value that requires this, is refused.
             recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
             ..VolumeMountStatus::default()
         });
@@ -181,7 +181,7 @@ impl<'a> One<'a> {
             },
             pleg::ContainerState::Exited => {
                 let details = &status.details;
-                // As upstream: a container that never started has the epoch.
+                // As upstream: the start time of a container that never started is the epoch.
                 let never = details.exit_code.map(|_| WallTime::from_nanos(0));
                 let (code, reason) = (details.exit_code, &details.reason);
                 ended_state(Terminated {

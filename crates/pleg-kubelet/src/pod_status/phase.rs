@@ -71,7 +71,7 @@ pub(super) fn sticky(phase: &'static str, previous: Option<&PodStatus>) -> &'sta
     }
 }
 
-/// The last exit code of a container that has ended, or that waits after it has ended.
+/// The last exit code of a container that has ended, or that has ended before and now waits.
 fn end(status: &ContainerStatus) -> Option<i32> {
     let last = last_terminated(status).filter(|_| is_waiting(status));
     Some(terminated(status).or(last)?.exit_code)

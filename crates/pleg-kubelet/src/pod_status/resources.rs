@@ -44,7 +44,7 @@ pub(super) fn reported(
     };
     if let Some(limits) = &mut resources.limits {
         let wanted = milli_cpu(limits);
-        // At or below the minimum, the limit in effect does not show the specified one.
+        // At or below the minimum, the limit in effect does not tell the specified limit, which stays in the status.
         if let Some(limit) = milli_cpu_limit(in_effect)
             && limit.max(wanted) > MIN_MILLI_CPU_LIMIT
         {

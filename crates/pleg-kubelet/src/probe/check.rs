@@ -76,8 +76,8 @@ impl CheckError {
         Self::Failed(format!("no response within {within:?}"))
     }
 
-    /// Returns false if the check could not be performed: as upstream, that changes no result. A command that took too
-    /// long has failed.
+    /// Returns false if the check could not be made: as upstream, the probe's result then stays unchanged. A command
+    /// that took too long counts as failed.
     pub(super) fn is_failure(&self) -> bool {
         match self {
             Self::Exec(error) => error.kind == CallErrorKind::DeadlineExceeded,

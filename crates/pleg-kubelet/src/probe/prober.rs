@@ -211,8 +211,8 @@ impl States {
         }
     }
 
-    /// Records the running container of the probe. Returns true if that changed the result, and the container to check
-    /// now. Between two ticks (`is_recheck`) only a new container is checked.
+    /// Records the running container of the probe. Returns true if that changed the result; and, if a check is due, the
+    /// container to check. Between two ticks (`is_recheck`), only a new container is checked.
     fn observe(
         &self,
         at: usize,

@@ -5,8 +5,8 @@
 //!
 //! * the generator announces something about it,
 //! * its specification is set or deleted, or [`PodWorkers::wake`] is called,
-//! * an instant comes that its last run named, its last run failed (see
-//!   [`Reconcile::error_policy`]) or changed something, or 1 to 1.5 min have passed (the resync).
+//! * its last run changed something, failed (see [`Reconcile::error_policy`]), or asked for a run at this instant,
+//! * 1 to 1.5 min have passed (the resync).
 //!
 //! Each run gets a view that is newer than the worker's own last change. If the cache has one, that takes no call.
 //!
@@ -188,9 +188,9 @@ impl<S> Shared<S> {
 impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// Starts the workers on the current tokio runtime.
     ///
-    /// They wait until the generator is synced, and then run each pod that exists or has a specification: so they adopt
-    /// running pods. A pod that is not among `specs` is left alone, unless [`Reconcile::owns`] claims it: then it is
-    /// terminated, so pass all specifications that exist.
+    /// They wait until the generator is synced, and then run each pod that exists or has a specification, so running
+    /// pods are adopted. Pass all specifications: an existing pod that is not among `specs` is terminated if
+    /// [`Reconcile::owns`] claims it, and is not touched otherwise.
     pub fn spawn<R: Reconcile<Spec = S>>(
         pleg: Pleg,
         reconciler: Arc<R>,
@@ -222,9 +222,9 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.update(uid, |pod| pod.spec = Some(spec));
     }
 
-    /// Deletes the specification of a pod and runs it, after the run in progress: the pod must be
-    /// terminated. Its worker ends when nothing of the pod exists, or, if the specification is set
-    /// again, when nothing of it runs; and [`Reconcile::finish`] has succeeded.
+    /// Deletes the specification of a pod, and runs the pod after the run in progress: the pod must be terminated. Its
+    /// worker ends after [`Reconcile::finish`] has succeeded, which is called when nothing of the pod exists or, if the
+    /// specification is set again, when nothing of it runs.
     pub fn delete(&self, uid: &PodUid) {
         self.shared.update(uid, Slot::delete);
     }

@@ -23,8 +23,8 @@ pub(super) struct Worker<R: Reconcile> {
     error: String,
 }
 
-/// The outcome of a successful run: the pod is run again at that instant, if not at the next resync; or the worker ends,
-/// because the pod was cleaned up, or belongs to another program.
+/// The outcome of a successful run. Either the pod is run again: at this instant or, if `None`, at the next resync. Or
+/// the worker ends, because the pod was cleaned up or belongs to another program.
 type Outcome = ControlFlow<(), Option<Instant>>;
 
 impl<R: Reconcile> Worker<R> {
@@ -139,8 +139,8 @@ impl<R: Reconcile> Worker<R> {
     }
 }
 
-/// Returns true if an error is logged. While it lasts, it is logged again if its text has changed, less and less often:
-/// the text may name an attempt.
+/// Returns true if an error must be logged now. While runs keep failing, an error is logged again only if its text has
+/// changed, and less and less often, because the text may have a new attempt number each time.
 fn is_logged(last: &str, error: &str, failures: u32) -> bool {
     match error.is_empty() {
         true => !last.is_empty(),

@@ -80,9 +80,9 @@ impl<S> Run<S> {
         }
     }
 
-    /// Waits until the pod must be run again, and takes a newer view, as `PodWorkers` does: at once if the run changed
-    /// something; else when the pod changes, when a [`waker`](Self::waker) is called, or at the instants of the action
-    /// and of [`due`](Self::due). After an error it waits 1 s, doubling to 10 s. There is no resync.
+    /// Waits until the pod must be run again, and takes a newer view. As with `PodWorkers`, this is at once if the run
+    /// changed something; otherwise when the pod changes, when a [`waker`](Self::waker) is called, or at the instants
+    /// of the action and of [`due`](Self::due). After an error it waits 1 s, doubling to 10 s. No resync.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator has ended.
@@ -143,7 +143,7 @@ impl<S> Run<S> {
         *lock(&self.due) = None;
         let (cached, changed) = (self.pleg.get(&self.uid), *lock(&self.last_change));
         let newer = match changed {
-            // This worker has changed nothing, and no other program creates pods: any read will do.
+            // Any read is new enough: this worker has changed nothing, and no other program creates its pod.
             None if cached.as_of.is_some() => None,
             after => Some(after.unwrap_or(Instant::ORIGIN)),
         };
@@ -236,7 +236,7 @@ impl<S> Run<S> {
     }
 }
 
-/// When the worker of a pod last changed something. Its address identifies the worker.
+/// When the worker of a pod last changed something. The address of this value identifies the worker.
 pub(crate) type LastChange = Mutex<Option<Instant>>;
 
 /// Returns true if anything of the pod runs or may start. A container that was created cannot

@@ -29,10 +29,10 @@ struct Kubelet {
     is_orphaned: bool,
 }
 
-/// The removals, and when the pod that each was planned from was inspected.
+/// Each removal, with the instant of the inspection from which it was planned.
 type Planned = Arc<Mutex<Vec<(Removal, Option<Instant>)>>>;
 
-/// The attempt at the end of an id.
+/// The attempt number, which is at the end of an id.
 fn attempt(id: &Id) -> u32 {
     let attempt = id.as_str().rsplit(['-', 's']).next();
     attempt.unwrap().parse().unwrap()
@@ -194,7 +194,7 @@ impl Node {
         until(&self.pleg, runs).await;
     }
 
-    /// Deletes the pod. Returns after how many seconds its worker has ended, up to an hour.
+    /// Deletes the pod and waits until its worker has ended, for at most an hour. Returns the seconds that this took.
     async fn delete(&self) -> u64 {
         let began = self.pleg.now();
         let seconds = || self.pleg.now().since(began).as_secs();
@@ -285,7 +285,7 @@ async fn ineffective_removal_backs_off() {
     runtime.put(sandbox(0, ReportedState::Exited));
     let node = Node::start(runtime, &[]).await;
     let count = || node.planned.lock().unwrap().len();
-    // After 10 s, after 20 s more, and so on; at last every 5 min.
+    // The removals are repeated after 10 s, after 20 s more, and so on; in the end every 5 min.
     for (seconds, expected) in [(9, 1), (20, 2), (40, 3)] {
         node.pass(seconds).await;
         assert_eq!(count(), expected);

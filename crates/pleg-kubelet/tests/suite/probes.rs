@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::{SECOND, pass, until};
 
-/// The code of commands that cannot be run.
+/// The exit code that stands for a command that cannot be run.
 const UNAVAILABLE: i32 = -1;
 
 /// Commands end with this code.
@@ -248,7 +248,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, status: &str) {
     }
 }
 
-/// Serves responses of that status, TLS with a certificate that nobody has signed, or nothing. Returns the port.
+/// Starts a server and returns its port. `what`: a status to answer with, `TLS` (self-signed), or no answer at all.
 async fn serve(what: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

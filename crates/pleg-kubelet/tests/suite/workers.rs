@@ -216,7 +216,7 @@ impl Node {
         pass(&self.pleg, time).await;
     }
 
-    /// The runs of that pod since the `from`th of all runs.
+    /// The runs of the pod `uid`, out of all runs from the `from`th on.
     fn runs_since(&self, from: usize, uid: &str) -> Vec<Began> {
         let state = self.state();
         let mut runs = state.runs[from..].to_vec();
@@ -260,7 +260,7 @@ async fn panic_is_an_error_of_its_pod_only() {
 async fn run_after_a_failed_run_has_a_newer_view() {
     for does in [Does::Panic, Does::Fail] {
         let node = Node::start(&[("p", Does::Nothing)]).await;
-        // Between two lists, so that only a read of the pod can be newer.
+        // The pod is run between two lists, so that only a read of the pod can give a newer view.
         node.pass(30 * SECOND + Duration::from_millis(500)).await;
         let before = node.runs();
         node.does("p", does);
@@ -315,7 +315,7 @@ async fn shutdown_starts_no_run_and_aborts_hung_ones() {
         node.wake("q");
         let deadline = node.pleg.now().after(within);
         node.workers.shutdown(deadline).await;
-        // The shutdown waits for no longer than it must.
+        // Only a hung run delays the shutdown until its deadline.
         assert_eq!(node.pleg.now() >= deadline, does == Does::Hang);
         assert!(node.state().in_progress.values().all(|runs| *runs == 0));
         assert!(node.runs() <= began + 1);
@@ -375,7 +375,7 @@ async fn last_specification_is_the_last_before_the_deletion() {
     let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
     node.pass(SECOND).await;
     let before = node.runs();
-    // Set and deleted at once, and set after the deletion, so that it never runs.
+    // `p` is set and deleted at once, `q` is set after its deletion. Neither of these specifications ever runs.
     node.workers.set(&"p".into(), 2);
     node.workers.delete(&"p".into());
     node.workers.delete(&"q".into());

@@ -106,8 +106,8 @@ impl Manifests {
         self.pods.values()
     }
 
-    /// Names the pods that ran before the first update, after a restart of the kubelet. The manifest
-    /// of one of them is preferred to another manifest of the same name.
+    /// Sets the pods that were running when the kubelet restarted. Call it before the first update. If several
+    /// manifests have the same pod name, the manifest of a running pod is preferred.
     pub fn set_running(&mut self, uids: BTreeSet<PodUid>) {
         self.running = uids;
     }

@@ -132,7 +132,7 @@ impl ManifestSource {
     }
 }
 
-/// Logs the ignored fields of new manifests, and of those in which they changed.
+/// Logs the ignored fields of new manifests, and of changed manifests whose ignored fields have changed.
 fn warn_of_ignored(changes: &Changes) {
     let added = changes.added.iter();
     let changed = changes.changed.iter();

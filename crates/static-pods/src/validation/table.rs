@@ -3,8 +3,8 @@
 /// The paths of fields (see [`fields_at`](pleg_kubelet::fields_at); `spec~` is the pod and each of its containers), and
 /// the values that are allowed there: see [`problems`](super::texts::problems).
 ///
-/// Or, after `if`, the [conditions](super::holds) under which a field is wrong, and the problem. Then the path is
-/// `OBJECT FIELD`: the conditions are about the object. The field `.` is the object itself.
+/// Some rules instead have `if`, the [conditions](super::holds) under which a field is wrong, and the problem. Their
+/// path is `OBJECT FIELD`, and their conditions are about the object. The field `.` is the object itself.
 pub(super) const RULES: &str = r#"
 metadata name: if !name: it is missing: write a name
 metadata.annotations: keys annotation key

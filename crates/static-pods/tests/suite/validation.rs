@@ -1,7 +1,7 @@
 //! Values of pods that upstream's API server rejects.
 //!
-//! A row: `app`, `setup`, `spec` or `metadata`, a path below it, and the fields there that make a valid pod invalid;
-//! the field of the only error below that path; the value or the problem; a part of the allowed values.
+//! A row: `app`, `setup`, `spec` or `metadata`, a path below it, and fields there that make a valid pod invalid; then
+//! the only expected error: its field below that path; the value or problem; a part of the allowed values.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};

@@ -110,7 +110,7 @@ fn changed_resources_are_set_and_read_back() {
         8        | a running memory=32 |
         ",
     );
-    // The call failed, or the runtime rounded the values. At last it reports no limit.
+    // No effect: the call failed, or the runtime rounded the values. In the last row, the runtime reports no limit.
     let mut worker = Worker::new("Always a");
     worker.spec.containers[0].resources = memory(64);
     worker.runs(

@@ -82,8 +82,8 @@ impl Worker {
         self.last = actions;
     }
 
-    /// Makes one run per row: the second (and `read` with the second of the pod's read, if it is another one), the pod,
-    /// the actions, and the second of the next run.
+    /// Makes one run per row. A row: the second of the run, and `read N` if the pod was read at another second; the
+    /// pod; the expected actions; the second of the next run.
     pub(super) fn runs(&mut self, table: &str) {
         for row in rows(table) {
             let (now, read) = row[0].split_once(" read ").unwrap_or((row[0], row[0]));

@@ -35,7 +35,7 @@ fn reported(state: &Value, restarts: u32) -> Value {
     }]})
 }
 
-/// A row: the specification and the containers of the pod, a field of the status of its first container, and its value.
+/// A row: the pod's specification, its containers, a field in the status of the first container, and the field's value.
 #[test]
 fn status_fields_follow_the_containers() {
     let table = r#"
@@ -120,7 +120,7 @@ fn record(id: &str, detected: u64, code: Option<i32>) -> Exit {
 #[test]
 fn last_state_of_a_removed_container_comes_from_its_record() {
     let mut node = Node::of("Always", "app-3 running");
-    // The last record is an earlier exit of `app-3` itself.
+    // The newest exit record is of an earlier exit of `app-3` itself, so the last state is that of `app-2`.
     let records =
         [1, 2, 3].map(|n: u8| record(&format!("app-{n}"), n.into(), Some(4 + i32::from(n))));
     node.ended = records.into();

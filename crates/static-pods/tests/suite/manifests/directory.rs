@@ -95,7 +95,7 @@ fn known_pod_keeps_its_file_when_another_is_newer() {
     assert_eq!((&*file, errors.len()), (NEWER, 1));
     twice.write_at(NEWER, &WEB.replace("shop:1", "shop:2"), 2_500);
     assert_eq!(twice.update(&mut manifests).0, NEWER);
-    // When its file is gone, the other one is used.
+    // When the file in force is removed, the other file of the pod is used.
     twice.remove(NEWER);
     let (file, errors) = twice.update(&mut manifests);
     assert_eq!((&*file, errors.len()), (BACKUP, 0));

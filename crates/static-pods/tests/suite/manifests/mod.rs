@@ -82,7 +82,7 @@ fn json_is_accepted() {
     assert_eq!(good(json).full_name(), "web-node1_shop");
 }
 
-/// A row: a text of the manifest, what replaces it (after `+`: what is added in the next line), and the whole message.
+/// A row: a text of the manifest; its replacement, or after `+` a line to add below it; the whole error message.
 #[test]
 fn each_wrong_manifest_has_a_clear_message() {
     let table = r#"

@@ -1,5 +1,5 @@
-//! Manifests that follow those of real projects: this kubelet runs them, or refuses them by a field. Each file names
-//! the project's file that it follows.
+//! Manifests modelled on those of real projects: this kubelet runs them, or its error names the refused field. Each
+//! file names the project's file on which it is modelled.
 
 use std::path::Path;
 

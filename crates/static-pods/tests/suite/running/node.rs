@@ -70,7 +70,7 @@ impl Node {
         let of = pleg.clone();
         let kubelet = Kubelet::new(of, client, status, consumer, config, facts, back_off);
         let kubelet = Arc::new(kubelet.unwrap());
-        // Without this task, the runtime counts as down after 30 s.
+        // This task watches the runtime's status. Without it, the runtime would count as down after 30 s.
         let watched = kubelet.clone();
         tokio::spawn(async move { watched.node.watch().await });
         let workers = PodWorkers::spawn(pleg, kubelet.clone(), []);

@@ -1,4 +1,4 @@
-//! Lives of pods, in the notation of the test.
+//! Scenarios (a pod and actions on it), in the notation of `statuses.rs`.
 
 /// The functions of upstream, in files below `pkg`, that set the fields. Other fields of containers are from [`OF_CONTAINERS`].
 pub(super) const SOURCES: &str = "\

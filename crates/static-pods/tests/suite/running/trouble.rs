@@ -220,7 +220,7 @@ async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &se
     node.until(uid, "running", runs).await;
 }
 
-/// A returning pod does not wait for the removal of its earlier containers, but for another pod of its name.
+/// A restored pod does not wait for the removal of its earlier containers, but for the end of the pod that replaced it.
 #[tokio::test]
 async fn returning_pod_waits_for_the_pod_that_replaced_it() {
     let node = Node::up(Mode::Containerd2).await;
