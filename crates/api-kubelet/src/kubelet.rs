@@ -49,7 +49,7 @@ impl Reconcile for Kubelet {
         Ok(self.clean_up(run).await?)
     }
 
-    /// Returns true for pods of this kubelet, by its mark on their sandboxes. Others are left alone.
+    /// Returns true if an annotation on the pod's sandboxes names this kubelet's node. Other pods are not touched.
     fn owns(&self, pod: &PodStatus) -> bool {
         let mut sandboxes = pod.sandboxes.iter();
         sandboxes.any(|s| s.details.annotations.get(API_NODE) == Some(self.node.name()))
@@ -58,7 +58,7 @@ impl Reconcile for Kubelet {
 
 impl Kubelet {
     async fn run(&self, run: &Run<Pod>) -> anyhow::Result<Action> {
-        // `None`: the object of the pod was deleted while no kubelet ran.
+        // `None` if the API object of the pod was deleted while no kubelet ran.
         let pod = run.last_spec.as_deref();
         let runs = run.spec.as_deref().filter(|pod| is_to_run(pod));
         if let Some(pod) = runs {

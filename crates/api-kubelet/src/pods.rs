@@ -23,7 +23,7 @@ pub(crate) fn is_to_run(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !has_ended
 }
 
-/// The changes of the pods of a node. It lists the pods first, and again whenever the connection was lost.
+/// The changes of a node's pods: a stream that begins with a list of all pods, and lists again after a lost connection.
 pub(crate) fn changes(client: Client, node: &str) -> Changes {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
     watcher(Api::all(client), config).default_backoff().boxed()

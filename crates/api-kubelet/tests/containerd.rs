@@ -27,7 +27,7 @@ use api_server::ApiServer;
 const PODS: &str = "api/v1/namespaces/test/pods";
 /// Time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How long the daemon is away after it was killed.
+/// How long containerd stays down after it was killed.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// The kubelet's process, which is killed when it is dropped.
@@ -89,7 +89,7 @@ fn revived(history: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()> {
+async fn crashes_of_an_api_servers_pods_lose_no_exit_code() -> anyhow::Result<()> {
     let pods = number("PLEG_API_PODS", 6)?;
     let restarts = number("PLEG_API_RESTARTS", 15)?;
     let Some(daemon) = Daemon::up(Version::V2)? else {

@@ -1,9 +1,9 @@
 //! Dead containers and sandboxes that must be removed now, by upstream's rules. Unless the pod is deleted, the newest
 //! dead container of each name and the newest sandbox stay.
 //!
-//! A container is removed only after every registered consumer has acknowledged its Died: removal before that could
-//! lose an exit code (k#104107). Upstream has no such rule. The wait is bounded, because a consumer may never
-//! acknowledge: by [`MAX_UNACKNOWLEDGED`], and by ten minutes for a deleted pod.
+//! A container is removed only after every registered consumer has acknowledged its Died event: an earlier removal
+//! could lose an exit code (k#104107). Upstream has no such rule. The wait is bounded, because a consumer may never
+//! acknowledge: in number by [`MAX_UNACKNOWLEDGED`], and for a deleted pod in time, by ten minutes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus};
 
-/// Number of unacknowledged dead containers of a name, and of sandboxes of a pod, that stay. Older ones are removed: a
-/// consumer that never acknowledges would fill the disk. The generator stores as many exit records of a name.
+/// How many unacknowledged dead containers per name, and sandboxes per pod, stay. Older ones are removed: otherwise a
+/// consumer that never acknowledges would fill the disk. The generator stores as many exit records per name.
 const MAX_UNACKNOWLEDGED: usize = 3;
 
 /// Removal of an ended container or sandbox.
@@ -28,8 +28,8 @@ pub enum Removal {
     Sandbox(Id),
 }
 
-/// The removals for a pod now: containers first, and of each name the oldest first. A sandbox is removed by a later
-/// collection than its last container.
+/// The removals for a pod now: containers first, and of each name the oldest first. A sandbox is removed only in a
+/// later pass, after its last container has gone.
 ///
 /// `is_deleted`: the pod has no specification, and no container of it runs. `is_acknowledged` returns true if every
 /// registered consumer has acknowledged the Died of this ended container or sandbox.
@@ -117,7 +117,7 @@ mod tests {
         for (is_deleted, containers, unacknowledged, expected) in [
             (false, many, "", "a-0 a-1 a-2 b-0"),
             (true, many, "", "a-0 a-1 a-2 a-3 b-0 b-1"),
-            // At most three of a name wait. The container c never ran, so it has no exit.
+            // At most three containers of a name wait for acknowledgement. Container c never ran, so it has no exit.
             (true, four, last_four, "a-0 b-1 c-0"),
             (false, "a-1, a-0 unknown", "", "stop a-0"),
         ] {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_empty_sandboxes_are_removed_except_the_pods_newest() {
+    fn dead_sandboxes_without_containers_are_removed_except_the_newest() {
         let (ready, dead) = (SandboxState::Ready, SandboxState::NotReady);
         let unknown = SandboxState::Unknown { last_ready: None };
         for (is_deleted, newest, unacknowledged, expected) in [

@@ -1,7 +1,7 @@
 //! State of one pod that its worker keeps between two runs.
 //!
-//! A view shows only what exists, and may not show yet what a call is about to do after its time-out. The history adds
-//! attempts that were tried, exits of removed containers, and stops that were made.
+//! A view shows only what exists, and a call that timed out may still take effect later. So the history also has the
+//! attempts that were tried, the exits of removed containers, and the stops that were made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,23 +16,23 @@ use crate::names;
 
 /// Delay after which a call for an id is repeated if it had no effect.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
-/// Upper limit of the retry back-off for calls that may never succeed: the removal of garbage, which containerd 1.7
-/// refuses for a container that it was starting when it was killed ("cannot delete running task"), and a change of
-/// resources, which a runtime may round.
+/// Upper limit of the retry back-off for calls that may never succeed: a change of resources, which a runtime may
+/// round, and the removal of garbage, which containerd 1.7 refuses if containerd was killed while it was starting the
+/// container ("cannot delete running task").
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
 /// After the removal of a created container has failed for this long, a new container of its name may be created. This
 /// is twice the deadline of a start call: by then, even a start that an earlier kubelet called has ended.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
-/// How long a decision waits for a status while the runtime lists the pod. A status that fails or hangs for longer may
-/// do so for ever; the pod could then neither be restarted nor deleted.
+/// How long a decision waits for a status while the runtime lists the pod. A status call that fails or hangs for longer
+/// may never succeed; without this limit, the pod could then be neither restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// Delay between a failed inspection and the next one: at first, and at most.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// When to inspect again after a failed inspection. The delay is the time for which a status has been missing, so each
-/// delay is twice the one before.
+/// The instant of the next inspection after a failed one. The delay is the time for which a status has been missing, so
+/// each delay is twice the one before.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = INSPECT_AGAIN;
     now.after(now.since(missing_since).clamp(first, most))
@@ -46,7 +46,7 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 pub(crate) struct PodHistory {
     /// The highest attempt of a sandbox that exists, existed or was tried.
     sandbox_attempt: Option<u32>,
-    /// When a sandbox was last created after another one that existed or was tried.
+    /// When a sandbox last replaced another one that existed or was tried.
     pub(crate) sandbox_replaced: Option<Instant>,
     names: BTreeMap<String, Name>,
     /// The calls for ids that still exist.
@@ -60,13 +60,13 @@ pub(crate) struct PodHistory {
     /// When the containers of the terminating pod were last stopped. Emptied after a failed run: the runtime may have
     /// been down since the stop, and that time must not count as grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
-    /// How the pod ended, once that is decided. It is never started again.
+    /// How the pod ended, once that is decided. The pod is then never started again.
     pub(crate) phase: Option<PodPhase>,
-    /// When the runtime last listed the pod before a failed inspection.
+    /// When the runtime last listed the pod, as of the last failed inspection.
     pub(crate) unanswered: Option<Instant>,
     /// Since when status calls for the newest sandbox have failed. Its status has the pod's addresses.
     pub(crate) addresses_missing: Option<Instant>,
-    /// Ids left over from an earlier pod with this uid. Only attempts and restart counts of these containers count.
+    /// Ids left over from an earlier pod with this uid. Only their attempts and restart counts are used.
     pub(crate) earlier: BTreeSet<Id>,
     /// The crash back-off of its containers.
     pub(crate) back_off: BackOff,
@@ -77,7 +77,7 @@ pub(crate) struct PodHistory {
 struct Name {
     /// The highest attempt that exists, existed or was tried.
     attempt: Option<u32>,
-    /// The highest restart count in the annotations of these containers.
+    /// The highest restart count in the annotations of the containers of this name.
     restart_count: Option<u32>,
     /// How the last container ended, kept after its removal.
     end: Option<End>,
@@ -251,38 +251,38 @@ impl PodHistory {
         self.names.get(name)?.end.as_ref()
     }
 
-    /// Returns true if the container runs again, however it ended, because this worker stopped or removed it to
+    /// Returns true if the container runs again whatever its exit code, because this worker stopped or removed it to
     /// replace it. `is_never`: its restart policy is Never.
     pub(crate) fn is_replaced(&self, end: &End, is_never: bool) -> bool {
         match self.replaced.get(&end.id) {
             Some(Some(StopReason::Changed | StopReason::Unknown)) => true,
             Some(Some(_)) => !is_never,
-            // If it has no exit code, it never ran.
+            // It was removed before its start: without an exit code, it never ran.
             Some(None) => end.exit_code.is_none(),
             None => false,
         }
     }
 
-    /// The instant from which this call for this id, without effect so far, may be repeated. `None` if it was not made.
+    /// The instant from which this call may be repeated if it has had no effect. `None` if the call was not made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
         let called = self.calls.get(&(id.clone(), call))?;
         Some(called.at.after(REPEAT_AFTER))
     }
 
-    /// As [`repeat_at`](Self::repeat_at), for the removal of garbage: no container waits for it, so the delay doubles.
+    /// Like [`repeat_at`](Self::repeat_at), for garbage: its removal delays no container, so the delay doubles.
     pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
         let called = self.calls.get(&(id.clone(), Call::Remove))?;
         Some(called.next_try())
     }
 
-    /// The instants when these resources were last set, and when the call, without effect so far, may be repeated.
+    /// The instants when these resources were last set, and from which the call may be repeated if it had no effect.
     pub(crate) fn resized(&self, id: &Id, to: &Resources) -> Option<(Instant, Instant)> {
         let called = self.calls.get(&(id.clone(), Call::Resize))?;
         (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))
     }
 
-    /// Returns true if the wait for a status newer than `since` is over: an inspection failed although the runtime had
-    /// listed the pod more than a minute after `since`. A runtime that is down gives no such evidence.
+    /// Returns true if the wait for a status newer than `since` is over: an inspection failed, but the runtime had
+    /// listed the pod more than a minute after `since`. A runtime that is down lists no pod, so the wait goes on.
     pub(crate) fn is_given_up(&self, since: Instant) -> bool {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
@@ -347,7 +347,7 @@ impl PodHistory {
         self.calls.insert((id.clone(), call), called);
     }
 
-    /// When the termination began: the earliest stop of a container that no longer runs. For a container that was
+    /// The start of the termination: the earliest stop of a container that no longer runs. For a container that was
     /// stopped repeatedly, only the last stop counts.
     pub(crate) fn terminating_since(&self, runs: impl Fn(&Id) -> bool) -> Option<Instant> {
         let stopped = self.terminating.iter().filter(|(id, _)| !runs(id));
@@ -373,7 +373,7 @@ impl PodHistory {
 }
 
 impl Name {
-    /// Keeps the end of the highest attempt. Fills in missing fields of the end already stored.
+    /// Stores the end of the container with the highest attempt. If it is stored already, fills in missing fields.
     fn ended(&mut self, end: End) {
         match &mut self.end {
             Some(known) if known.id == end.id => {

@@ -9,7 +9,7 @@ use pleg::core::Resources;
 
 use crate::cri_config::linux_resources;
 
-/// Replaces an exit code that stays unknown. It counts as failure.
+/// The value that is used for an exit code that stays unknown. It counts as a failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
 /// The specification of a pod; an empty one if it has none.
@@ -93,8 +93,8 @@ pub(crate) fn back_off_key(container: &Container) -> String {
     format!("{}_{}", container.name, container_hash(container))
 }
 
-/// The hash of the container's name and image, which cannot change while it runs. As upstream: FNV-1a of the JSON of
-/// both, as Go prints its bytes.
+/// The hash of the container's name and image, which cannot change while it runs. As upstream: FNV-1a over the JSON of
+/// both, in the form in which Go prints these bytes.
 #[must_use]
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();

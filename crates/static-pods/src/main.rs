@@ -48,7 +48,7 @@ struct Args {
     /// The directory of the manifests: v1.Pod as YAML or JSON.
     #[arg(long)]
     manifests: PathBuf,
-    /// Run manifests with fields that the API does not have, without these fields.
+    /// Run manifests even if they have fields that the API does not have; ignore these fields.
     #[arg(long)]
     ignore_unknown_fields: bool,
     /// Where to serve /healthz, /readyz, /metrics, /pods and /node.
@@ -127,7 +127,7 @@ fn init_log() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration of the node, its offers to pods, and the delays of restarts.
+/// The configuration of the node, what it offers to pods, and the back-off delays.
 fn settings(args: &Args) -> (NodeConfig, NodeFacts, BackOffSettings) {
     let mut back_off = BackOffSettings::default();
     back_off.initial = args.back_off_initial;

@@ -43,7 +43,7 @@ pub use types::{
     WaitReason,
 };
 
-/// The shortest grace period, as upstream, even if the pod sets a shorter one.
+/// The minimum grace period, as upstream: shorter values are raised to it.
 pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
 
 /// The input of a decision, and the calls that were decided.
@@ -60,7 +60,7 @@ pub(crate) struct Decision<'a> {
     pub(crate) actions: Actions,
 }
 
-/// State of the containers of one name, apart from ended ones.
+/// State of those containers of one name that have not ended.
 #[derive(PartialEq, Eq)]
 enum Live {
     Nothing,
@@ -198,7 +198,7 @@ impl<'a> Decision<'a> {
         } else if status.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
         } else {
-            // A stop that timed out may still take effect.
+            // If an earlier stop may still take effect, the container does not count as one that keeps running.
             if self.may_call(&status.id, Call::Stop) {
                 self.actions.keep.push(status.id.clone());
             }
@@ -208,7 +208,7 @@ impl<'a> Decision<'a> {
         Live::Unresolved
     }
 
-    /// Changes the resources of a running container if the runtime reports others than its specification's.
+    /// Changes the resources of a running container if they differ from those of its specification.
     fn resize(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) {
         let (Some(wanted), Some(actual)) = (resources(container, spec), &status.details.resources)
         else {
@@ -237,10 +237,10 @@ impl<'a> Decision<'a> {
     /// Starts or removes a container that was created and not started. Returns true if it is started now.
     fn created(&mut self, container: &Container, c: &ContainerStatus, is_unresolved: bool) -> bool {
         let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
-        // A later attempt of this name was tried since.
+        // A later attempt of this name was tried since, so this container is not started.
         let is_late = c.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
         if was_tried || is_late || hash_changed(container, c) {
-            // A start that was tried may still take effect.
+            // An earlier start may still take effect, so the removal waits for it.
             if self.may_call(&c.id, Call::Start) {
                 self.remove(&c.id);
             }
@@ -259,7 +259,7 @@ impl<'a> Decision<'a> {
         false
     }
 
-    /// Starts a new container, unless the back-off delays it. No container of its name may be live.
+    /// Starts a new container, unless the back-off delays it. Call it only if no container of its name can run.
     fn start(&mut self, container: &Container) {
         let name = &container.name;
         if let Some(end) = self.history.end(name) {
@@ -299,8 +299,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Removes a container that was created and not started. An earlier start call may have failed since, without an
-    /// event of containerd: then the container has an exit code, and must not be removed here.
+    /// Removes a container that was created and not started. If an earlier start call has failed since (containerd
+    /// sends no event of this), the container has an exit code and must not be removed here.
     fn remove(&mut self, id: &Id) {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());
@@ -347,7 +347,7 @@ impl<'a> Decision<'a> {
         None
     }
 
-    /// Requests details that were read after this instant.
+    /// Requests details that are read after this instant.
     fn inspect(&mut self, after: Option<Instant>) {
         self.actions.inspect_after = self.actions.inspect_after.max(after);
     }

@@ -41,8 +41,8 @@ pub(crate) struct ContainerInput<'a> {
 type Variables = BTreeMap<String, String>;
 
 impl ContainerInput<'_> {
-    /// The configuration of the container, and the paths in volumes that it needs; or a field that cannot be used, with
-    /// its path in the container.
+    /// The configuration of the container, and the paths in volumes that it needs. The error names a field that cannot
+    /// be used, by its path in the container's specification.
     pub(crate) fn config(&self) -> Result<(ContainerConfig, Vec<SubPath>), FieldError> {
         let (container, spec) = (self.container, spec_of(self.of.pod));
         security::check_user(spec, container)?;

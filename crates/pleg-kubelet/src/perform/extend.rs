@@ -1,4 +1,4 @@
-//! Extension points of the performer: sources of data that is not on the node, and last changes of CRI configurations.
+//! Extension points of the performer: sources of data that is not on the node, and final changes of CRI configurations.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -44,7 +44,7 @@ pub trait Sources: Send + Sync + 'static {
         async { Err("config maps and secrets are not read: write the value".into()) }
     }
 
-    /// All variables of a ConfigMap or Secret, without the prefix.
+    /// All keys of a ConfigMap or Secret as variables. The performer adds the prefix.
     fn env_from(
         &self,
         pod: &Pod,
@@ -71,8 +71,8 @@ pub trait Sources: Send + Sync + 'static {
     }
 }
 
-/// Changes configurations right before their call.
-/// [`Performer::last_changes`](super::Performer::last_changes) takes it.
+/// Changes configurations just before they are sent to the runtime. Pass an implementation to
+/// [`Performer::last_changes`](super::Performer::last_changes).
 pub trait LastChanges: Send + Sync + 'static {
     /// Changes the configuration of a sandbox, before `RunPodSandbox` and before each
     /// `CreateContainer` in it.
@@ -150,7 +150,7 @@ impl<S: Sources> AnySources for S {
         })
     }
 
-    /// The container with the values of its variables. A `$` in them begins no reference.
+    /// The container with the provided values of its variables, in which a `$` is escaped.
     fn with_environment<'a>(
         &'a self,
         pod: &'a Pod,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn provided_variables_are_literal_and_come_first() {
+    async fn provided_variables_are_not_expanded_and_come_before_others() {
         let secret = |name, key| {
             let key = json!({"name": "x", "key": key});
             json!({"name": name, "valueFrom": {"secretKeyRef": key}})

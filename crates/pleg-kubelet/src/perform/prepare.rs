@@ -75,7 +75,7 @@ impl<S> Performing<'_, S> {
     ) -> Result<(Pod, v1::PodSandboxConfig)> {
         let sources = &self.performer.sources;
         let pod = sources.with_volumes(pod, &self.performer.node).await?;
-        // The variables of a container are checked later, after its sources have provided theirs.
+        // The variables of a container are checked later, when the sources have provided their values.
         let mut refused = of_pod(&pod).into_iter();
         let is_read = sources.reads_pull_secrets();
         if let Some(error) = refused.find(|error| !is_read || error.field != PULL_SECRETS) {

@@ -27,7 +27,7 @@ pub(super) struct Remembered {
     worker: Option<Weak<LastChange>>,
     /// A new worker gets a new history.
     pub(super) history: PodHistory,
-    /// The exits that were reported. An id may end twice, if the first report was wrong.
+    /// The exits that were reported. An id may be reported as ended twice, if the runtime's first report was wrong.
     reported: BTreeSet<(Id, Instant)>,
     earlier: Option<Earlier>,
 }
@@ -89,8 +89,8 @@ impl Remembered {
         self.earlier = Some(Earlier { ended, left });
     }
 
-    /// The exits of this pod, without those of an earlier pod with the same uid. With the status of the pod, also the
-    /// exits of containers and sandboxes left over from the earlier pod.
+    /// The exits of this pod, without those of an earlier pod with the same uid. If `status` is given, the result also
+    /// has the exits of containers and sandboxes left over from the earlier pod.
     pub(super) fn exits(&self, of: &[Exit], status: Option<&PodStatus>) -> Vec<Exit> {
         let is_own = |earlier: &Earlier, exit: &Exit| {
             let (is_later, is_left) = (

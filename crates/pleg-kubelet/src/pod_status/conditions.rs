@@ -75,7 +75,7 @@ fn condition(
     }
 }
 
-/// Returns true if the pod has its sandbox, with its network: exactly one is ready, the newest, and it has
+/// Returns true if the pod's sandbox and network are ready: exactly one sandbox is ready, it is the newest, and it has
 /// an address unless it uses the host's network.
 fn has_sandbox(state: &PodState<'_>, spec: &PodSpec) -> bool {
     let sandboxes = &state.observed.view.status.sandboxes;

@@ -77,7 +77,7 @@ impl<'a> One<'a> {
                 ..self.ended(&record.id, record.exit_code, &record.reason, "")
             }));
         } else if let Some(previous) = self.previous_of(&status) {
-            // The previous container has been removed. The status of its end stays.
+            // The previous container has been removed, so the last state comes from the previous status.
             status.last_state.clone_from(&previous.last_state);
         }
         status.volume_mounts = self.volume_mounts();
@@ -327,7 +327,7 @@ fn inferred_success() -> Terminated {
     }
 }
 
-/// Upstream's values if a container's end is not known.
+/// The exit code and reason that upstream reports if it is not known how a container ended.
 fn unknown(message: &str) -> Terminated {
     Terminated {
         message: text(message),

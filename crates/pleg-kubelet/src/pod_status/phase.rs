@@ -62,7 +62,7 @@ pub(super) fn phase(state: &PodState<'_>, spec: &PodSpec, all: &[ContainerStatus
     }
 }
 
-/// The phase after `previous`: an ended pod does not run again.
+/// The new phase. If `previous` has a terminal phase, the pod does not run again.
 pub(super) fn sticky(phase: &'static str, previous: Option<&PodStatus>) -> &'static str {
     match previous.and_then(|p| p.phase.as_deref()) {
         Some(SUCCEEDED) if phase != FAILED => SUCCEEDED,

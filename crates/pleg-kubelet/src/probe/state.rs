@@ -53,8 +53,8 @@ impl ProbeState {
         Self { probe, container }
     }
 
-    /// Records the running container and for how long it has run, or that none runs. A new container starts the probe
-    /// over. Returns true if that changed the result.
+    /// Records which container runs and for how long it has run, or that none runs. A new container resets the probe.
+    /// Returns true if that changed the result.
     pub(super) fn observe(&mut self, running: Option<(&Id, Duration)>, now: Instant) -> bool {
         if self.container() == running.map(|(id, _)| id) {
             return false;
@@ -163,7 +163,7 @@ mod tests {
     /// Outcomes of checks: s is a success, f a failure, in upper case if this outcome changes the state. Then the last
     /// result of the probe, and true if the container has failed.
     #[test]
-    fn state_changes_at_the_thresholds() {
+    fn probe_result_changes_at_its_thresholds() {
         for (kind, thresholds, outcomes, succeeds, has_failed) in [
             (Liveness, (1, 3), "", true, false),
             (Liveness, (1, 3), "fsff", true, false),

@@ -1,4 +1,4 @@
-//! The worker of one pod: runs it whenever it was woken or is due.
+//! The worker of one pod: runs the pod whenever it was woken or is due.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -48,7 +48,7 @@ impl<R: Reconcile> Worker<R> {
             let outcome = self.run_once().await;
             let Continue(due) = outcome else { break };
             tokio::select! {
-                // The driver ends with the generator, and this task with it.
+                // An end of the generator needs no branch: the driver ends with it, and ends this task.
                 _ = self.run.wait(due) => {}
                 () = stopped(&mut stop) => break,
             }
@@ -125,7 +125,7 @@ impl<R: Reconcile> Worker<R> {
         self.run.now().after(pause.mul_f64(1.0 + JITTER * random))
     }
 
-    /// Logs an error when it starts, and when it is over.
+    /// Logs an error when it first occurs, and when runs succeed again.
     fn log(&mut self, error: String) {
         let (uid, failures) = (&self.run.uid, self.run.failures);
         if !is_logged(&self.error, &error, failures) {

@@ -19,14 +19,14 @@ use crate::lock;
 
 /// The input of a reconcile function, and a record of what it changed.
 ///
-/// [`PodWorkers`](super::PodWorkers) makes the runs. A unit test of a worker, and a loop that does
-/// not use `PodWorkers`, make one with [`Run::new`].
+/// [`PodWorkers`](super::PodWorkers) makes the runs. In a unit test of a worker, or in a loop without `PodWorkers`,
+/// create runs with [`Run::new`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run<S> {
     /// The pod.
     pub uid: PodUid,
-    /// Its specification. `None`: the pod must be terminated.
+    /// The specification of the pod. `None`: the pod must be terminated.
     pub spec: Option<Arc<S>>,
     /// The most recent specification, kept during termination. `None` if this pod never had one.
     pub last_spec: Option<Arc<S>>,
@@ -50,8 +50,8 @@ pub struct Run<S> {
 impl<S> Run<S> {
     /// The first run of a worker for this pod, with the cached view.
     ///
-    /// The planner drops what it remembers of a pod when the last run of its worker is dropped. So keep the run, and
-    /// call [`next`](Self::next) for the next one. To terminate the pod, set [`spec`](Self::spec) to `None`.
+    /// The planner forgets a pod when the last run of its worker is dropped. So keep the run, and call
+    /// [`next`](Self::next) on it before it is used again. To terminate the pod, set [`spec`](Self::spec) to `None`.
     #[must_use]
     pub fn new(pleg: &Pleg, uid: impl Into<PodUid>, spec: impl Into<Arc<S>>) -> Self {
         let (uid, spec) = (uid.into(), spec.into());
@@ -88,7 +88,7 @@ impl<S> Run<S> {
     /// [`WaitError::Closed`] if the generator has ended.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the old view: call this again before the next run.
+    /// If the future is dropped, the run keeps its old view: call this again before the next run.
     pub async fn next<E>(&mut self, result: Result<Action, E>) -> Result<(), WaitError> {
         let mut due = match result {
             Ok(action) => {
@@ -209,8 +209,8 @@ impl<S> Run<S> {
         self.pleg.details_newer_than(&self.uid, after, within).await
     }
 
-    /// A function that runs the pod again: for tasks that outlive the run and whose results neither
-    /// the generator nor a specification shows. It may be called at any time.
+    /// A function that runs the pod again. It is for tasks that outlive the run, and whose results neither the
+    /// generator nor a specification shows. It may be called at any time.
     pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let woken = self.woken.clone();
         move || woken.notify_one()
@@ -273,7 +273,7 @@ mod tests {
     use pleg::core::SandboxStatus;
 
     #[test]
-    fn created_container_may_run_only_while_its_sandbox_may() {
+    fn created_container_may_run_only_if_its_sandbox_may_run() {
         let pod = |sandbox, container| {
             let mut pod = PodStatus::nothing("p".into());
             pod.sandboxes = vec![SandboxStatus::new("s", sandbox)].into();

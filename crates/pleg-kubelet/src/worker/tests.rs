@@ -26,7 +26,7 @@ impl Reconcile for Nothing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lagged_subscription_runs_every_known_pod() {
+async fn driver_runs_every_known_pod_after_missed_events() {
     let runtime = FakeRuntime::new();
     runtime.run_pod("exists");
     let pleg = Pleg::builder(runtime).spawn().unwrap();

@@ -257,7 +257,7 @@ async fn panic_is_an_error_of_its_pod_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_after_a_failed_run_has_a_newer_view() {
+async fn view_is_read_again_after_a_failed_run() {
     for does in [Does::Panic, Does::Fail] {
         let node = Node::start(&[("p", Does::Nothing)]).await;
         // The pod is run between two lists, so that only a read of the pod can give a newer view.
@@ -323,7 +323,7 @@ async fn shutdown_starts_no_run_and_aborts_hung_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_end_with_the_generator_and_with_their_handle() {
+async fn workers_end_when_generator_ends_or_handle_is_dropped() {
     let node = Node::start(&[("p", Does::Nothing)]).await;
     node.pleg.shutdown().await;
     node.workers.ended().await;
@@ -371,7 +371,7 @@ async fn shorter_grace_period_of_a_second_deletion_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn last_specification_is_the_last_before_the_deletion() {
+async fn last_spec_is_the_specification_set_last_before_the_deletion() {
     let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
     node.pass(SECOND).await;
     let before = node.runs();
@@ -391,7 +391,7 @@ async fn last_specification_is_the_last_before_the_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_waits_for_the_generator_and_leaves_foreign_pods_alone() {
+async fn workers_wait_for_the_generator_and_ignore_foreign_pods() {
     let runtime = FakeRuntime::new();
     runtime.hang(Op::List);
     runtime.run_pod("foreign");

@@ -10,7 +10,7 @@ use tracing::subscriber::{DefaultGuard, NoSubscriber};
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Collects log lines until the guards are dropped.
+    /// Collects log lines until the returned guards are dropped.
     pub(crate) fn start() -> (Self, (DefaultGuard, Dispatch)) {
         let log = Self::default();
         let writer = log.clone();

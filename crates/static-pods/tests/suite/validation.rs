@@ -87,7 +87,7 @@ fn valid_pod_has_no_errors() {
 }
 
 #[test]
-fn each_wrong_value_is_refused_by_its_field() {
+fn error_of_each_wrong_value_names_its_field() {
     let rows = WRONG.lines().map(str::trim).filter(|row| !row.is_empty());
     let wrong = rows.filter_map(|row| Some(format!("{row}: {}", check(row).err()?)));
     let wrong: Vec<_> = wrong.collect();
@@ -256,7 +256,7 @@ fn too_many_annotations_are_refused() {
 }
 
 #[test]
-fn errors_are_all_found_in_the_order_of_lists() {
+fn all_errors_are_found_and_follow_the_order_of_lists() {
     let container =
         |at| json!({"name": format!("c{at}"), "image": "a", "ports": [{"containerPort": 0}]});
     let containers: Vec<_> = (0..12).map(container).collect();

@@ -50,7 +50,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// A worker of a pod with this specification. After the prefix `terminating `, the pod is being terminated.
+    /// A worker of a pod with this specification. If `words` begin with `terminating `, the pod is being terminated.
     pub(super) fn new(words: &str) -> Self {
         let terminating = words.strip_prefix("terminating ");
         Self {
@@ -109,7 +109,7 @@ impl Worker {
     }
 }
 
-/// Checks one worker per block: a line with a rule and the specification, then its runs.
+/// Checks one worker per block. Its first line has a rule and the specification; the other lines are its runs.
 pub(super) fn timelines(blocks: &str) {
     for block in blocks.trim().split("\n\n") {
         let (rule, runs) = block.split_once('\n').unwrap();

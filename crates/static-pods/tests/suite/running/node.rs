@@ -166,7 +166,7 @@ impl Node {
     /// Waits until the pod's first container was restarted `times` times.
     pub(crate) async fn until_restarted(&self, uid: &PodUid, times: u64) {
         let count = |node: &Self| node.container(uid)["restartCount"].as_u64();
-        // Each restart has its own time limit: on a busy machine, ten take long.
+        // Each restart has its own time limit: on a busy machine, ten restarts may take longer than one limit.
         for restart in 1..=times {
             self.until(uid, "restarted", |node| count(node) >= Some(restart))
                 .await;
@@ -179,7 +179,7 @@ impl Node {
         self.until(uid, reason, waits).await;
     }
 
-    /// Waits until a first container of the pod other than `before` runs.
+    /// Waits until another container than `before` runs as the pod's first container.
     pub(crate) async fn until_another_runs(&self, uid: &PodUid, before: &Value) {
         let runs = |node: &Self| {
             let container = node.container(uid);

@@ -156,7 +156,7 @@ async fn live(life: Life) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn pod_statuses_match_upstream_over_the_lives_of_pods() {
+async fn pod_statuses_match_upstream_from_start_to_removal() {
     let all = lives();
     assert!(all.len() >= 40, "{}", all.len());
     let lives = futures::stream::iter(all).map(live);
