@@ -7,8 +7,8 @@
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the
 //!   delay, to 5 min at most.
 //! * If the container ended more than 10 min after the last counted restart, so if it ran that long, it is restarted at
-//!   once and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay; the kubelet always sets 10
-//!   min.)
+//!   once and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay; the kubelet always sets
+//!   10 min.)
 //!
 //! The first replacement of a pod's sandbox is made at once, the next one not before the first delay has passed. The
 //! kubelet pauses for this time after a failed creation of a sandbox.

@@ -53,9 +53,9 @@ pub(crate) struct PodHistory {
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// The containers that this worker stopped to replace them, each with the reason; and, without a reason, those that
-    /// it removed because they were created but not started. They run again whatever their exit codes, because the
-    /// kubelet decides this together with the stop (`computePodActions`).
+    /// The containers that this worker stopped to replace them, with the reason: as in the kubelet
+    /// (`computePodActions`), they run again whatever their exit code. Without a reason: those that it removed because
+    /// they were created but not started; they run again if they have no exit code.
     replaced: BTreeMap<Id, Option<StopReason>>,
     /// When the containers of the terminating pod were last stopped. Emptied after a failed run: the runtime may have
     /// been down since the stop, and that time must not count as grace period.

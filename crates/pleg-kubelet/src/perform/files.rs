@@ -65,8 +65,8 @@ impl Performer {
         removed.and(self.node.remove_logs(|uid| !known.contains(uid)))
     }
 
-    /// The termination messages of ended containers, by id: the text of the file at `terminationMessagePath`; if that
-    /// is empty and the policy is `FallbackToLogsOnError`, the end of the log. Each message is read once.
+    /// The termination messages of ended containers, by id: the text of the file at `terminationMessagePath`. If it is
+    /// empty, a failed container with the policy `FallbackToLogsOnError` has the end of its log. Each is read once.
     pub(super) async fn termination_messages<S>(
         &self,
         run: &Run<S>,

@@ -67,9 +67,9 @@ impl Planner {
     /// healthy.
     ///
     /// If an exit code or the effect of a change of resources is missing, the pod is inspected once before the plan is
-    /// made. If that inspection fails, only decisions that need the exit code wait. The inspection is repeated after 1
-    /// s, 2 s, and so on up to 1 min. The plan stops waiting for an exit code if the runtime lists the pod, but has not
-    /// reported the exit code for a minute.
+    /// made. If that inspection fails, only decisions that need the exit code wait. It is repeated after 1 s, 2 s, and
+    /// so on up to 1 min. The plan stops waiting for an exit code if the runtime lists the pod, but has not reported
+    /// the exit code for a minute.
     ///
     /// # Errors
     /// If the generator has ended.

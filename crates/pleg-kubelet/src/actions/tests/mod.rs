@@ -76,7 +76,7 @@ fn sandbox_is_created_used_or_replaced_depending_on_its_state() {
 }
 
 #[test]
-fn state_decides_if_a_container_is_started_stopped_or_restarted() {
+fn state_decides_if_regular_container_is_started_stopped_or_restarted() {
     check(
         "
         Always a b    | a running                   | start b-0
