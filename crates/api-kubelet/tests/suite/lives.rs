@@ -77,7 +77,7 @@ async fn pod_deleted_while_no_kubelet_runs_is_removed() {
     node.run("web", "Always").await;
     node.run("stays", "Always").await;
     let (observer, client) = node.observer().await;
-    // A pod of another kubelet has no mark.
+    // A pod of another kubelet lacks the annotation of this kubelet, so it must not be terminated.
     let foreign = json!({"metadata": {"name": "f", "namespace": "test", "uid": "foreign"}});
     let foreign: Pod = serde_json::from_value(foreign).unwrap();
     let foreign =
