@@ -49,7 +49,7 @@ impl Reconcile for Kubelet {
         Ok(self.clean_up(run).await?)
     }
 
-    /// Returns true for pods of this kubelet, by its mark on their sandboxes. Others are left alone.
+    /// Returns true if an annotation on the pod's sandboxes names this kubelet's node. Other pods are not touched.
     fn owns(&self, pod: &PodStatus) -> bool {
         let mut sandboxes = pod.sandboxes.iter();
         sandboxes.any(|s| s.details.annotations.get(API_NODE) == Some(self.node.name()))
@@ -58,7 +58,7 @@ impl Reconcile for Kubelet {
 
 impl Kubelet {
     async fn run(&self, run: &Run<Pod>) -> anyhow::Result<Action> {
-        // `None`: the object of the pod was deleted while no kubelet ran.
+        // `None` if the API object of the pod was deleted while no kubelet ran.
         let pod = run.last_spec.as_deref();
         let runs = run.spec.as_deref().filter(|pod| is_to_run(pod));
         if let Some(pod) = runs {
@@ -73,8 +73,8 @@ impl Kubelet {
         let probes = |status: &_| self.prober.results(status);
         let plan = self.planner.plan(run, desired, Some(&probes)).await?;
         let observed = plan.observed.clone();
-        // First, so that the API server knows of an exit before its container is restarted or removed. If it does not
-        // answer, the pod runs on, and the next status has the last exit of each container.
+        // The report comes first: the API server must know of an exit before the container is restarted or removed. If
+        // the report fails, the plan is still performed, because the next status has each container's last exit.
         if let Err(error) = self.report(run, &observed).await {
             tracing::debug!(pod = %run.uid, %error, "reported after the actions of the plan");
         }
@@ -92,7 +92,7 @@ impl Kubelet {
         };
         let desired = Desired::terminate(Some(pod), run.grace);
         let plan = self.planner.plan(run, desired, None).await?;
-        // An exit after the last plan, or a status that the API server did not accept.
+        // There is something to report: an exit after the last plan, or a status that the API server did not accept.
         if !plan.exits().is_empty() || self.statuses.is_unreported(pod) {
             self.report(run, &plan.observed).await?;
         }

@@ -21,7 +21,7 @@ struct Args {
     /// The address of the node.
     #[arg(long, default_value = "127.0.0.1")]
     node_ip: IpAddr,
-    /// The API server, if it needs no credentials. The default is that of the kubeconfig.
+    /// The URL of an API server that needs no credentials. By default, the kubeconfig names the server.
     #[arg(long)]
     server: Option<String>,
     /// The socket of the container runtime.

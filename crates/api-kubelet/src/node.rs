@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use static_pods::admission::NodeFacts;
 use static_pods::node_status::NodeStatus;
 
-/// How often the lease is renewed, as upstream: the control plane takes a node for lost 40 s after the last renewal.
+/// How often the lease is renewed: upstream's period. The control plane considers a node lost 40 s after a renewal.
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
 
-/// Registers the node, renews its lease and reports its Ready condition until it is dropped. Retries failed calls after
-/// 10 s.
+/// Registers the node, then renews its lease and reports its Ready condition until the future is dropped. Retries
+/// failed calls after 10 s.
 pub(crate) async fn report(client: &Client, facts: &NodeFacts, node: &NodeStatus, clock: Clock) {
     let (mut is_registered, mut failing) = (false, false);
     loop {
@@ -61,7 +61,7 @@ async fn patch_status(client: &Client, node: &str, status: Value) -> anyhow::Res
     Ok(nodes.patch_status(node, &params, &patch).await.map(drop)?)
 }
 
-/// Renews the lease. An update by another kubelet of this name at the same time is a conflict.
+/// Renews the lease. Fails with a conflict if another kubelet of this name updates it at the same time.
 async fn renew(client: &Client, name: &str) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
     let mut lease = leases.entry(name).await?.or_insert(Lease::default);

@@ -23,7 +23,7 @@ pub(crate) fn is_to_run(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !has_ended
 }
 
-/// The changes of the pods of a node. It lists the pods first, and again whenever the connection was lost.
+/// The changes of a node's pods: a stream that begins with a list of all pods, and lists again after a lost connection.
 pub(crate) fn changes(client: Client, node: &str) -> Changes {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
     watcher(Api::all(client), config).default_backoff().boxed()
@@ -46,7 +46,7 @@ pub(crate) async fn list(changes: &mut Changes) -> Option<BTreeMap<PodUid, Arc<P
 /// Passes every change to the workers, until the stream ends.
 ///
 /// # Cancel safety
-/// Changes of an incomplete list are lost. The workers have every other change that was taken from the stream.
+/// If the future is dropped, only an incomplete list of pods is lost: the workers have all other changes.
 pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     while let Some(change) = changes.next().await {
         match change {
@@ -76,7 +76,7 @@ fn apply(workers: &PodWorkers<Pod>, pod: impl Into<Arc<Pod>>) {
     let uid = uid_of(&pod);
     match is_to_run(&pod) {
         true => workers.set(&uid, pod),
-        // The pod may have a shorter grace period now.
+        // The pod is deleted again, because its grace period may be shorter now.
         false => workers.delete_with(&uid, pod),
     }
 }

@@ -24,7 +24,7 @@ use crate::status::Statuses;
 /// How long runs in progress may take when the kubelet is stopped.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// A client of the API server at that URL; without a URL, of the one in the kubeconfig.
+/// A client of the API server at that URL or, without a URL, of the API server that the kubeconfig names.
 ///
 /// # Errors
 /// If the URL or the kubeconfig cannot be used.
@@ -34,12 +34,12 @@ pub async fn connect(server: Option<&str>) -> anyhow::Result<Client> {
         None => Config::infer().await,
     };
     let mut config = config.context("there is no kubeconfig: give --server")?;
-    // A retry would delay the containers of the pod. The next run reports the status.
+    // The client does not retry: that would delay the pod's containers, and the next run reports the status anyway.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 
-/// Runs the pods of the node until `stop` completes or the runtime's events end. Containers run on.
+/// Runs the pods of the node until `stop` completes or the runtime's events end. The containers keep running.
 ///
 /// # Errors
 /// If the kubelet cannot start.
@@ -55,7 +55,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let (mut builder, client) = Pleg::connect(endpoint)?;
-    // Registered before the generator starts, so that it misses no exit.
+    // The consumer is registered before the generator starts, so that the consumer misses no exit.
     let consumer = builder.register_consumer("api-kubelet");
     let pleg = builder.spawn()?;
     let node = Arc::new(NodeStatus::new(name, pleg.clone(), client.clone()));
@@ -77,7 +77,7 @@ pub async fn run(
     let (mut changes, mut workers) = (changes(api.clone(), name), None);
     let pods = async {
         pleg.wait_until_synced().await?;
-        // Pods of this kubelet that are missing in the list are terminated.
+        // Pods of this kubelet that are not in the API server's list are terminated.
         let listed = list(&mut changes).await.context("the watch has ended")?;
         let spawned = PodWorkers::spawn(pleg.clone(), kubelet, listed.clone());
         let workers = workers.insert(spawned);

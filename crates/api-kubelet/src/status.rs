@@ -10,7 +10,7 @@ use pleg::PodUid;
 
 use crate::pods::uid_of;
 
-/// How often one run tries an update that is a conflict.
+/// How often one run attempts an update that fails with a conflict.
 const ATTEMPTS: u32 = 6;
 
 /// The last statuses of pods.
@@ -21,7 +21,7 @@ pub(crate) struct Statuses {
 }
 
 impl Statuses {
-    /// The last status that was made of the pod, even if the API server does not have it; else its object's status.
+    /// The newest status computed for the pod, reported or not. If there is none, the status in the API object.
     pub(crate) fn last(&self, pod: &Pod) -> Option<PodStatus> {
         let made = self.all().get(&uid_of(pod)).map(|(last, _)| last.clone());
         made.or_else(|| pod.status.clone())
@@ -34,8 +34,8 @@ impl Statuses {
             .is_some_and(|(_, reported)| !reported)
     }
 
-    /// Reports the status of a pod, if it has changed, and waits until the API server has it. Does nothing for a pod
-    /// that is gone, or whose name another pod has.
+    /// Reports the status of a pod, if it has changed, and waits until the API server has it. Does nothing if the pod's
+    /// object is gone, or if another pod has its name.
     ///
     /// # Cancel safety
     /// The update may or may not take effect; make it again.
@@ -92,7 +92,7 @@ impl Statuses {
     }
 }
 
-/// The status with the conditions that others set (the scheduler, readiness gates). A terminal phase stays.
+/// The status with the conditions that others set (the scheduler, readiness gates). Keeps a terminal phase of `live`.
 fn merged(status: &PodStatus, live: Option<&PodStatus>) -> PodStatus {
     let mut merged = status.clone();
     let Some(live) = live else { return merged };

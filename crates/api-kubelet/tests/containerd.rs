@@ -1,7 +1,7 @@
-//! Pods of an API server crash on a real containerd while it and the kubelet are killed.
+//! Containers of an API server's pods crash on a real containerd while containerd and the kubelet are killed.
 //!
-//! Two containers of one name and pod never run at the same time, every exit is reported to the API server with its
-//! code, and no pod leaves a terminal phase. `PLEG_API_PODS` and `PLEG_API_RESTARTS` make the test longer.
+//! Two containers of the same pod and name never run at the same time, every exit code is reported to the API server,
+//! and no pod leaves a terminal phase. `PLEG_API_PODS` and `PLEG_API_RESTARTS` make the test longer.
 
 #![allow(clippy::print_stdout, reason = "a test prints what it measured")]
 
@@ -27,7 +27,7 @@ use api_server::ApiServer;
 const PODS: &str = "api/v1/namespaces/test/pods";
 /// Time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How long the daemon is away after it was killed.
+/// How long containerd stays down after it was killed.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// The kubelet's process, which is killed when it is dropped.
@@ -89,7 +89,7 @@ fn revived(history: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()> {
+async fn crashes_of_an_api_servers_pods_lose_no_exit_code() -> anyhow::Result<()> {
     let pods = number("PLEG_API_PODS", 6)?;
     let restarts = number("PLEG_API_RESTARTS", 15)?;
     let Some(daemon) = Daemon::up(Version::V2)? else {
@@ -124,7 +124,7 @@ async fn crashing_pods_of_an_api_server_lose_no_exit_code() -> anyhow::Result<()
         })
         .await
         .with_context(|| format!("{} so far", poller.read(|o| o.restarts("job"))))?;
-        // From step 3 on, both are down: lists must find the changes that neither has seen.
+        // From step 3 on, containerd and the kubelet are down together: lists must find the changes that both missed.
         if step != 2 {
             drop(kubelet.take());
         }

@@ -6,12 +6,12 @@
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the
 //!   delay, to 5 min at most.
-//! * If the container ended more than 10 min after the last counted restart, that is, if it ran that long, it is
-//!   restarted at once and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay; the kubelet
-//!   always sets 10 min.)
+//! * If the container ended more than 10 min after the last counted restart, so if it ran that long, it is restarted at
+//!   once and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay; the kubelet always sets
+//!   10 min.)
 //!
-//! A pod's sandbox is replaced at once, and then not again before the first delay has passed: the
-//! kubelet pauses for that time after a sandbox that could not be created.
+//! The first replacement of a pod's sandbox is made at once, the next one not before the first delay has passed. The
+//! kubelet pauses for this time after a failed creation of a sandbox.
 //!
 //! Every exit counts, even with exit code 0 or after a stop. One difference: the delay starts when the generator
 //! detected the exit, on its monotonic clock, and not at `finishedAt`, so a step of the wall clock neither skips a
@@ -26,9 +26,9 @@ use pleg::{Instant, InvalidSetting};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackOffSettings {
-    /// The first delay: 10 s, and at least 1 ms.
+    /// The first delay. Default 10 s, minimum 1 ms.
     pub initial: Duration,
-    /// The greatest delay: 5 min, and at most one day.
+    /// The greatest delay. Default 5 min, maximum one day.
     pub max: Duration,
 }
 
@@ -58,8 +58,8 @@ impl BackOffSettings {
 /// When a container may be started, and the whole delay, for `back-off 20s restarting failed container`.
 type Delayed = (Instant, Duration);
 
-/// The back-off of one pod: of its containers, or of the pulls of its images. It has an entry for each key that was
-/// restarted.
+/// The back-off of one pod, for its containers or for the pulls of its images. It has an entry for each container or
+/// image for which a restart or a pull was counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackOff {
     pub(crate) settings: BackOffSettings,
@@ -73,14 +73,14 @@ impl BackOff {
         Self { settings, keys }
     }
 
-    /// The delay at `now` of the restart of a container that ended at `ended`.
+    /// The instant until which a container that ended at `ended` must wait for its restart, and the whole delay.
     pub(crate) fn delayed(&self, key: &str, ended: Instant, now: Instant) -> Option<Delayed> {
         let delay = self.delay(key, ended)?;
         let until = ended.after(delay);
         (now < until).then_some((until, delay))
     }
 
-    /// The delay at `now` of another attempt, counted from the last one.
+    /// The instant until which the next attempt must wait, and the whole delay, which counts from the last attempt.
     pub(crate) fn delayed_retry(&self, key: &str, now: Instant) -> Option<Delayed> {
         let (_, counted) = self.keys.get(key)?;
         self.delayed(key, *counted, now)
@@ -94,7 +94,7 @@ impl BackOff {
         self.keys.insert(key.to_owned(), (delay, now));
     }
 
-    /// The delay that counts for a container that ended at `ended`. `None` if the back-off starts over.
+    /// The delay in force for a container that ended at `ended`. `None` if the back-off starts over.
     fn delay(&self, key: &str, ended: Instant) -> Option<Duration> {
         let (delay, counted) = self.keys.get(key)?;
         (ended.since(*counted) <= RESET_AFTER).then_some(*delay)
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn container_that_ran_longer_than_the_reset_restarts_at_once() {
+    fn container_that_ran_past_the_reset_time_restarts_at_once() {
         let mut back_off = BackOff::default();
         back_off.restarted("c", at(1), at(1));
         back_off.restarted("c", at(2), at(12));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_have_bounds() {
+    fn settings_out_of_bounds_are_refused() {
         let (zero, day) = (Duration::ZERO, Duration::from_secs(24 * 3600));
         for (initial, max, setting) in [
             (zero, SECOND, "initial"),

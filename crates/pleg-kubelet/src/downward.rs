@@ -1,4 +1,4 @@
-//! The downward API: fields of its pod that a container gets in environment variables and files of a volume.
+//! The downward API: a container gets fields of its pod in environment variables and in files of a volume.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ pub(crate) type Files = BTreeMap<PathBuf, VolumeFile>;
 pub(crate) struct Fields<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) node: &'a NodeConfig,
-    /// The addresses of the pod's sandbox. Empty for files.
+    /// The addresses of the pod's sandbox. Empty for files, which cannot have addresses.
     pub(crate) pod_ips: &'a [IpAddr],
 }
 
@@ -75,8 +75,8 @@ impl Fields<'_> {
         })
     }
 
-    /// The value of a `resourceFieldRef` of a container, in units of its divisor, rounded up. A limit that is not set
-    /// is the node's capacity. Advice if there is no such value.
+    /// The value of a `resourceFieldRef` of a container, in units of its divisor, rounded up. If a limit is not set, it
+    /// is the node's capacity. The error is advice for the author of the pod.
     pub(crate) fn resource(
         &self,
         container: &Container,
@@ -147,7 +147,7 @@ impl Fields<'_> {
     }
 }
 
-/// The problem of a volume's item that does not depend on the pod's values.
+/// Checks a volume's item without the pod's values, and returns the problem.
 pub(crate) fn problem(item: &DownwardAPIVolumeFile) -> Option<String> {
     let path = Path::new(&item.path);
     let mut parts = path.components();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_labels_line_by_line_and_their_modes() {
+    fn files_have_one_label_per_line_and_the_given_mode() {
         let pod = json!({"metadata": {"labels": {"a": "1", "b": "x\"y"}}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let source = json!({"defaultMode": 0o400, "items": [
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn item_with_an_outside_path_or_no_field_is_refused() {
+    fn item_with_outside_path_or_without_field_is_refused() {
         for item in [
             json!({"path": "../a", "fieldRef": {"fieldPath": "metadata.name"}}),
             json!({"path": "/a", "fieldRef": {"fieldPath": "metadata.name"}}),

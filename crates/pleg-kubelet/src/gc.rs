@@ -1,9 +1,9 @@
 //! Dead containers and sandboxes that must be removed now, by upstream's rules. Unless the pod is deleted, the newest
 //! dead container of each name and the newest sandbox stay.
 //!
-//! A container is removed only after every registered consumer has acknowledged its Died: removal before that could
-//! lose an exit code (k#104107). Upstream has no such rule. The wait is bounded, because a consumer may never
-//! acknowledge: by [`MAX_UNACKNOWLEDGED`], and by ten minutes for a deleted pod.
+//! A container is removed only after every registered consumer has acknowledged its Died event: an earlier removal
+//! could lose an exit code (k#104107). Upstream has no such rule. The wait is bounded, because a consumer may never
+//! acknowledge: in number by [`MAX_UNACKNOWLEDGED`], and for a deleted pod in time, by ten minutes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus};
 
-/// Number of unacknowledged dead containers of a name, and of sandboxes of a pod, that stay. Older ones are removed: a
-/// consumer that never acknowledges would fill the disk. The generator stores as many exit records of a name.
+/// How many unacknowledged dead containers per name, and sandboxes per pod, stay. Older ones are removed: otherwise a
+/// consumer that never acknowledges would fill the disk. The generator stores as many exit records per name.
 const MAX_UNACKNOWLEDGED: usize = 3;
 
 /// Removal of an ended container or sandbox.
@@ -28,8 +28,8 @@ pub enum Removal {
     Sandbox(Id),
 }
 
-/// The removals for a pod now: containers first, and of each name the oldest first. A sandbox is removed by a later
-/// collection than its last container.
+/// The removals for a pod now: containers first, and of each name the oldest first. A sandbox is removed only in a
+/// later pass, after its last container has gone.
 ///
 /// `is_deleted`: the pod has no specification, and no container of it runs. `is_acknowledged` returns true if every
 /// registered consumer has acknowledged the Died of this ended container or sandbox.
@@ -39,7 +39,7 @@ pub(crate) fn removals(
     is_acknowledged: impl Fn(&Id) -> bool,
 ) -> Vec<Removal> {
     let (mut removals, staying) = (Vec::new(), usize::from(!is_deleted));
-    // The ids that wait to be acknowledged, from ids of ended containers or sandboxes, newest first.
+    // From the ids of ended containers or sandboxes, newest first: those that must stay until they are acknowledged.
     let waiting = |ended: &mut dyn Iterator<Item = &Id>| -> BTreeSet<Id> {
         let unacknowledged = ended.filter(|id| !is_acknowledged(id));
         unacknowledged.take(MAX_UNACKNOWLEDGED).cloned().collect()
@@ -54,7 +54,7 @@ pub(crate) fn removals(
         dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
         let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
         let waiting = waiting(&mut exited.map(|c| &c.id));
-        // If the newest container waits to be acknowledged, no other one stays in its place.
+        // Unless the pod is deleted, the newest container stays. Older ones stay only while they are unacknowledged.
         let old = dead.iter().skip(staying).rev();
         let old = old.filter(|c| !waiting.contains(&c.id));
         removals.extend(old.map(|c| match c.state {
@@ -96,7 +96,7 @@ mod tests {
         status
     }
 
-    /// The removals for a pod with these containers or sandboxes. The exits of the last ids are not acknowledged.
+    /// The removals for a pod with these containers or sandboxes. `unacknowledged`: ids with unacknowledged exits.
     fn removed(is_deleted: bool, pod: &PodStatus, unacknowledged: &str) -> String {
         let is_acknowledged = |id: &Id| !unacknowledged.contains(id.as_str());
         let shown = |removal| match removal {
@@ -117,7 +117,7 @@ mod tests {
         for (is_deleted, containers, unacknowledged, expected) in [
             (false, many, "", "a-0 a-1 a-2 b-0"),
             (true, many, "", "a-0 a-1 a-2 a-3 b-0 b-1"),
-            // At most three of a name wait. The container c never ran, so it has no exit.
+            // At most three containers of a name wait for acknowledgement. Container c never ran, so it has no exit.
             (true, four, last_four, "a-0 b-1 c-0"),
             (false, "a-1, a-0 unknown", "", "stop a-0"),
         ] {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_empty_sandboxes_are_removed_except_the_pods_newest() {
+    fn dead_sandboxes_without_containers_are_removed_except_the_newest() {
         let (ready, dead) = (SandboxState::Ready, SandboxState::NotReady);
         let unknown = SandboxState::Unknown { last_ready: None };
         for (is_deleted, newest, unacknowledged, expected) in [

@@ -1,7 +1,7 @@
 //! State of one pod that its worker keeps between two runs.
 //!
-//! A view shows only what exists, and may not show yet what a call is about to do after its time-out. The history adds
-//! attempts that were tried, exits of removed containers, and stops that were made.
+//! A view shows only what exists, and a call that timed out may still take effect later. So the history also has the
+//! attempts that were tried, the exits of removed containers, and the stops that were made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,23 +16,23 @@ use crate::names;
 
 /// Delay after which a call for an id is repeated if it had no effect.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
-/// Upper limit of the retry back-off for calls that may never succeed: the removal of garbage, which containerd 1.7
-/// refuses for a container that it was starting when it was killed ("cannot delete running task"), and a change of
-/// resources, which a runtime may round.
+/// Upper limit of the retry back-off for calls that may never succeed: a change of resources, which a runtime may
+/// round, and the removal of garbage, which containerd 1.7 refuses if containerd was killed while it was starting the
+/// container ("cannot delete running task").
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
-/// After the removal of a created container was tried for this long, it no longer blocks its name. By then a start has
-/// ended, even one of an earlier kubelet: this is twice the deadline of the call.
+/// After the removal of a created container has failed for this long, a new container of its name may be created. This
+/// is twice the deadline of a start call: by then, even a start that an earlier kubelet called has ended.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
-/// How long a decision waits for a status while the runtime lists the pod. A status that fails or hangs for longer may
-/// do so for ever; the pod could then neither be restarted nor deleted.
+/// How long a decision waits for a status while the runtime lists the pod. A status call that fails or hangs for longer
+/// may never succeed; without this limit, the pod could then be neither restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// Delay between a failed inspection and the next one: at first, and at most.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The instant of the next inspection after a failed one. The delay is the time for which a status has been missing: it
-/// doubles.
+/// The instant of the next inspection after a failed one. The delay is the time for which a status has been missing, so
+/// each delay is twice the one before.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = INSPECT_AGAIN;
     now.after(now.since(missing_since).clamp(first, most))
@@ -46,27 +46,27 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 pub(crate) struct PodHistory {
     /// The highest attempt of a sandbox that exists, existed or was tried.
     sandbox_attempt: Option<u32>,
-    /// When a sandbox was last created after another one that existed or was tried.
+    /// When a sandbox last replaced another one that existed or was tried.
     pub(crate) sandbox_replaced: Option<Instant>,
     names: BTreeMap<String, Name>,
     /// The calls for ids that still exist.
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// The containers that this worker stopped to replace them, with the reason; without one, those that it removed,
-    /// which were created and not started. Their exit codes then do not decide whether they run again: the kubelet
-    /// decides that together with the stop (`computePodActions`).
+    /// The containers that this worker stopped to replace them, with the reason: as in the kubelet
+    /// (`computePodActions`), they run again whatever their exit code. Without a reason: those that it removed because
+    /// they were created but not started; they run again if they have no exit code.
     replaced: BTreeMap<Id, Option<StopReason>>,
-    /// When the containers of the pod that is being terminated were last stopped. Cleared after a failed run: the
-    /// runtime may have been down since, and that time uses up no grace period.
+    /// When the containers of the terminating pod were last stopped. Emptied after a failed run: the runtime may have
+    /// been down since the stop, and that time must not count as grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
-    /// How the pod ended, once that is decided. It is never started again.
+    /// How the pod ended, once that is decided. The pod is then never started again.
     pub(crate) phase: Option<PodPhase>,
-    /// When the runtime last listed the pod before a failed inspection.
+    /// When the runtime last listed the pod, as of the last failed inspection.
     pub(crate) unanswered: Option<Instant>,
-    /// Since when the status of the newest sandbox, which has the pod's addresses, fails.
+    /// Since when status calls for the newest sandbox have failed. Its status has the pod's addresses.
     pub(crate) addresses_missing: Option<Instant>,
-    /// Ids left over from an earlier pod with this uid. Only attempts and restart counts of these containers count.
+    /// Ids left over from an earlier pod with this uid. Only their attempts and restart counts are used.
     pub(crate) earlier: BTreeSet<Id>,
     /// The crash back-off of its containers.
     pub(crate) back_off: BackOff,
@@ -77,7 +77,7 @@ pub(crate) struct PodHistory {
 struct Name {
     /// The highest attempt that exists, existed or was tried.
     attempt: Option<u32>,
-    /// The highest restart count in the annotations of these containers.
+    /// The highest restart count in the annotations of the containers of this name.
     restart_count: Option<u32>,
     /// How the last container ended, kept after its removal.
     end: Option<End>,
@@ -119,7 +119,7 @@ pub(crate) struct End {
     pub(crate) exit_code: Option<i32>,
     /// When the end was detected.
     pub(crate) detected: Instant,
-    /// Its sandbox, if a status ever named it.
+    /// The sandbox of the container, if a status ever named it.
     pub(crate) sandbox: Option<Id>,
     /// True while it still exists.
     pub(crate) exists: bool,
@@ -181,8 +181,8 @@ impl PodHistory {
             .retain(|id, _| exist.contains(&id) || ends.iter().any(|end| end.id == *id));
     }
 
-    /// Records the calls that are about to be made, and counts restarts in the back-off: an attempt whose create fails
-    /// or times out is not used again.
+    /// Records the calls before they are made, so that an attempt whose create fails or times out is not used again.
+    /// Counts restarts in the back-off.
     pub(crate) fn record(&mut self, actions: &Actions, now: Instant) {
         if let Some(attempt) = actions.create_sandbox {
             if self.sandbox_attempt.is_some() {
@@ -205,7 +205,7 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // The stop failed, and its reason is gone: the exit code decides again.
+        // The stop failed and is not needed any more: if the container ends, its exit code decides again.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
@@ -251,38 +251,38 @@ impl PodHistory {
         self.names.get(name)?.end.as_ref()
     }
 
-    /// Returns true if the container runs again, however it ended, because this worker stopped or removed it to
+    /// Returns true if the container runs again whatever its exit code, because this worker stopped or removed it to
     /// replace it. `is_never`: its restart policy is Never.
     pub(crate) fn is_replaced(&self, end: &End, is_never: bool) -> bool {
         match self.replaced.get(&end.id) {
             Some(Some(StopReason::Changed | StopReason::Unknown)) => true,
             Some(Some(_)) => !is_never,
-            // If it has no exit code, it never ran.
+            // It was removed before its start: without an exit code, it never ran.
             Some(None) => end.exit_code.is_none(),
             None => false,
         }
     }
 
-    /// The instant from which this call for this id, without effect so far, may be repeated. `None` if it was not made.
+    /// The instant from which this call may be repeated if it has had no effect. `None` if the call was not made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
         let called = self.calls.get(&(id.clone(), call))?;
         Some(called.at.after(REPEAT_AFTER))
     }
 
-    /// As [`repeat_at`](Self::repeat_at), for the removal of garbage: no container waits for it, so the delay doubles.
+    /// Like [`repeat_at`](Self::repeat_at), for garbage: its removal delays no container, so the delay doubles.
     pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
         let called = self.calls.get(&(id.clone(), Call::Remove))?;
         Some(called.next_try())
     }
 
-    /// The instants when these resources were last set, and when the call, without effect so far, may be repeated.
+    /// The instants when these resources were last set, and from which the call may be repeated if it had no effect.
     pub(crate) fn resized(&self, id: &Id, to: &Resources) -> Option<(Instant, Instant)> {
         let called = self.calls.get(&(id.clone(), Call::Resize))?;
         (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))
     }
 
-    /// Returns true if the wait for a status newer than `since` is over: an inspection failed although the runtime had
-    /// listed the pod more than a minute after `since`. A runtime that is down gives no such evidence.
+    /// Returns true if the wait for a status newer than `since` is over: an inspection failed, but the runtime had
+    /// listed the pod more than a minute after `since`. A runtime that is down lists no pod, so the wait goes on.
     pub(crate) fn is_given_up(&self, since: Instant) -> bool {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
@@ -297,13 +297,13 @@ impl PodHistory {
             || self.is_given_up(record.detected)
     }
 
-    /// The instant after which a created container must be read before its removal: until then, earlier calls for it
-    /// may take effect. `None`: it was read since, or the wait for its status is over. Without the read an exit code
-    /// could be lost: a start may fail late, and containerd sends no event of that.
+    /// The instant after which a created container must be read before it is removed: until then, earlier calls for it
+    /// may take effect. `None`: it was read since, or its status was given up. Without this read, an exit code could be
+    /// lost: a start may fail late, and containerd sends no event of this failure.
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
-        // A removal that must not be repeated yet adds no delay here.
+        // A removal that must not be repeated yet does not extend this wait.
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
         let since = started.max(removed)?;
         (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)
@@ -321,7 +321,7 @@ impl PodHistory {
             Removal::Sandbox(id) => (id, Call::Remove, self.repeat_garbage_at(id)),
             Removal::Container(id) => {
                 let mut containers = view.status.containers.iter();
-                // A start of it may take effect or have failed. If its status cannot be read, that never becomes known.
+                // A start of this container may yet take effect or may have failed. Only its status can show which.
                 let is_startable = containers.any(|c| {
                     c.id == *id && c.state == ContainerState::Created && c.error.is_none()
                 });
@@ -347,8 +347,8 @@ impl PodHistory {
         self.calls.insert((id.clone(), call), called);
     }
 
-    /// The instant of the first stop of the terminating pod. Of repeated stops the last counts, of containers that
-    /// still run none.
+    /// The start of the termination: the earliest stop of a container that no longer runs. For a container that was
+    /// stopped repeatedly, only the last stop counts.
     pub(crate) fn terminating_since(&self, runs: impl Fn(&Id) -> bool) -> Option<Instant> {
         let stopped = self.terminating.iter().filter(|(id, _)| !runs(id));
         stopped.map(|(_, at)| *at).min()
@@ -373,7 +373,7 @@ impl PodHistory {
 }
 
 impl Name {
-    /// Keeps the end of the highest attempt. Fills in missing fields of the end already stored.
+    /// Stores the end of the container with the highest attempt. If it is stored already, fills in missing fields.
     fn ended(&mut self, end: End) {
         match &mut self.end {
             Some(known) if known.id == end.id => {

@@ -1,7 +1,7 @@
 //! The hosts file of a pod, as upstream's kubelet makes it for every runtime.
 //!
-//! containerd mounts the node's own file into each container by itself. CRI-O does so on the node's network only, so
-//! `localhost` would not resolve in other pods.
+//! containerd mounts the node's own file into each container by itself. CRI-O does so only in pods on the host network,
+//! so in other pods, `localhost` would not resolve without this file.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -21,8 +21,8 @@ fe00::1\tip6-allnodes
 fe00::2\tip6-allrouters
 ";
 
-/// The text of the file. `ips`: the addresses of the pod. `of_node`: the text of the node's own file, which a pod on
-/// the node's network has.
+/// The text of the file. `ips`: the addresses of the pod. `of_node`: the text of the node's own hosts file, with which
+/// the file of a pod on the host network begins.
 pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {
     let spec = spec_of(pod);
     let mut text = match spec.host_network {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_file_has_names_of_pod_or_node_and_aliases() {
+    fn hosts_file_has_pod_or_node_names_and_aliases() {
         let of_node = "127.0.0.1 localhost\n10.0.0.1 node\n";
         for (on_host, own) in [
             (false, format!("{LOCAL}10.0.0.7\tw\n")),

@@ -2,12 +2,12 @@
 //!
 //! The parts are small and independent. A run of a pod takes three steps:
 //!
-//! 1. [`worker`] makes the [`Run`](worker::Run), with a status that is newer than the worker's own
-//!    last change. `PodWorkers` does that for all pods, or a loop of your own for one.
+//! 1. [`worker`] makes the [`Run`](worker::Run), with a status that is newer than the worker's own last change.
+//!    `PodWorkers` does that for all pods; a loop of your own can do it for one pod.
 //! 2. [`plan::Planner`] plans what the pod needs, from its specification, its status, how its containers
 //!    ended and the crash back-off.
-//! 3. [`perform::Performer`] performs the [`Plan`](plan::Plan). With a client
-//!    of your own, [`begin`](plan::Plan::begin) it and make its calls.
+//! 3. [`perform::Performer`] performs the [`Plan`](plan::Plan). If you use a client of your own, call
+//!    [`begin`](plan::Plan::begin) on the plan and make the calls that it returns.
 //!
 //! `docs/kubelet.md` has a complete loop, and a unit test of a worker on a runtime in memory.
 //!

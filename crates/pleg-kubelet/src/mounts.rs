@@ -1,9 +1,9 @@
 //! Mounts in the directory of a pod: file systems in memory, and paths in volumes (`subPath`).
 //!
-//! A container that has the volume may exchange a directory for a symbolic link to any path of the node, before or
-//! while the runtime mounts it (CVE-2017-1002101, CVE-2021-25741). So a path is opened once, without following links,
-//! and the opened file is mounted below the pod's directory, where no container can write. The runtime mounts it from
-//! there. Needs Linux 5.6, and the mount namespace of the runtime.
+//! A container that can write to the volume may replace a directory by a symbolic link to any path of the node, before
+//! or while the runtime mounts it (CVE-2017-1002101, CVE-2021-25741). So a path is opened once, without following
+//! links, and the opened file is mounted below the pod's directory, where no container can write. The runtime uses this
+//! mount as its source. Needs Linux 5.6, and the mount namespace of the runtime.
 
 use std::fs;
 use std::io;
@@ -30,8 +30,8 @@ pub(crate) fn make_tmpfs(path: &Path, size: u64) -> io::Result<()> {
     Ok(mount(source, path, source, flags, Some(&*options))?)
 }
 
-/// Unmounts everything `depth` levels below a directory in which no container can write. A mount in use stays until the
-/// directory is removed.
+/// Unmounts all directories that are `depth` levels below a directory in which no container can write. A mount that is
+/// in use disappears only when the directory is removed.
 pub(crate) fn unmount_below(directory: &Path, depth: usize) {
     for name in names_in(directory).unwrap_or_default() {
         let path = directory.join(name);
@@ -113,7 +113,7 @@ impl SubPath {
     }
 }
 
-/// A path of an open file that no link can change.
+/// The path of an open file. No symbolic link can redirect it.
 fn path_of(opened: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", opened.as_raw_fd()).into()
 }
@@ -142,7 +142,7 @@ mod tests {
             let large = path.join("large");
             fs::write(&large, vec![0; 2 << 20]).expect_err("it is larger than the volume");
             fs::remove_file(&large)?;
-            // A restarted kubelet does the same. A container has changed the mode since.
+            // A restarted kubelet makes the directory again, and keeps the mode that a container has set since.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
             make_empty_dir(&path, Some(1 << 20), Some(7))?;
             assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o700);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn path_in_a_volume_is_mounted_with_missing_directories() {
+    fn mounting_a_volume_sub_path_creates_missing_directories() {
         in_mount_namespace(|root| {
             let volume = root.join("volume");
             fs::create_dir_all(volume.join("a"))?;

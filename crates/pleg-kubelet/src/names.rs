@@ -12,11 +12,11 @@ pub const POD_UID: &str = "io.kubernetes.pod.uid";
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 /// Annotation: the hash of the container's specification, in hexadecimal.
 pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
-/// Annotation: how often a container of that name was restarted, with this one.
+/// Annotation: the restart count of the container, 0 for the first one of its name.
 pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 /// Annotation: the file in which a container leaves a message when it ends.
 pub const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-/// Annotation: whether the end of the log is used if that file is empty.
+/// Annotation: whether the end of the log is used if the message file is empty.
 pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 /// Annotation: the container's ports, as JSON.
 pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";

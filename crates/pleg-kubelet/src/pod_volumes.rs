@@ -36,14 +36,14 @@ pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Option<R
     Some(node.pods.below(uid, kind, &[&volume.name]))
 }
 
-/// Returns true if the pod has a volume of files, whose values may change while it runs.
+/// Returns true if the pod has a `downwardAPI` volume, whose files may change while the pod runs.
 pub(crate) fn has_files(pod: &Pod) -> bool {
     let mut volumes = spec_of(pod).volumes.iter().flatten();
     volumes.any(|volume| volume.downward_api.is_some())
 }
 
 /// Makes the volumes of a pod. Existing volumes stay; files are replaced if they have changed. `files_only`: the pod
-/// runs already, so only files are checked. The error is that of the first volume that cannot be used.
+/// runs already, so only files are renewed. The error is about the first volume that cannot be used.
 pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Result {
     let spec = spec_of(pod);
     let group = spec.security_context.as_ref().and_then(|c| c.fs_group);
@@ -129,8 +129,8 @@ fn failed(volume: &str, path: &Path) -> impl Fn(io::Error) -> VolumeError {
     move |error| VolumeError(format!("volume {volume}: {path:?}: {error}"))
 }
 
-/// Makes an `emptyDir`. It is world-writable like upstream's, because the containers' users differ. A new directory has
-/// mode 0 until it is ready; later, containers may change its mode and group.
+/// Makes an `emptyDir`. It is world-writable like upstream's, because the containers may run as different users. A new
+/// directory has mode 0 until it is ready; later, containers may change its mode and group.
 pub(crate) fn make_empty_dir(path: &Path, size: Option<u64>, group: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
     match fs::DirBuilder::new().mode(0o000).create(path) {
@@ -148,8 +148,8 @@ pub(crate) fn make_empty_dir(path: &Path, size: Option<u64>, group: Option<u32>)
     Ok(())
 }
 
-/// Writes files as upstream does: into a new directory, then changes the link `..data` to it. Containers find the files
-/// by links through `..data`. They cannot write to the volume.
+/// Writes files as upstream does: into a new directory, to which the symbolic link `..data` is then switched.
+/// Containers find the files by links through `..data`. They cannot write to the volume.
 fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(volume)?;
     let (data, next) = (volume.join("..data"), volume.join("..data_tmp"));
@@ -201,7 +201,7 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
     }
 }
 
-/// Makes a file that is mounted into containers, with this mode despite the umask: the containers' users differ.
+/// Makes a file that is mounted into containers. The umask must not restrict its mode: the users of containers differ.
 pub(crate) fn make_file(path: &Path, text: &str, mode: u32) -> Result {
     let make = || {
         fs::create_dir_all(path.parent().unwrap_or(path))?;
@@ -222,7 +222,7 @@ mod tests {
     use crate::volumes::names_in;
 
     #[test]
-    fn files_change_together_and_keep_their_names() -> Result<(), Box<dyn std::error::Error>> {
+    fn files_change_atomically_and_keep_their_names() -> Result<(), Box<dyn std::error::Error>> {
         let root = tempfile::tempdir()?;
         let path = root.path().join("v");
         let write = |text: &str| {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn volume_in_memory_has_the_least_size_of_three() {
+    fn memory_volume_size_is_limited_by_volume_containers_and_node() {
         for (size_limit, memory_limits, expected) in [
             (json!(null), [json!(null), json!(null)], 1000),
             (json!("300"), [json!("100"), json!(null)], 300),

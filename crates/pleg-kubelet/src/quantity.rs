@@ -85,7 +85,7 @@ impl Amount {
         Self((self.0 + other.0).clamp(-Self::MAX, Self::MAX))
     }
 
-    /// The amount as a number of CPUs in the API's canonical form (`2`, `500m`), to the thousandth.
+    /// The amount as a number of CPUs in the API's canonical form (`2`, `500m`), in units of a thousandth.
     #[must_use]
     pub fn cpu(self) -> Quantity {
         shown(i128::from(self.milli_value()) * 1_000_000, &SUFFIXES[6..])
@@ -169,7 +169,7 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
         return Some((*unit, 0));
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
-    // Longer exponents are refused: the amount would be the limit, or the least.
+    // Longer exponents are refused: their amounts would all become the greatest or the least possible amount.
     let is_short = exponent.trim_start_matches(['+', '-']).len() <= 4;
     Some((NANO, exponent.parse().ok().filter(|_| is_short)?))
 }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_canonical_in_their_own_kind() {
+    fn quantity_keeps_its_suffix_kind_in_canonical_form() {
         for (given, expected) in [
             ("0.1", "100m"),
             ("1000m", "1"),

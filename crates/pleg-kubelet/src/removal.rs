@@ -3,7 +3,7 @@
 //! A container with `mountPropagation: Bidirectional` may have mounted a share below its volume, and may have left
 //! links to any path of the node. So the walk opens each directory relative to its parent, with `openat2`, which
 //! refuses symbolic links and mount points (bind mounts of the same file system included) in one step: no container can
-//! put one there between a check and the removal. Needs Linux 5.6; on older kernels nothing is removed.
+//! put a link there between check and removal. Needs Linux 5.6; on older kernels nothing is removed.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -19,13 +19,13 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use crate::mounts::open_beneath;
 use crate::volumes::{Result, VolumeError};
 
-/// Directories nested deeper are moved to the top of the tree before their removal. Each level has an open
-/// descriptor and a stack frame, and a container may nest any number.
+/// Directories nested deeper than this are moved to the top of the tree before their removal: each level needs an open
+/// descriptor and a stack frame, and a container may nest directories without limit.
 const MAX_DEPTH: usize = 64;
 
 /// Removes a directory with all that is in it. A missing directory is no error. Symbolic links are removed, not
-/// followed. Mount points, and the directories above them, stay. The error names the mount points below the directory,
-/// after all else was removed; or the entry that cannot be removed.
+/// followed. Mount points, and the directories above them, stay: the rest is removed, and the error names the mount
+/// points. If an entry cannot be removed, the error names this entry.
 pub(crate) fn remove_directory(path: &Path) -> Result {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(VolumeError(format!("{path:?} is not a directory")));
@@ -52,7 +52,7 @@ pub(crate) fn remove_directory(path: &Path) -> Result {
         let before = walk.moved;
         walk.mounted.clear();
         walk.remove_contents(top.as_fd(), path, 0)?;
-        // Directories that were moved to the top may come after the end of the listing.
+        // Listed again: directories that were moved to the top may have been missed by the listing.
         if walk.moved == before {
             break;
         }
@@ -115,7 +115,7 @@ impl Walk<'_> {
     ) -> Result<bool> {
         let child = match open_directory(parent, name) {
             Ok(child) => child,
-            // The kernel checks `O_DIRECTORY` first: the entry is a file, or a symbolic link.
+            // A file or a symbolic link, maybe a mount point: the kernel checks `O_DIRECTORY` before mounts.
             Err(Errno::ENOTDIR | Errno::ELOOP) => {
                 return self.removed(unlinkat(parent, name, UnlinkatFlags::NoRemoveDir), path);
             }
@@ -137,7 +137,7 @@ impl Walk<'_> {
     fn removed(&mut self, result: Result<(), Errno>, path: &Path) -> Result<bool> {
         match result {
             Ok(()) | Err(Errno::ENOENT) => Ok(true),
-            // A mount point. The kernel refuses to remove a mounted file as busy.
+            // A mount point: the kernel refuses to remove a mounted file, with EBUSY.
             Err(Errno::EXDEV | Errno::EBUSY) => {
                 self.mounted.push(path.to_owned());
                 Ok(false)
@@ -152,7 +152,7 @@ impl Walk<'_> {
             let free = self.top_path.join(format!("deep-{}", self.moved));
             let free = free.file_name().unwrap_or_default();
             match renameat(parent, name, self.top, free) {
-                // The container has an entry of that name.
+                // The container has made an entry of that name, so the next name is tried.
                 Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => {}
                 result => return result,
             }
@@ -245,7 +245,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn mounted_pod_directory_stays() {
+    fn pod_directory_that_is_a_mount_point_is_not_removed() {
         in_mount_namespace(|dir| {
             let (pod, outside) = pod_and_outside(dir)?;
             bind(&outside, &pod)?;
@@ -264,7 +264,7 @@ pub(crate) mod tests {
         assert!(!pod.exists());
         assert_eq!(fs::read_to_string(outside.join("db/data"))?, "precious");
         remove_directory(&pod)?;
-        // Nor is a link in place of the directory followed.
+        // A link in place of the pod's directory is not followed either.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&outside, &link)?;
         assert!(remove_directory(&link).is_err());

@@ -9,7 +9,7 @@ use pleg::core::Resources;
 
 use crate::cri_config::linux_resources;
 
-/// Replaces an exit code that stays unknown. It counts as failure.
+/// The value that is used for an exit code that stays unknown. It counts as a failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
 /// The specification of a pod; an empty one if it has none.
@@ -39,8 +39,8 @@ pub(crate) fn policy<'a>(container: &'a Container, spec: &'a PodSpec) -> &'a str
     own.or(spec.restart_policy.as_deref()).unwrap_or("Always")
 }
 
-/// Exit codes after which a container is restarted even if its own policy says otherwise. They have no effect without
-/// that policy.
+/// Exit codes after which a container is restarted, whatever its own restart policy says. They have no effect if the
+/// container has no restart policy of its own.
 fn rules(container: &Container) -> impl Iterator<Item = &ContainerRestartRuleOnExitCodes> {
     let rules = container.restart_policy_rules.iter().flatten();
     let rules = rules.filter(|rule| rule.action == "Restart");
@@ -79,7 +79,7 @@ pub(crate) fn grace_period(pod: &Pod) -> Duration {
 
 /// The resources that a container must have. Those that are not set stay unchanged.
 pub(crate) fn resources(container: &Container, spec: &PodSpec) -> Option<Resources> {
-    // The memory of the node does not matter for these.
+    // The node's memory affects only the OOM score, which is not used here.
     let linux = linux_resources(spec, Some(container.resources.as_ref()?), 0);
     let mut resources = Resources::default();
     resources.cpu_shares = linux.cpu_shares;
@@ -93,8 +93,8 @@ pub(crate) fn back_off_key(container: &Container) -> String {
     format!("{}_{}", container.name, container_hash(container))
 }
 
-/// The hash of the container's name and image, which cannot change while it runs. As upstream: FNV-1a of the JSON of
-/// both, as Go prints its bytes.
+/// The hash of the container's name and image, which cannot change while it runs. As upstream: FNV-1a over the JSON of
+/// both, in the form in which Go prints these bytes.
 #[must_use]
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();

@@ -16,8 +16,8 @@ const MOST_LINES: usize = 80;
 /// Bytes that are read from the end of a log: its lines have prefixes, and may be longer than the message.
 const READ_OF_LOG: u64 = 64 << 10;
 
-/// The message that a container left in `file`, or if that is empty, at the end of `log`. Empty if there is none. It
-/// blocks on the file system.
+/// The message that a container left in `file`, or if that file is empty, at the end of `log`. Empty if there is none.
+/// The function blocks on the file system.
 pub(crate) fn message(file: &Path, log: Option<&Path>) -> String {
     let message = end_of(file, MOST_BYTES).unwrap_or_default();
     match log {
@@ -29,7 +29,7 @@ pub(crate) fn message(file: &Path, log: Option<&Path>) -> String {
     }
 }
 
-/// The last bytes of a file. The container cannot replace the file: it is mounted.
+/// Reads the last bytes of a file. The file is mounted into the container, which therefore cannot replace it.
 fn end_of(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut options = File::options();
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_of_the_file_is_the_message() {
+    fn message_is_the_end_of_a_too_long_file() {
         let dir = tempfile::tempdir().unwrap();
         let (file, log) = (dir.path().join("file"), dir.path().join("log"));
         assert_eq!(message(&file, None), "", "nothing is there");
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn last_lines_of_the_log_are_bounded_and_joined() {
+    fn log_message_is_limited_and_its_partial_lines_are_joined() {
         let line =
             |n: usize, tag: &str| format!("2026-01-01T00:00:00.{n:09}Z stdout {tag} line {n}\n");
         let log: String = (0..100).map(|n| line(n, "F")).collect();

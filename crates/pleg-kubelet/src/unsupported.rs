@@ -9,8 +9,8 @@ use crate::downward;
 use crate::probe::{check_of, hook_of};
 use crate::spec::spec_of;
 
-/// Paths of fields with advice. A path with `=` is refused with that value only, which may end with `*`. See
-/// [`fields_at`].
+/// Paths of unsupported fields, with advice. `PATH=VALUE` is refused only with this value; a `*` at its end matches any
+/// text. See [`fields_at`].
 const OF_POD: &str = "\
 spec.dnsConfig: pods have the name resolution of the node: remove it
 spec.ephemeralContainers: they are not run: remove them
@@ -41,7 +41,7 @@ spec.volumes.emptyDir.mode: the mode is 0777: remove it
 spec.volumes.downwardAPI.defaultUser: the files belong to root: remove it
 spec.volumes.downwardAPI.items.user: the files belong to root: remove it";
 
-/// As `OF_POD`, in the environment of a container.
+/// Like `OF_POD`, for fields in the environment of a container.
 const OF_ENVIRONMENT: &str = "\
 env.valueFrom.configMapKeyRef: config maps are not read: write the value
 env.valueFrom.fileKeyRef: files of containers are not read: write the value
@@ -138,8 +138,8 @@ fn of_container(path: &str, container: &Container, errors: &mut Vec<FieldError>)
 
 /// The values at a path, each with its own path, as in [`FieldError`].
 ///
-/// A path searches each element of a list, and `[]` at its end is each element; `@` is `initContainers` and
-/// `containers`, `*Probe` every field with that ending, and `*` every field.
+/// A path searches each element of a list. `[]` at its end stands for the elements themselves, `@` for `initContainers`
+/// and `containers`, `*Probe` for every field with that ending, and `*` for every field.
 #[must_use]
 pub fn fields_at<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     let mut found = Vec::new();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn implemented_and_ineffective_fields_are_supported() {
+    fn implemented_fields_and_fields_without_effect_are_accepted() {
         let spec = json!({
             "hostUsers": true, "imagePullSecrets": [], "hostnameOverride": "", "tolerations": [{"operator": "Exists"}],
             "containers": [{

@@ -1,6 +1,6 @@
 //! The directories of a pod on the node: its volumes and its logs.
 //!
-//! All calls block on the file system. A mount may hang, so the performer makes them in a task with a deadline.
+//! All calls block on the file system, and a mount may hang. So the performer calls them in a task with a deadline.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use crate::removal::remove_directory;
 /// Directories of a pod's volumes, by the kind of volume.
 pub(crate) const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
 pub(crate) const FILES: &str = "volumes/kubernetes.io~downward-api";
-/// The mount points of paths in volumes: for each a directory of the volume and the container, and its number.
+/// The directory of the mount points for volume sub-paths. Each mount point is `<volume>/<container>/<number>`.
 pub(crate) const SUB_PATHS: &str = "volume-subpaths";
 /// The hosts file of a pod.
 pub(crate) const ETC_HOSTS: &str = "etc-hosts";
@@ -54,15 +54,15 @@ pub struct PodDirectories {
 }
 
 impl PodDirectories {
-    /// Directories below `root`. It is created with the first pod.
+    /// Directories below `root`, which is created with the first pod.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
     /// Removes the directory of a pod with its `emptyDir` volumes. A missing directory is no error. Symbolic links are
-    /// removed, not followed. Mounts that others made in a volume stay, and are the error; or the entry that cannot be
-    /// removed.
+    /// removed, not followed. Mounts that others made in a volume stay. The error names these mounts, or an entry that
+    /// cannot be removed.
     pub(crate) fn remove(&self, uid: &PodUid) -> Result {
         let below = |path| self.below(uid.as_str(), path, &[]);
         unmount_below(&below(SUB_PATHS)?, 3);
@@ -75,8 +75,8 @@ impl PodDirectories {
         Ok(names.iter().map(|name| PodUid::from(&**name)).collect())
     }
 
-    /// A path in the directory of a pod. Fails if the uid or a name is not the name of a directory: uids of unknown pods
-    /// come from the runtime.
+    /// A path in the directory of a pod. Fails if the uid or a name cannot be the name of a directory. The check is
+    /// needed because uids of unknown pods come from the runtime.
     pub(crate) fn below(&self, uid: &str, path: &str, names: &[&str]) -> Result<PathBuf> {
         let mut found = self.root.join(file_name(uid)?);
         found.extend(Path::new(path));
@@ -103,12 +103,12 @@ pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>> {
     names.filter_map(Result::transpose).collect()
 }
 
-/// Returns the name if it names one file or directory, and leads nowhere else. Names from manifests and the runtime
-/// become part of a path only after this check.
+/// Returns the name if it is the plain name of a file or directory (no `/`, not `..`). Names from manifests and the
+/// runtime become part of a path only after this check.
 pub(crate) fn file_name(name: &str) -> Result<&str> {
     let mut components = Path::new(name).components();
     match (components.next(), components.next()) {
-        // conmon takes the text before a colon for the name of a log driver.
+        // No colon: conmon takes the text before it for the name of a log driver.
         (Some(Component::Normal(only)), None) if only == name && !name.contains(':') => Ok(name),
         _ => Err(VolumeError(format!(
             "{name:?} is not a name that a directory can have"
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uid_that_leads_elsewhere_is_refused() {
+    fn uid_that_is_no_plain_directory_name_is_refused() {
         let pods = PodDirectories::new("/var/lib/kubelet/pods");
         for uid in ["", ".", "..", "../x", "a/b", "/etc", "a/", "a/.", "a:b"] {
             let path = pods.below(uid, "", &[]);

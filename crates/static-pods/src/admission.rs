@@ -21,15 +21,15 @@ pub struct NodeFacts {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// The total that pods may request: `cpu`, `memory`, `pods` and others. Resources that are not listed are
-    /// unlimited, except huge pages and extended resources (with a `/`): those do not exist then.
+    /// The total that pods may request: `cpu`, `memory`, `pods` and others. A resource that is not listed is unlimited,
+    /// but huge pages and extended resources (with a `/`) must be listed: otherwise the node has none.
     pub allocatable: BTreeMap<String, Quantity>,
     /// Sysctls that are allowed although they are not safe. A `*` at the end matches any text.
     pub unsafe_sysctls: Vec<String>,
 }
 
 impl NodeFacts {
-    /// A node with that name, upstream's labels, all CPUs and memory of its configuration, and 110 pods.
+    /// A node with that name and upstream's labels. It offers all CPUs and memory of `config`, and room for 110 pods.
     #[must_use]
     pub fn new(name: &str, config: &NodeConfig) -> Self {
         let arch = match std::env::consts::ARCH {
@@ -144,7 +144,7 @@ fn sysctls(spec: &PodSpec, node: &NodeFacts) -> Result<(), Rejection> {
             Some(start) => name.starts_with(start),
             None => name == *pattern,
         };
-        // Without a namespace of its own, the pod would set the node's sysctl.
+        // A pod without its own network or IPC namespace would set the node's sysctl.
         let of_node = match name.starts_with("net.") {
             true => spec.host_network == Some(true),
             false => spec.host_ipc == Some(true),
@@ -308,7 +308,7 @@ mod tests {
         node
     }
 
-    /// The specification of a row: fields of the pod; or of its container, resources, sysctls or node affinity.
+    /// The specification of a row: `fields` of the pod or, by `kind`, of its container, resources, sysctls or affinity.
     fn spec(kind: &str, fields: &str) -> Value {
         let fields: Value = serde_json::from_str(fields).unwrap();
         match kind {
@@ -327,7 +327,7 @@ mod tests {
 
     /// A row: the specification, and the reason if the pod is rejected.
     #[test]
-    fn pod_is_rejected_with_upstreams_reason() {
+    fn pod_that_cannot_run_here_is_rejected_with_upstreams_reason() {
         let running = r#"{"name": "app", "ports": [{"containerPort": 80, "hostPort": 80},
             {"containerPort": 1, "hostPort": 90, "hostIP": "10.0.0.1"}], "resources": {"limits": {"cpu": "1500m"}}}"#;
         let running = pod(&spec("pod", &format!("{{\"containers\": [{running}]}}")));

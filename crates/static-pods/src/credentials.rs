@@ -84,7 +84,7 @@ fn address(registry: &str) -> &str {
     address.trim_end_matches("/v1").trim_end_matches("/v2")
 }
 
-/// Returns true if the image is in that registry and below its path. `*` matches any text in one part of the host.
+/// Returns true if the image is in that registry and below its path. `*` matches any text in one label of the host.
 fn matches(registry: &str, image: &str) -> bool {
     let (host, path) = split(address(registry));
     let (image_host, image_path) = split(image);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_missing_or_broken_gives_no_credentials() {
+    fn missing_or_broken_docker_config_gives_no_credentials() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("config.json");
         assert_eq!(credentials(&file, "nginx"), None);

@@ -144,7 +144,7 @@ impl Kubelet {
         self.pods().get(uid).and_then(|pod| pod.status.clone())
     }
 
-    /// Returns false if the node does not run the pod. A pod that runs already was admitted before a restart.
+    /// Returns false if the node refuses the pod. A pod that ran before the kubelet's restart is not checked again.
     fn is_admitted(&self, run: &Run<Manifest>, pod: &Pod) -> bool {
         let going = self.going().clone();
         let mut pods = self.pods();
@@ -182,7 +182,7 @@ impl Kubelet {
         running.map(|status| status.uid.clone()).collect()
     }
 
-    /// Removes the files of pods that are neither in `specs` nor in the runtime.
+    /// Removes the files of pods that are neither in `specs` nor known to the runtime.
     pub fn remove_orphans(&self, specs: &[(PodUid, Arc<Manifest>)]) {
         let existing = self.pleg.snapshot();
         let existing = existing.iter().map(|view| &view.status.uid);
@@ -211,7 +211,7 @@ impl Kubelet {
             pods.retain(|uid, other| !is_other((uid, &*other)));
         } else {
             self.going().insert(run.uid.clone());
-            // Another pod has its name by now, and is shown instead.
+            // Another pod has this name by now, and `/pods` shows that other pod.
             if pods.iter().any(is_other) {
                 return;
             }

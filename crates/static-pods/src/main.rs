@@ -48,7 +48,7 @@ struct Args {
     /// The directory of the manifests: v1.Pod as YAML or JSON.
     #[arg(long)]
     manifests: PathBuf,
-    /// Run manifests with fields that the API does not have, without these fields.
+    /// Run manifests even if they have fields that the API does not have; ignore these fields.
     #[arg(long)]
     ignore_unknown_fields: bool,
     /// Where to serve /healthz, /readyz, /metrics, /pods and /node.
@@ -127,7 +127,7 @@ fn init_log() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration of the node, its offers to pods, and the delays of restarts.
+/// The configuration of the node, what it offers to pods, and the back-off delays.
 fn settings(args: &Args) -> (NodeConfig, NodeFacts, BackOffSettings) {
     let mut back_off = BackOffSettings::default();
     back_off.initial = args.back_off_initial;
@@ -156,7 +156,7 @@ async fn run() -> anyhow::Result<()> {
         ModeArg::Evented => Mode::Evented,
         ModeArg::Polling => Mode::Polling,
     });
-    // Registered before the generator starts, so that it misses no exit.
+    // The consumer is registered before the generator starts, so that the consumer misses no exit.
     let consumer = builder.register_consumer("static_pods");
     let pleg = builder.spawn()?;
     let node = NodeStatus::new(&args.node, pleg.clone(), client.clone());

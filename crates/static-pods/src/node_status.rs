@@ -41,7 +41,7 @@ struct State {
 }
 
 impl State {
-    /// Records the answer of a `Status` call at `at`. After a failed call, the last good status grows old.
+    /// Records the answer of a `Status` call at `at`. A failed call is not recorded, so the last good status just ages.
     fn answered(&mut self, at: Instant, status: &RuntimeStatus) {
         self.not_ready =
             [("", "RuntimeReady"), ("network ", "NetworkReady")].map(|(what, kind)| {
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// The errors of the runtime, during which the sync loop stands still; then those of its network.
+    /// The errors of the runtime, during which the sync loop pauses; then the errors of the runtime's network.
     fn errors(&self, now: Instant, pleg: Option<String>) -> [Vec<String>; 2] {
         let age = match self.last_good_status {
             None => Some("container runtime status check may not have completed yet"),
@@ -208,11 +208,11 @@ impl NodeStatus {
         self.state().errors(self.pleg.now(), pleg)
     }
 
-    /// Checks that the node can run this pod now, or with `None`, that it can terminate one. Without a
+    /// Checks that the node can run this pod now, or if `pod` is `None`, that it can terminate a pod. Without a
     /// network, only pods on the host network are run, as upstream.
     ///
     /// # Errors
-    /// The reason for which it cannot.
+    /// The reason why the node cannot.
     pub fn usable(&self, pod: Option<&Pod>) -> Result<(), String> {
         let on_host = |pod: &Pod| pod.spec.as_ref()?.host_network.filter(|on_host| *on_host);
         let needs_network = pod.is_some_and(|pod| on_host(pod).is_none());
@@ -248,7 +248,7 @@ mod tests {
     /// 2026-07-01T10:00:00Z
     const WALL: WallTime = WallTime::from_nanos(1_782_900_000_000_000_000);
 
-    /// The error of a node and its PLEG with these faults, 29 s or (`silent`) 30 s after its last good status.
+    /// The error of a node with these faults, 29 s after its last good status; with `silent`, 30 s, which is too long.
     fn errors(state: &mut State, wrong: &str) -> Option<String> {
         let is = |word: &str| wrong.split(' ').any(|w| w == word);
         let condition = |kind: &str, status| RuntimeCondition {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn transition_time_changes_with_the_status_and_heartbeat_always() {
+    fn transition_time_changes_with_the_status_and_heartbeat_every_time() {
         let mut state = State::default();
         // At each step, 10 s apart: what is wrong, status, transition, heartbeat, and whether the status changed.
         for (step, (wrong, expected, changes)) in (0..).zip([
@@ -331,13 +331,13 @@ mod tests {
     }
 
     #[test]
-    fn same_message_is_shown_once() {
+    fn repeated_error_message_is_shown_once() {
         let errors = ["a", "b", "a"].map(str::to_owned);
         assert_eq!(aggregate(errors).as_deref(), Some("[a, b]"));
     }
 
     #[test]
-    fn sync_loop_pause_doubles_up_to_five_seconds() {
+    fn sync_loop_pause_doubles_per_failure_up_to_five_seconds() {
         let pauses = [1, 2, 3, 4, 5, 6, 7, 99].map(|n| sync_loop_pause(n).as_millis());
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
     }

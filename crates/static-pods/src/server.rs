@@ -25,7 +25,7 @@ const MAX_CONNECTIONS: usize = 64;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How often the metrics are compacted.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// The pause after a connection could not be accepted.
+/// The pause after the server failed to accept a connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 struct Served {
@@ -40,13 +40,13 @@ pub(crate) async fn serve(listener: TcpListener, kubelet: Arc<Kubelet>, metrics:
     loop {
         let permit = permits.clone().acquire_owned().await;
         let accepted = tokio::time::timeout(UPKEEP, listener.accept()).await;
-        // Histograms keep every sample until their upkeep, even if no client reads them.
+        // The upkeep must run regularly: until then, histograms keep every sample, even if no client reads them.
         served.metrics.run_upkeep();
         let stream = match accepted {
             Err(_) => continue,
             Ok(Ok((stream, _))) => stream,
             Ok(Err(error)) => {
-                // The process may be out of descriptors, or the client has gone.
+                // The process may be out of descriptors, or the client has gone. In both cases, try again later.
                 tracing::warn!(%error, "a connection cannot be accepted");
                 clock.sleep_until(clock.now().after(ACCEPT_AGAIN)).await;
                 continue;
@@ -60,7 +60,7 @@ pub(crate) async fn serve(listener: TcpListener, kubelet: Arc<Kubelet>, metrics:
             });
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).keep_alive(false);
-            // The client may have gone, or read too slowly.
+            // Errors are ignored: the client may have gone, or may have read too slowly.
             let connection = http.serve_connection(TokioIo::new(stream), service);
             let _ = tokio::time::timeout(DEADLINE, connection).await;
             drop(permit);

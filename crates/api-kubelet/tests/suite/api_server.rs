@@ -1,4 +1,4 @@
-//! An API server in memory: objects below their paths, with resource versions, conflicts and watches.
+//! An API server in memory: it stores objects by path, with resource versions, conflicts and watches.
 //!
 //! It provides what a kubelet needs: every change gets the next resource version; an update with an old one is a
 //! conflict; `/status` changes the status alone, and other paths leave the status unchanged; a deleted pod stays until
@@ -167,14 +167,14 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// Returns true if objects of the collection `of` are in the requested one: the same, or that of all namespaces.
+/// Returns true if `requested` includes the collection `of`: it is the same path, or the same kind in all namespaces.
 fn selected(requested: &str, of: &str) -> bool {
     let kind = |path: &str| path.rsplit('/').next().map(str::to_owned);
     requested == of || (!requested.contains("/namespaces/") && kind(requested) == kind(of))
 }
 
 impl ApiServer {
-    /// Serves on a port of its own until the runtime ends.
+    /// Serves on a free port until the tokio runtime ends.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self {
@@ -191,7 +191,7 @@ impl ApiServer {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change as a user does: with this method on this path.
+    /// Makes a change as a user does: sends a request with this method to this path.
     pub(crate) fn request(
         &self,
         method: &Method,
@@ -211,14 +211,14 @@ impl ApiServer {
         done
     }
 
-    /// Every version of the objects of a collection, in their order.
+    /// Every version of every object of a collection, in the order of the changes.
     pub(crate) fn history(&self, collection: &str) -> Vec<Value> {
         let store = self.store();
         let of = store.changes.iter().filter(|change| change.0 == collection);
         of.map(|change| change.2.clone()).collect()
     }
 
-    /// From now on, every request fails, or none.
+    /// If `down`, every request fails from now on; otherwise none fails.
     pub(crate) fn set_down(&self, down: bool) {
         self.store().down = down;
     }

@@ -1,4 +1,4 @@
-//! Lives of pods, as they are reported to the API server.
+//! Pods from their creation to their removal, as they are reported to the API server.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ async fn deleted_pod_is_removed_after_its_exit_code_is_reported() {
 }
 
 #[tokio::test]
-async fn failed_pod_deleted_during_its_stop_is_removed() {
+async fn failed_pod_is_removed_if_deleted_during_its_stop() {
     let node = Node::up().await;
     node.sim.set_knob("stop_pod_sandbox.latency=300ms").unwrap();
     node.run("job", "Never").await;
@@ -77,7 +77,7 @@ async fn pod_deleted_while_no_kubelet_runs_is_removed() {
     node.run("web", "Always").await;
     node.run("stays", "Always").await;
     let (observer, client) = node.observer().await;
-    // A pod of another kubelet has no mark.
+    // A pod of another kubelet lacks the annotation of this kubelet, so it must not be terminated.
     let foreign = json!({"metadata": {"name": "f", "namespace": "test", "uid": "foreign"}});
     let foreign: Pod = serde_json::from_value(foreign).unwrap();
     let foreign =
@@ -96,7 +96,7 @@ async fn pod_deleted_while_no_kubelet_runs_is_removed() {
 }
 
 #[tokio::test]
-async fn restarted_kubelet_adopts_running_pods_and_leaves_ended_ones() {
+async fn restarted_kubelet_adopts_running_pods_and_restarts_no_ended_ones() {
     let mut node = Node::up().await;
     node.run("web", "Always").await;
     node.run("job", "Never").await;
@@ -138,7 +138,7 @@ async fn container_is_restarted_while_the_api_server_is_away() {
 }
 
 #[tokio::test]
-async fn label_of_another_client_stays() {
+async fn label_set_by_another_client_survives_status_updates() {
     let node = Node::up().await;
     node.create("web", "Always");
     let labels = json!({"metadata": {"labels": {"tier": "front"}}});

@@ -11,8 +11,8 @@ impl<'a> Decision<'a> {
     /// Decides about the init containers and sidecars. Returns true if the regular containers may
     /// run.
     ///
-    /// Containers of other sandboxes do not count: in a new sandbox, the init containers run again. The last one that
-    /// has run shows how far the pod has come, because ended containers may have been removed.
+    /// Containers of other sandboxes do not count, because the init containers run again in a new sandbox. Ended
+    /// containers may have been removed, so the last init container that has run shows how far the pod has come.
     pub(super) fn init_containers(&mut self, spec: &PodSpec, sandbox: &Id) -> bool {
         let is_initialized = spec.containers.iter().any(|c| self.has_run(c, sandbox));
         let init = spec.init_containers.as_deref().unwrap_or_default();
@@ -33,7 +33,7 @@ impl<'a> Decision<'a> {
             return false;
         }
         match init.get(reached + 1) {
-            // This init container has not run in this sandbox. A container of its name in an older one must go first.
+            // This init container has not run in this sandbox. Its container in an older sandbox must end first.
             Some(next) => {
                 if self.live(spec, next, sandbox) == Live::Nothing {
                     self.start(next);

@@ -2,16 +2,16 @@
 //!
 //! The rules are those of the kubelet (`computePodActions`), with these differences:
 //!
-//! * A container is stopped in one run and replaced in a later one, when the view is newer than the stop. No container
-//!   is started while one of its name is created, running, unknown or marked `status_missing` in the view. The stop
-//!   decides, as in the kubelet, that the container is replaced: its exit code does not matter.
-//! * A sandbox is created in one run, and its first containers in a later one. Their environment can then name the
-//!   pod's addresses, and a failed creation of a sandbox uses up neither a container's attempt nor its back-off.
-//! * A container that is created and not started is started; the kubelet creates another one. If it
-//!   cannot be started, it is removed before another one is created.
-//! * While the runtime may still report a missing exit code, nothing that depends on it is decided. A code that stays
-//!   unknown counts as failure.
-//! * A missing hash is not a changed hash.
+//! * A container is stopped in one run and replaced in a later run, whose view was read after the stop. No container is
+//!   started while a container of the same name is created, running, unknown or marked `status_missing` in the view. A
+//!   container that was stopped to be replaced is replaced whatever its exit code, as in the kubelet.
+//! * A sandbox is created in one run, and its first containers in a later run. Their environment can then have the
+//!   pod's addresses, and a failed creation of a sandbox costs a container neither an attempt nor back-off.
+//! * A container that is created and not started is started; the kubelet creates another one. If it cannot be started,
+//!   it is removed before another one is created.
+//! * While the runtime may still report a missing exit code, decisions that need this exit code wait. An exit code that
+//!   stays unknown counts as a failure.
+//! * A container without a hash annotation does not count as changed.
 //! * A sandbox without an address is not replaced.
 //!
 //! [`Planner`](crate::plan::Planner) calls it and stores the history.
@@ -43,7 +43,7 @@ pub use types::{
     WaitReason,
 };
 
-/// The shortest grace period, as upstream, even if the pod sets a shorter one.
+/// The minimum grace period, as upstream: shorter values are raised to it.
 pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
 
 /// The input of a decision, and the calls that were decided.
@@ -60,12 +60,12 @@ pub(crate) struct Decision<'a> {
     pub(crate) actions: Actions,
 }
 
-/// State of the containers of one name, apart from ended ones.
+/// State of those containers of one name that have not ended.
 #[derive(PartialEq, Eq)]
 enum Live {
     Nothing,
     Running,
-    /// One of them must first be inspected, stopped, removed or started.
+    /// A container of this name must first be inspected, stopped, removed or started.
     Unresolved,
 }
 
@@ -106,8 +106,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns true if the container runs again after its last end: `unended` if it has not ended. `None`: its exit
-    /// code decides, and may still become known.
+    /// Returns true if the container runs again after its last exit, and `unended` if it has not exited. `None`: the
+    /// exit code decides, and may still become known.
     fn runs_again(&mut self, spec: &PodSpec, container: &Container, unended: bool) -> Option<bool> {
         let Some(end) = self.history.end(&container.name) else {
             return Some(unended);
@@ -198,7 +198,7 @@ impl<'a> Decision<'a> {
         } else if status.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
         } else {
-            // A stop that timed out may still take effect.
+            // If an earlier stop may still take effect, the container does not count as one that keeps running.
             if self.may_call(&status.id, Call::Stop) {
                 self.actions.keep.push(status.id.clone());
             }
@@ -208,7 +208,7 @@ impl<'a> Decision<'a> {
         Live::Unresolved
     }
 
-    /// Changes the resources of a running container if the runtime reports others than its specification's.
+    /// Changes the resources of a running container if they differ from those of its specification.
     fn resize(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) {
         let (Some(wanted), Some(actual)) = (resources(container, spec), &status.details.resources)
         else {
@@ -222,7 +222,7 @@ impl<'a> Decision<'a> {
                 // The status is from before the change.
                 return self.inspect(Some(at));
             }
-            // The call failed, or the runtime rounded the values.
+            // The last call had no effect: it failed, or the runtime rounded the values. The next one is delayed.
             if repeat_at > self.now {
                 return self.actions.due_by(repeat_at);
             }
@@ -237,10 +237,10 @@ impl<'a> Decision<'a> {
     /// Starts or removes a container that was created and not started. Returns true if it is started now.
     fn created(&mut self, container: &Container, c: &ContainerStatus, is_unresolved: bool) -> bool {
         let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
-        // A later attempt of this name was tried since.
+        // A later attempt of this name was tried since, so this container is not started.
         let is_late = c.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
         if was_tried || is_late || hash_changed(container, c) {
-            // A start that was tried may still take effect.
+            // An earlier start may still take effect, so the removal waits for it.
             if self.may_call(&c.id, Call::Start) {
                 self.remove(&c.id);
             }
@@ -259,7 +259,7 @@ impl<'a> Decision<'a> {
         false
     }
 
-    /// Starts a new container, unless the back-off delays it. No container of its name may be live.
+    /// Starts a new container, unless the back-off delays it. Call it only if no container of its name can run.
     fn start(&mut self, container: &Container) {
         let name = &container.name;
         if let Some(end) = self.history.end(name) {
@@ -299,15 +299,15 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Removes a container that was created and not started. An earlier start call may have failed since, without an
-    /// event of containerd: then the container has an exit code, and must not be removed here.
+    /// Removes a container that was created and not started. If an earlier start call has failed since (containerd
+    /// sends no event of this), the container has an exit code and must not be removed here.
     fn remove(&mut self, id: &Id) {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());
         }
     }
 
-    /// Returns true if this call for this id may be made now. If it is a repetition too soon, schedules the next run.
+    /// Returns true if this call for this id may be made now. If the last one was too recent, schedules the next run.
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
@@ -316,8 +316,8 @@ impl<'a> Decision<'a> {
         repeat_at.is_none()
     }
 
-    /// Returns true if the pod was read after earlier calls for this id could last take effect. If not, requests an
-    /// inspection.
+    /// Returns true if the pod was read late enough to show the effects of all earlier calls for this id. If not,
+    /// requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let since = self.history.unread_since(id, self.view, self.now);
         match since.filter(|since| *since > self.now) {
@@ -347,7 +347,7 @@ impl<'a> Decision<'a> {
         None
     }
 
-    /// Requests details that were read after this instant.
+    /// Requests details that are read after this instant.
     fn inspect(&mut self, after: Option<Instant>) {
         self.actions.inspect_after = self.actions.inspect_after.max(after);
     }

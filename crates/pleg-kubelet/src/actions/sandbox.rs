@@ -14,12 +14,12 @@ impl<'a> Decision<'a> {
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
         let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;
-        // The runtime may list a sandbox that does not exist: no reason to start the pod over.
+        // The runtime may list a sandbox that does not exist. This is no reason to start the pod over.
         let others = sandboxes.iter().skip(1);
         let others = others.filter(|s| is_ready(s) && !s.status_missing);
         let newest = sandboxes.first();
         match newest.map(|s| s.state) {
-            // The generator inspects it until its state is known.
+            // The containers wait: the generator inspects this sandbox until its state is known.
             Some(SandboxState::Unknown { .. }) => {
                 self.waits("", WaitReason::StatusMissing);
                 None
@@ -38,8 +38,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns true if the sandbox's addresses are unknown because its status could not be read. Requests an
-    /// inspection. Containers get the addresses in their environment when they are created.
+    /// Returns true if the sandbox's addresses are unknown because its status could not be read, and requests an
+    /// inspection. New containers wait for the addresses, which they get in their environment.
     pub(super) fn lacks_addresses(&mut self) -> bool {
         let spec = self.spec;
         let has_own = spec.is_some_and(|spec| spec.host_network != Some(true));
@@ -64,7 +64,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Creates a sandbox, unless one was replaced within the first back-off delay.
+    /// Creates a sandbox, unless the last one was replaced less than the first back-off delay ago.
     fn create_sandbox(&mut self) {
         let replaced = self.history.sandbox_replaced;
         let again = replaced.map(|at| at.after(self.history.back_off.settings.initial));
@@ -94,7 +94,7 @@ impl<'a> Decision<'a> {
         self.stop_sandboxes() || is_left
     }
 
-    /// Returns true if a regular container must run in a new sandbox. `None`: undecided.
+    /// Returns true if a regular container must run in a new sandbox. `None`: that depends on a missing exit code.
     fn needs_sandbox(&mut self, spec: &PodSpec) -> Option<bool> {
         let mut names = containers_in(spec).map(|c| &c.name);
         let mut containers = self.view.status.containers.iter();

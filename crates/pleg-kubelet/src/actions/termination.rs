@@ -1,6 +1,6 @@
 //! Terminates a pod: stops the regular containers first, then the sidecars in reverse order, then the sandboxes. The
-//! time for which a sidecar waited for other containers is part of its grace period, as in the kubelet. A failed stop
-//! uses up no grace period: the runtime may have been down.
+//! time for which a sidecar waits for other containers counts as part of its grace period, as in the kubelet. The time
+//! of a failed stop does not count, because the runtime may have been down.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ impl Decision<'_> {
         if self.stop_containers() || self.stop_sandboxes() {
             return;
         }
-        // Garbage collection removes containers that were not started. A start may have failed since, without an event:
-        // a read shows the exit code.
+        // Garbage collection removes containers that were never started. But a start may have failed since, without an
+        // event, so the pod is read again: this read shows the exit code.
         let containers = self.view.status.containers.iter();
         for c in containers.filter(|c| c.state == ContainerState::Created) {
             self.is_read_since_calls(&c.id);
@@ -54,7 +54,7 @@ impl Decision<'_> {
         };
         let running = self.view.status.containers.iter().filter(|c| is_live(c));
         let running: Vec<_> = running.map(|c| (index(&c.name), c)).collect();
-        // Regular containers have no index and are stopped together; sidecars one by one, the last first.
+        // Regular containers (no index) are stopped together, then the sidecars one by one, the last one first.
         let has_regular = running.iter().any(|(index, _)| index.is_none());
         let turn = match has_regular {
             true => None,
@@ -90,7 +90,7 @@ impl Decision<'_> {
         open.count() > 0
     }
 
-    /// The grace period of a container. If the specification is no longer known, that of the annotation set at creation.
+    /// The grace period of a container. Without a specification, the period in the annotation that it got when created.
     pub(super) fn grace(&self, container: &ContainerStatus) -> Duration {
         let noted = container.details.annotations.get(names::GRACE_PERIOD);
         let noted = noted.and_then(|seconds| seconds.parse().ok());
@@ -98,7 +98,7 @@ impl Decision<'_> {
         grace.unwrap_or(DEFAULT_GRACE)
     }
 
-    /// The phase in which the pod ended. `None` if an exit code may still become known.
+    /// The final phase of the pod. `None` while an exit code may still become known.
     fn phase(&mut self, spec: &PodSpec) -> Option<PodPhase> {
         let mut phase = PodPhase::Succeeded;
         for container in &spec.containers {

@@ -22,8 +22,7 @@ pub struct Desired<'a> {
 }
 
 impl<'a> Desired<'a> {
-    /// A pod that runs while `run` has a specification, and is terminated otherwise. Make `pod` from
-    /// [`Run::last_spec`].
+    /// The pod runs if `run` has a specification, and is terminated otherwise. Build `pod` from [`Run::last_spec`].
     pub const fn of<S>(run: &Run<S>, pod: Option<&'a Pod>) -> Self {
         Self {
             pod,
@@ -57,7 +56,7 @@ impl<'a> Desired<'a> {
 pub struct Actions {
     /// Containers to stop. They may be stopped at the same time.
     pub stop: Vec<StopContainer>,
-    /// Sandboxes to stop. None of their containers runs.
+    /// Sandboxes to stop. All their containers have ended.
     pub stop_sandboxes: Vec<Id>,
     /// Containers to remove: created, and never to be started.
     pub remove: Vec<Id>,
@@ -74,9 +73,9 @@ pub struct Actions {
     pub garbage: Vec<Removal>,
     /// The instant of the next run if the pod does not change.
     pub(crate) due: Option<Instant>,
-    /// An exit code or the effect of a change of resources is missing: details read after this instant show it.
+    /// Set if an exit code or the effect of a change of resources is missing. Details read after this instant show it.
     pub(crate) inspect_after: Option<Instant>,
-    /// By container name; the sandbox has the name "".
+    /// Why containers wait, by name. The name of the sandbox is empty.
     pub(crate) waiting: BTreeMap<String, WaitReason>,
     pub(crate) replaced: BTreeSet<String>,
     /// The pod has ended or must be terminated.
@@ -84,7 +83,7 @@ pub struct Actions {
     /// No container of the pod runs any more, and none will. Those that are left may be removed.
     pub(crate) terminated: bool,
     pub(crate) phase: Option<PodPhase>,
-    /// Containers that keep running: no earlier stop can still take effect.
+    /// Containers that keep running: they run, and no earlier stop can still take effect.
     pub(crate) keep: Vec<Id>,
 }
 
@@ -103,7 +102,7 @@ pub struct StopContainer {
     pub id: Id,
     /// Its name.
     pub name: String,
-    /// How long it has to end by itself.
+    /// How long the container has to end by itself.
     pub grace: Duration,
     /// Why it is stopped.
     pub reason: StopReason,
@@ -145,10 +144,10 @@ impl StopReason {
 pub struct StartContainer {
     /// Its name.
     pub name: String,
-    /// The attempt to create it with. No earlier container of this name can have it, not even one
-    /// whose create timed out.
+    /// The attempt number of the new container. No earlier container of this name can have it, not even one whose
+    /// create call timed out.
     pub attempt: u32,
-    /// How often a container of this name was restarted, with this one.
+    /// The restart count of the container: 0 for the first one of its name, then one more for each restart.
     pub restart_count: u32,
     /// The container that exists already, and is started instead of a new one.
     pub existing: Option<Id>,
@@ -171,14 +170,14 @@ pub struct ResizeContainer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitReason {
-    /// It ended before and is restarted later: `CrashLoopBackOff`.
+    /// The container ended before and is restarted later: `CrashLoopBackOff`.
     BackOff {
-        /// The whole delay, for `back-off 20s restarting failed container`.
+        /// The whole delay, not the rest of it: for the message `back-off 20s restarting failed container`.
         delay: Duration,
     },
     /// The runtime has not shown yet whether a container of its name, or the sandbox, exists.
     StatusMissing,
-    /// Its last container's exit code is not known yet.
+    /// The exit code of the last container of this name is not known yet.
     ExitCode,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct ContainerInput<'a> {
     pub(crate) container: &'a Container,
     /// The number of earlier attempts to create a container of that name.
     pub(crate) attempt: u32,
-    /// How often a container of that name was restarted, with this one.
+    /// The restart count: 0 for the first container of that name, then one more for each restart.
     pub(crate) restart_count: u32,
     /// The image, as the image service names it.
     pub(crate) image_ref: &'a str,
@@ -41,8 +41,8 @@ pub(crate) struct ContainerInput<'a> {
 type Variables = BTreeMap<String, String>;
 
 impl ContainerInput<'_> {
-    /// The configuration of the container, and the paths in volumes that it needs; or a field that cannot be used, with
-    /// its path in the container.
+    /// The configuration of the container, and the paths in volumes that it needs. The error names a field that cannot
+    /// be used, by its path in the container's specification.
     pub(crate) fn config(&self) -> Result<(ContainerConfig, Vec<SubPath>), FieldError> {
         let (container, spec) = (self.container, spec_of(self.of.pod));
         security::check_user(spec, container)?;
@@ -179,8 +179,8 @@ impl ContainerInput<'_> {
         Ok((mounts, sub_paths))
     }
 
-    /// A mount of a volume, and the path in it that must be mounted on the node before; or the problem with the name of
-    /// the volume.
+    /// A mount of a volume, and for a sub-path the path that must be mounted on the node first. The error is the
+    /// problem with the volume's name.
     fn volume_mount(
         &self,
         at: usize,
@@ -219,7 +219,7 @@ impl ContainerInput<'_> {
         let mount = Mount {
             container_path: absolute(&mount.mount_path),
             host_path: text(&host_path),
-            // As upstream: only the kubelet changes the files.
+            // Read-only, as upstream: only the kubelet changes the files of `downwardAPI` volumes.
             readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
             propagation: propagation.into(),
             ..Mount::default()

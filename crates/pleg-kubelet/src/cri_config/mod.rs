@@ -44,7 +44,7 @@ impl FieldError {
         }
     }
 
-    /// The error with its path below another one.
+    /// The same error, with `path` put before the path of its field.
     pub(crate) fn below(self, path: &str) -> Self {
         let separator = if self.field.is_empty() { "" } else { "." };
         Self::new(format!("{path}{separator}{}", self.field), self.problem)
@@ -77,7 +77,7 @@ impl NodeConfig {
     /// It reads `/proc/meminfo` and `/etc/resolv.conf`. Values that are missing there stay empty.
     #[must_use]
     pub fn of_host(root: &Path, host_ips: Vec<IpAddr>) -> Self {
-        // CRI-O refuses a relative directory, and containerd takes it for one below its own.
+        // Made absolute: CRI-O refuses a relative directory, and containerd resolves it below its own directory.
         let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         let resolv_conf = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();

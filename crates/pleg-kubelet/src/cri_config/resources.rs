@@ -55,7 +55,7 @@ fn quota(milli_cpu: i64) -> i64 {
 
 /// OOM score: when memory is short, the kernel first kills containers that use more than they requested.
 fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
-    /// The priority class of pods that are critical to the node. `system-cluster-critical` has no such effect.
+    /// Pods of this priority class are protected from the OOM killer; those of `system-cluster-critical` are not.
     const CRITICAL: &str = "system-node-critical";
     if spec.priority_class_name.as_deref() == Some(CRITICAL) {
         return -997;
@@ -66,7 +66,7 @@ fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
         _ => {
             let memory = i128::from(node_memory.max(1));
             let adjusted = 1000 - 1000 * i128::from(memory_request) / memory;
-            // Between the scores of the two other classes.
+            // Burstable pods get a score between those of Guaranteed and BestEffort pods.
             i64::try_from(adjusted.clamp(3, 999)).unwrap_or(999)
         }
     }

@@ -80,7 +80,7 @@ fn selinux(options: SELinuxOptions) -> SeLinuxOption {
     }
 }
 
-/// The security context of a pod's sandbox: that of a container without settings of its own, with other defaults.
+/// The security context of a pod's sandbox: like that of a container that sets nothing itself, with other defaults.
 pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     let bare = Container::default();
     let context = of_container(spec, &bare);
@@ -99,8 +99,8 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     }
 }
 
-/// Checks that a container that must not run as root, or that has a group, names its user: the user of the image is not
-/// looked up, and both runtimes refuse a group without a user.
+/// Checks that a container names its user if it must not run as root, or if it sets a group. The user of the image is
+/// not looked up, and both runtimes refuse a group without a user.
 pub(super) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
     const NO_USER: &str = "the user of the image is not looked up: write runAsUser as well";
     let context = effective(spec, container);
@@ -123,7 +123,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
     let of_pod = spec.security_context.clone().unwrap_or_default();
     let groups = of_pod.supplemental_groups.into_iter().flatten();
     let policy = of_pod.supplemental_groups_policy.as_deref();
-    // The runtime refuses a policy that it does not support.
+    // Not checked here: the runtime refuses a policy that it does not support.
     let policy = policy.and_then(SupplementalGroupsPolicy::from_str_name);
     let policy = policy.unwrap_or(SupplementalGroupsPolicy::Merge);
     let privileged = context.privileged == Some(true);

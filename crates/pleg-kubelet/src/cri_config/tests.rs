@@ -98,7 +98,7 @@ fn namespace_that_leads_out_of_the_log_directory_is_refused() {
 }
 
 #[test]
-fn relative_root_is_made_absolute() {
+fn relative_root_directory_is_made_absolute() {
     let node = NodeConfig::of_host("state".as_ref(), Vec::new());
     assert!(node.logs.is_absolute() && node.logs.ends_with("state/logs"));
 }
@@ -193,7 +193,7 @@ fn command_arguments_and_variables_are_expanded() {
 }
 
 #[test]
-fn mounts_are_paths_on_the_node() {
+fn mounts_have_their_paths_on_the_node() {
     let config = app(json!({
         "env": [{"name": "DAY", "value": "1"}],
         "volumeMounts": [
@@ -286,7 +286,7 @@ fn unusable_field_is_named_in_the_error() {
 }
 
 #[test]
-fn privileged_container_sees_the_whole_kernel() {
+fn only_a_privileged_container_sees_all_kernel_paths() {
     let context = |context: Value| security(app(json!({"securityContext": context})).unwrap());
     let plain = context(json!({"runAsUser": 1000, "allowPrivilegeEscalation": false}));
     let paths = [plain.masked_paths, plain.readonly_paths];

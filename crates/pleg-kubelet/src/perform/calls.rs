@@ -1,5 +1,5 @@
-//! Single calls to the runtime, and the hooks of containers (`postStart`, `preStop`). Each call records the end of its
-//! write in the run, and names the action in its error.
+//! Single calls to the runtime, and the hooks of containers (`postStart`, `preStop`). Each call tells the run when its
+//! write has ended, and names the action in its error.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ impl<S> Performing<'_, S> {
         Ok(())
     }
 
-    /// Starts a container, which it creates unless it exists. `None` if its configuration is missing. An error comes
-    /// with upstream's reason for which the container waits.
+    /// Starts a container, and creates it first if it does not exist. `None` if its configuration is missing. An error
+    /// comes with the waiting reason that upstream shows.
     pub(super) async fn start(
         &self,
         start: &StartContainer,
@@ -162,7 +162,7 @@ impl<S> Performing<'_, S> {
     }
 
     /// Runs the `preStop` hook of a container before it is stopped, and returns the grace period that is left then:
-    /// at least [`MIN_GRACE`]. A hook that fails has only used up its time.
+    /// at least [`MIN_GRACE`]. The failure of a hook is ignored, except for the time that the hook took.
     async fn pre_stop(&self, name: &str, id: &Id, grace: Duration) -> Duration {
         let Some((pod, hook)) = self.hook(name, |l| &l.pre_stop) else {
             return grace;
@@ -179,7 +179,7 @@ impl<S> Performing<'_, S> {
         grace.saturating_sub(used).max(MIN_GRACE)
     }
 
-    /// The pod, and a hook of its container with that name.
+    /// The pod, and the hook `of` of its container `name`.
     fn hook(&self, name: &str, of: HookOf) -> Option<(&Pod, Check)> {
         let container = container_of(self.pod?, name)?;
         let handler = of(container.lifecycle.as_ref()?).as_ref()?;
@@ -205,7 +205,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// Ignores NotFound: what is gone counts as stopped and removed. Some versions of CRI-O and containerd succeed then.
+/// Ignores NotFound: what does not exist counts as stopped and removed. Some runtime versions return success instead.
 fn unless_gone(result: Result<(), CallError>) -> Result<(), CallError> {
     result.or_else(|error| match error.kind {
         CallErrorKind::NotFound => Ok(()),
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_not_found_counts_as_gone() {
+    fn only_not_found_is_ignored_when_stopping_or_removing() {
         let error = |kind| Err(CallError::new("RemoveContainer", kind, ""));
         assert!(unless_gone(error(CallErrorKind::NotFound)).is_ok());
         assert!(unless_gone(error(CallErrorKind::Failed)).is_err());

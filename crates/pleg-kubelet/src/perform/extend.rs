@@ -1,4 +1,4 @@
-//! Extension points of the performer: sources of data that is not on the node, and last changes of CRI configurations.
+//! Extension points of the performer: sources of data that is not on the node, and final changes of CRI configurations.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -18,8 +18,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server.
 ///
-/// The default of every method provides nothing: the field is refused.
-/// [`Performer::sources`](super::Performer::sources) takes it.
+/// Each method provides nothing by default, so pods that need its data are refused. Pass an implementation to
+/// [`Performer::sources`](super::Performer::sources).
 pub trait Sources: Send + Sync + 'static {
     /// The path on the node with the contents of a volume, which the performer mounts as a
     /// `hostPath`. Called before containers of the pod are created, each time. Not called for
@@ -44,7 +44,7 @@ pub trait Sources: Send + Sync + 'static {
         async { Err("config maps and secrets are not read: write the value".into()) }
     }
 
-    /// All variables of a ConfigMap or Secret, without the prefix.
+    /// All keys of a ConfigMap or Secret as variables. The performer adds the prefix.
     fn env_from(
         &self,
         pod: &Pod,
@@ -71,8 +71,8 @@ pub trait Sources: Send + Sync + 'static {
     }
 }
 
-/// Changes configurations right before their call.
-/// [`Performer::last_changes`](super::Performer::last_changes) takes it.
+/// Changes configurations just before they are sent to the runtime. Pass an implementation to
+/// [`Performer::last_changes`](super::Performer::last_changes).
 pub trait LastChanges: Send + Sync + 'static {
     /// Changes the configuration of a sandbox, before `RunPodSandbox` and before each
     /// `CreateContainer` in it.
@@ -150,7 +150,7 @@ impl<S: Sources> AnySources for S {
         })
     }
 
-    /// The container with the values of its variables. A `$` in them begins no reference.
+    /// The container with the provided values of its variables, in which a `$` is escaped.
     fn with_environment<'a>(
         &'a self,
         pod: &'a Pod,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn provided_variables_are_literal_and_come_first() {
+    async fn provided_variables_are_not_expanded_and_come_before_others() {
         let secret = |name, key| {
             let key = json!({"name": "x", "key": key});
             json!({"name": name, "valueFrom": {"secretKeyRef": key}})

@@ -29,8 +29,8 @@ use super::{Performer, Performing, Result};
 const DEADLINE: Duration = Duration::from_secs(10);
 
 impl Performer {
-    /// Removes the directory and the logs of a pod that is gone, and drops the performer's other state of it: for
-    /// [`Reconcile::finish`](crate::worker::Reconcile::finish).
+    /// Removes the directory and the logs of a pod that is gone, and what the performer remembers of the pod. Call it
+    /// in [`Reconcile::finish`](crate::worker::Reconcile::finish).
     ///
     /// # Errors
     /// If something cannot be removed, or that takes longer than 10 s.
@@ -48,13 +48,13 @@ impl Performer {
         Ok(self.files.run(run.clock(), &run.uid, work).await?)
     }
 
-    /// Removes directories and logs of pods that are not in `known`: they were deleted while no kubelet ran. Call it
-    /// before the pod workers start.
+    /// Removes directories and logs of pods that are not in `known`, because these pods were deleted while no kubelet
+    /// ran. Call it before the pod workers start.
     ///
     /// It blocks on the file system.
     ///
     /// # Errors
-    /// If something cannot be read or removed. The error is the first one; the other pods' files have been removed.
+    /// If something cannot be read or removed. After the first error, the other pods' files are removed all the same.
     pub fn remove_orphans(&self, known: &BTreeSet<PodUid>) -> Result<(), VolumeError> {
         let mut removed = Ok(());
         for uid in self.node.pods.uids()? {
@@ -65,8 +65,8 @@ impl Performer {
         removed.and(self.node.remove_logs(|uid| !known.contains(uid)))
     }
 
-    /// The termination messages of ended containers, by id: the text in the file at their `terminationMessagePath`, or
-    /// with the policy `FallbackToLogsOnError` the end of their log. Each is read once.
+    /// The termination messages of ended containers, by id: the text of the file at `terminationMessagePath`. If it is
+    /// empty, a failed container with the policy `FallbackToLogsOnError` has the end of its log. Each is read once.
     pub(super) async fn termination_messages<S>(
         &self,
         run: &Run<S>,
@@ -125,9 +125,9 @@ impl<S> Performing<'_, S> {
         self.performer.files.run(run.clock(), &run.uid, work).await
     }
 
-    /// Makes the volumes of the pod, the directories of its logs, its hosts file, and the files for its termination
-    /// messages. containerd makes the directories of containers' logs itself; CRI-O's conmon fails to start a container
-    /// whose directory is missing ("Failed to open log file").
+    /// Makes the volumes of the pod, its log directories, its hosts file, and the files for its termination messages.
+    /// The log directories of containers are made for CRI-O: its conmon fails to start a container without one ("Failed
+    /// to open log file"). containerd makes them itself.
     pub(super) async fn make_directories(&self, pod: &Pod, actions: &Actions) -> Result {
         let (node, uid) = (self.performer.node.clone(), self.run.uid.as_str());
         let logs = node.log_directory(pod)?;
@@ -169,7 +169,7 @@ impl<S> Performing<'_, S> {
         }
     }
 
-    /// The configuration of a container, with its sub-paths of volumes mounted.
+    /// Mounts the container's volume sub-paths, and returns its configuration.
     pub(super) async fn config_with_paths(
         &self,
         input: &ContainerInput<'_>,

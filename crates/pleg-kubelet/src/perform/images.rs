@@ -24,8 +24,8 @@ use crate::pod_status::waiting;
 pub(super) struct Images {
     client: CriClient,
     back_off: BackOffSettings,
-    /// The image service's name of each image found or pulled. If such an image is gone, the create fails and removes
-    /// it from here.
+    /// The image service's name of each image found or pulled. If such an image is removed from the node, the next
+    /// create call fails and drops this entry.
     pub(super) known: Mutex<BTreeMap<String, String>>,
     pub(super) pods: Mutex<BTreeMap<PodUid, Remembered>>,
     permits: Semaphore,
@@ -34,10 +34,10 @@ pub(super) struct Images {
 /// How many images are pulled at once. Upstream pulls one at a time unless configured otherwise.
 const MAX_PULLS: usize = 5;
 
-/// How long a container that waits for its image shows the pull's error, before it shows the back-off.
+/// How long a container shows the error of its failed pull before it shows the back-off.
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
 
-/// Delay before the runtime is asked again for an image that is not pulled. No back-off: no registry is involved.
+/// Delay before the runtime is asked again for an image that must not be pulled. No back-off: no registry is asked.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The container and the image of a pull.
@@ -65,7 +65,7 @@ impl Pull {
     }
 }
 
-/// Why a container has no image yet. The pod is run again at that instant; without one, when the pull has ended.
+/// Why a container has no image yet, and when the pod is run again. `None`: when the pull has ended.
 type Absent = (ContainerStateWaiting, Option<Instant>);
 
 impl Images {
@@ -111,7 +111,7 @@ impl Images {
             lock(&self.known).insert(image.clone(), reference.clone());
         }
         let mut pods = lock(&self.pods);
-        // A pod that is gone needs no result.
+        // The pod has gone meanwhile, so the result is dropped.
         let Some(pod) = pods.get_mut(uid) else { return };
         let pull = pulled.map_or_else(Pull::failed, Pull::Succeeded);
         if let Pull::Failed { error, .. } = &pull {
@@ -138,7 +138,7 @@ impl<S> Performing<'_, S> {
         let is_latest = image.ends_with(":latest") || !has_tag(&image);
         let may_be_present = policy.map_or(!is_latest, |policy| policy != "Always");
         let waits = match self.pulled(pod, &wanted) {
-            // Another pod or user may have pulled it since.
+            // Another pod or user may have pulled the image since, so the runtime is asked first.
             Some(Err((reason, Some(due)))) => Some((reason, Some(due))),
             Some(pulled) => return pulled,
             None => None,
@@ -164,13 +164,13 @@ impl<S> Performing<'_, S> {
         Err((waiting(reason, message), Some(again)))
     }
 
-    /// The result of a pull for this container; `None` if there was none, or another one must follow.
+    /// The result of a pull for this container; `None` if there was no pull, or if another pull must be made.
     fn pulled(&self, pod: &Pod, wanted: &Wanted) -> Option<Result<String, Absent>> {
         let mut pods = lock(&self.performer.images.pods);
         let known = pods.get_mut(&self.run.uid)?;
         let (_, image) = wanted;
         match known.pulls.get_mut(wanted)? {
-            // The pull panicked, or it would have left a result.
+            // A pull that has ended without a result has panicked.
             Pull::Running { task, .. } if task.is_finished() => None,
             Pull::Running { failed, .. } => {
                 let reason = pulling(pod, image, failed.as_deref());

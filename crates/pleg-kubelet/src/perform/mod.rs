@@ -75,7 +75,7 @@ pub enum PerformError {
     Failed {
         /// The action that was tried.
         what: String,
-        /// Why it failed: the [`CallError`](pleg::core::CallError) of a call.
+        /// The cause: for a call, its [`CallError`](pleg::core::CallError).
         source: BoxError,
     },
     /// A volume or a directory cannot be used.
@@ -109,7 +109,7 @@ pub struct Performed {
     pub started: Vec<StartContainer>,
     /// The actions that failed.
     pub errors: Vec<PerformError>,
-    /// Why containers wait now, by name: for their status.
+    /// Why containers wait now, by name. These reasons belong in the status of the pod.
     pub waiting: BTreeMap<String, ContainerStateWaiting>,
 }
 
@@ -158,7 +158,7 @@ impl Performer {
         }
     }
 
-    /// Sets the delays between failed pulls of an image. By default those of [`BackOffSettings`], as upstream.
+    /// Sets the back-off delays between failed pulls of an image. By default those of [`BackOffSettings`], as upstream.
     ///
     /// # Errors
     /// If a setting is invalid.
@@ -168,28 +168,28 @@ impl Performer {
         Ok(self)
     }
 
-    /// Sets the source of volumes, environment variables and pull credentials that the node does not have.
+    /// Sets the source of what is not on the node: contents of volumes, environment variables and pull credentials.
     pub fn sources(mut self, sources: impl Sources) -> Self {
         self.sources = Arc::new(sources);
         self
     }
 
-    /// Sets the last changes of sandbox and container configurations before their calls.
+    /// Sets the hook that makes final changes to sandbox and container configurations before each call.
     pub fn last_changes(mut self, changes: impl LastChanges) -> Self {
         self.last_changes = Box::new(changes);
         self
     }
 
-    /// Makes volumes and configurations, finds images, records the calls that can be made, makes them, and removes the
-    /// garbage of the pod. `pod` is `None` if the specification of a pod that must be terminated was never known.
+    /// Prepares volumes, configurations and images; records the calls that can be made; makes them; and removes the
+    /// garbage of the pod. `pod` is `None` if a pod must be terminated and its specification was never known.
     ///
     /// Actions that cannot be done yet are postponed and not recorded; the outcome has the reason. A container waits
-    /// until its image was pulled in the background, which then runs the pod again; all containers wait until their
-    /// volumes can be made; a sandbox waits until no other pod of the same namespace and name runs or may run, because
-    /// an edited manifest is another pod.
+    /// until its image was pulled: the pull runs in the background, and its end runs the pod again. All containers wait
+    /// until their volumes can be made. A sandbox waits while another pod of the same namespace and name runs or may
+    /// run, because an edited manifest makes another pod of the same name.
     ///
-    /// The end of every write is recorded in the run. A failed action does not prevent others that do not need it. A
-    /// failed removal of garbage is logged, and a later plan retries it.
+    /// The run is told when each write ended ([`Run::changed`]). A failed action does not prevent others that do not
+    /// need it. A failed removal of garbage is logged, and a later plan retries it.
     ///
     /// # Cancel safety
     /// A call in progress is cancelled, which may or may not take effect.
@@ -220,8 +220,8 @@ impl Performer {
     }
 
     /// The status of this run's pod, from the observations of its plan, the termination messages of its containers, and
-    /// the reasons for which containers waited when a plan was last performed. Call it before a plan is performed, to
-    /// report its exits, and after. The pod is run again at its deadline.
+    /// the reasons why containers waited when a plan was last performed. Call it before a plan is performed, to report
+    /// its exits, and again afterwards. A pod with `activeDeadlineSeconds` is run again at its deadline.
     ///
     /// `previous` is the status that was reported last, and `runtime` the runtime's name: `containerd` in
     /// `containerd://…`.

@@ -10,7 +10,7 @@ use crate::lock;
 use crate::names::PodName;
 use crate::worker::may_run;
 
-/// The pods that own their names, by namespace and name.
+/// The pods that may run under their names, by namespace and name.
 #[derive(Debug, Default)]
 pub(super) struct Names(Mutex<BTreeMap<(String, String), Owner>>);
 
@@ -32,8 +32,8 @@ impl Owner {
 }
 
 impl Names {
-    /// Makes the pod the owner of its name, before its sandbox is created. The error is the uid of another pod of that
-    /// name that runs or may run.
+    /// Makes the pod the owner of its name, before its sandbox is created. If another pod of that name runs or may run,
+    /// the error is the uid of that other pod.
     pub(super) fn take(&self, pleg: &Pleg, name: PodName<'_>, uid: &PodUid) -> Result<(), PodUid> {
         let mut owners = lock(&self.0);
         let key = (name.namespace.to_owned(), name.name.to_owned());

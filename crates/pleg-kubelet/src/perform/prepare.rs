@@ -75,7 +75,7 @@ impl<S> Performing<'_, S> {
     ) -> Result<(Pod, v1::PodSandboxConfig)> {
         let sources = &self.performer.sources;
         let pod = sources.with_volumes(pod, &self.performer.node).await?;
-        // The variables of a container are checked later, after its sources have provided theirs.
+        // The variables of a container are checked later, when the sources have provided their values.
         let mut refused = of_pod(&pod).into_iter();
         let is_read = sources.reads_pull_secrets();
         if let Some(error) = refused.find(|error| !is_read || error.field != PULL_SECRETS) {
@@ -111,8 +111,8 @@ impl<S> Performing<'_, S> {
         containers
     }
 
-    /// Finds the image of a new container, and makes its configuration. If it cannot be created now, the error is the
-    /// instant of the next try, or `None` if a change or a pull causes it.
+    /// Finds the image of a new container, and makes its configuration. If the container cannot be created now, the
+    /// error is the instant of the next try; `None` if a change or the end of a pull triggers the next try.
     async fn prepare_container(
         &self,
         pod: &Pod,

@@ -23,11 +23,11 @@ pub(super) struct Memory {
 
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
-    /// The worker of the pod. It has ended when nothing else refers to it. `None` after its end.
+    /// A reference to the pod's worker, dead once the worker has ended. `None` after `forget`.
     worker: Option<Weak<LastChange>>,
     /// A new worker gets a new history.
     pub(super) history: PodHistory,
-    /// The exits that were reported. An id may end twice, if the first report was wrong.
+    /// The exits that were reported. An id may be reported as ended twice, if the runtime's first report was wrong.
     reported: BTreeSet<(Id, Instant)>,
     earlier: Option<Earlier>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Remembered {
 #[derive(Debug)]
 struct Earlier {
     ended: Instant,
-    /// Ids left behind, and ids with exit records. They belong to the earlier pod, even if they end later.
+    /// Ids of leftovers and of exit records. All belong to the earlier pod, even if their containers end later.
     left: BTreeSet<Id>,
 }
 
@@ -89,8 +89,8 @@ impl Remembered {
         self.earlier = Some(Earlier { ended, left });
     }
 
-    /// The exits of this pod, without those of an earlier pod with the same uid. With the status of the pod, also the
-    /// exits of containers and sandboxes left over from the earlier pod.
+    /// The exits of this pod, without those of an earlier pod with the same uid. If `status` is given, the result also
+    /// has the exits of containers and sandboxes left over from the earlier pod.
     pub(super) fn exits(&self, of: &[Exit], status: Option<&PodStatus>) -> Vec<Exit> {
         let is_own = |earlier: &Earlier, exit: &Exit| {
             let (is_later, is_left) = (

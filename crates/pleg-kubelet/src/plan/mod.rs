@@ -53,8 +53,8 @@ impl Planner {
         })
     }
 
-    /// Keeps exited containers for this consumer until a plan that shows their exits in [`Plan::exits`] is begun.
-    /// Register it with the generator's builder, so that it misses no exit.
+    /// Makes the planner a consumer: exited containers are kept until a plan with their exits ([`Plan::exits`]) is
+    /// begun. Register the consumer with the generator's builder, so that it misses no exit.
     ///
     /// Without a consumer, a container may be removed before its exit was reported.
     pub fn consumer(mut self, consumer: Consumer) -> Self {
@@ -62,14 +62,14 @@ impl Planner {
         self
     }
 
-    /// Plans what the pod of this run needs. A run without a specification terminates its pod, with any `desired`.
+    /// Plans what the pod of this run needs. A run without a specification terminates its pod, whatever `desired` says.
     /// `probes` returns the results of probes for a status; without it, every running container has started and is
     /// healthy.
     ///
-    /// If an exit code or the effect of a change of resources is missing, the pod is inspected once before. If that
-    /// inspection fails, only decisions that need the exit code wait. The inspection is repeated after 1 s, 2 s, and so
-    /// on up to 1 min. The plan stops waiting for an exit code if the runtime has not reported it for a minute,
-    /// although it lists the pod.
+    /// If an exit code or the effect of a change of resources is missing, the pod is inspected once before the plan is
+    /// made. If that inspection fails, only decisions that need the exit code wait. It is repeated after 1 s, 2 s, and
+    /// so on up to 1 min. The plan stops waiting for an exit code if the runtime lists the pod, but has not reported
+    /// the exit code for a minute.
     ///
     /// # Errors
     /// If the generator has ended.
@@ -163,9 +163,9 @@ impl Planner {
         }
     }
 
-    /// The exits that no plan has shown when the worker of a pod ends: for
-    /// [`Reconcile::finish`](crate::worker::Reconcile::finish). Empty if the pod exists again: the plans of its next
-    /// worker show them.
+    /// The exits that no plan has shown before the worker of a pod ends. Report them in
+    /// [`Reconcile::finish`](crate::worker::Reconcile::finish). Empty if the pod exists again, because the plans of its
+    /// next worker show these exits.
     #[must_use]
     pub fn last_exits<S>(&self, run: &Run<S>) -> Vec<Exit> {
         if run.view.status.exists() {
@@ -192,10 +192,10 @@ pub struct Observed {
     pub unread: BTreeSet<Id>,
     /// Why containers wait, by name. The name of the sandbox is empty.
     pub waiting: BTreeMap<String, WaitReason>,
-    /// The names of containers that have ended and run again, however they ended: the worker
-    /// stopped them to replace them, or they belong to an earlier pod of this uid.
+    /// The names of ended containers that run again whatever their exit code: the worker stopped them to replace them,
+    /// or they belong to an earlier pod of this uid.
     pub replaced: BTreeSet<String>,
-    /// How the pod ended, once every exit code is known or stays unknown.
+    /// How the pod ended, once no exit code can change any more.
     pub phase: Option<PodPhase>,
     /// No container of the pod runs any more, and none will.
     pub is_terminated: bool,
@@ -203,10 +203,10 @@ pub struct Observed {
 
 /// The calls that a pod needs now. The plan itself makes none.
 ///
-/// [`Performer::perform`](crate::perform::Performer::perform) performs it. With a client of your own,
-/// [`begin`](Self::begin) it and make its calls. Both record the calls before the first one is made: a create that
-/// times out may still take effect, so its attempt must not be used again. There is no other way to get the calls, and
-/// a plan is performed once:
+/// [`Performer::perform`](crate::perform::Performer::perform) performs a plan. If you use a client of your own, call
+/// [`begin`](Self::begin) and make the calls that it returns. Both record the calls before the first one is made: a
+/// create that times out may still take effect, so its attempt must not be used again. There is no other way to get the
+/// calls, and a plan is performed once:
 ///
 /// ```compile_fail,E0616
 /// # fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
@@ -234,9 +234,9 @@ pub struct Plan<'a, S> {
 }
 
 impl<S> Plan<'_, S> {
-    /// The exits that were not reported yet. Report them before the plan is begun or performed, which acknowledges
-    /// them. If the plan is dropped, a later plan returns them again. Exits whose code may still become known are
-    /// returned later.
+    /// The exits that were not reported yet. Report them first: beginning or performing the plan acknowledges them. If
+    /// the plan is dropped, a later plan returns them again. Exits whose exit code may still become known come in a
+    /// later plan.
     #[must_use]
     pub fn exits(&self) -> &[Exit] {
         &self.exits
@@ -255,7 +255,7 @@ impl<S> Plan<'_, S> {
     }
 
     /// Postpones the start of this container because something that it needs is missing, such as its image. That uses
-    /// up neither an attempt nor back-off. The pod is planned again at `until`; without one, when you call the
+    /// up neither an attempt nor back-off. The pod is planned again at `until`; if that is `None`, you must call the
     /// [`waker`](Run::waker) of the run.
     pub fn postpone(&mut self, container: &str, until: Option<Instant>) {
         self.actions.start.retain(|start| start.name != container);
@@ -276,10 +276,10 @@ impl<S> Plan<'_, S> {
 
     /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns them. Make all of them.
     ///
-    /// Exited containers and sandboxes are removed after their acknowledgement: the newest three of each name wait for
-    /// it, for 10 min at most if the pod is deleted ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without it is logged
-    /// and counted (`pleg_unacknowledged_removals_total`); the exit record stays. A removal that has no effect is
-    /// repeated after 10 s, 20 s, and so on up to 5 min.
+    /// Exited containers and sandboxes are removed after they are acknowledged. Until then, the newest three of each
+    /// name stay; if the pod is deleted, for 10 min at most ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without
+    /// acknowledgement is logged and counted (`pleg_unacknowledged_removals_total`); the exit record stays. A removal
+    /// that has no effect is repeated after 10 s, 20 s, and so on up to 5 min.
     ///
     /// # Cancel safety
     /// Dropping the future records nothing; some exits may be acknowledged.
@@ -339,7 +339,7 @@ impl<S> Plan<'_, S> {
         removals(&self.observed.view.status, is_deleted, is_acknowledged)
     }
 
-    /// Since when details are missing that an inspection may show.
+    /// Since when details have been missing that an inspection could show.
     fn missing_since(&self) -> Option<Instant> {
         let unread = &self.observed.unread;
         let unread = self.all_exits.iter().filter(|e| unread.contains(&e.id));

@@ -17,7 +17,7 @@ const OWN: [&str; 5] = [
     "PodScheduled",
 ];
 
-/// The reason of a condition that holds; the reason and the message of one that does not.
+/// The reason of a condition that is true, or the reason and the message of a condition that is false.
 type Verdict = Result<&'static str, (&'static str, String)>;
 
 /// All conditions: first those that others set, then the kubelet's. The transition time changes with the status only.
@@ -75,7 +75,7 @@ fn condition(
     }
 }
 
-/// Returns true if the pod has its sandbox, with its network: exactly one is ready, the newest, and it has
+/// Returns true if the pod's sandbox and network are ready: exactly one sandbox is ready, it is the newest, and it has
 /// an address unless it uses the host's network.
 fn has_sandbox(state: &PodState<'_>, spec: &PodSpec) -> bool {
     let sandboxes = &state.observed.view.status.sandboxes;
@@ -116,8 +116,8 @@ fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Ver
     }
 }
 
-/// Returns true if all these containers have a status; and upstream's message about those that have none, or one that
-/// is not good, with lists as Go prints them.
+/// Returns true if all these containers have a status. Also returns upstream's message: which containers have none, and
+/// which have one that is not good (`is_good`), as lists in Go's format.
 fn listed<'a>(
     containers: impl Iterator<Item = &'a Container>,
     statuses: &[ContainerStatus],

@@ -77,7 +77,7 @@ impl<'a> One<'a> {
                 ..self.ended(&record.id, record.exit_code, &record.reason, "")
             }));
         } else if let Some(previous) = self.previous_of(&status) {
-            // The previous container has been removed. The status of its end stays.
+            // The previous container has been removed, so the last state comes from the previous status.
             status.last_state.clone_from(&previous.last_state);
         }
         status.volume_mounts = self.volume_mounts();
@@ -99,7 +99,7 @@ impl<'a> One<'a> {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            // No mount is recursively read-only: `Enabled`, the only value that requires it, is refused.
+            // Mounts are never recursively read-only: `Enabled`, the only value that requires this, is refused.
             recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
             ..VolumeMountStatus::default()
         });
@@ -181,7 +181,7 @@ impl<'a> One<'a> {
             },
             pleg::ContainerState::Exited => {
                 let details = &status.details;
-                // As upstream: a container that never started has the epoch.
+                // As upstream: the start time of a container that never started is the epoch.
                 let never = details.exit_code.map(|_| WallTime::from_nanos(0));
                 let (code, reason) = (details.exit_code, &details.reason);
                 ended_state(Terminated {
@@ -327,7 +327,7 @@ fn inferred_success() -> Terminated {
     }
 }
 
-/// Upstream's values if a container's end is not known.
+/// The exit code and reason that upstream reports if it is not known how a container ended.
 fn unknown(message: &str) -> Terminated {
     Terminated {
         message: text(message),

@@ -72,11 +72,11 @@ pub(crate) struct PodState<'a> {
 
 /// The status of a pod.
 ///
-/// It differs from upstream in three ways. The last state of a container whose predecessor was removed comes from an
-/// exit record or the previous status; upstream loses it. An exited container whose exit code is unknown has the reason
-/// `ContainerStatusUnknown` and the code 137, as a container that is gone; upstream has the code that the runtime
-/// happens to send. While the code may still become known, the container has the state of the previous status; upstream
-/// reports no state then. Probes are taken into account before the phase is determined, not after.
+/// It differs from upstream in these ways. If a container's predecessor was removed, its last state comes from an exit
+/// record or the previous status; upstream loses it. An exited container whose exit code stays unknown gets the reason
+/// `ContainerStatusUnknown` and the exit code 137, like a container that vanished; upstream shows whatever exit code
+/// the runtime sends. While the exit code may still become known, the container keeps the state of the previous status;
+/// upstream reports no state. Probes are applied before the phase is computed, not after.
 pub(crate) fn pod_status(state: &PodState<'_>) -> PodStatus {
     let Some(spec) = &state.pod.spec else {
         return PodStatus::default();

@@ -62,7 +62,7 @@ pub(super) fn phase(state: &PodState<'_>, spec: &PodSpec, all: &[ContainerStatus
     }
 }
 
-/// The phase after `previous`: an ended pod does not run again.
+/// The new phase. If `previous` has a terminal phase, the pod does not run again.
 pub(super) fn sticky(phase: &'static str, previous: Option<&PodStatus>) -> &'static str {
     match previous.and_then(|p| p.phase.as_deref()) {
         Some(SUCCEEDED) if phase != FAILED => SUCCEEDED,
@@ -71,7 +71,7 @@ pub(super) fn sticky(phase: &'static str, previous: Option<&PodStatus>) -> &'sta
     }
 }
 
-/// The last exit code of a container that has ended, or that waits after it has ended.
+/// The last exit code of a container that has ended, or that has ended before and now waits.
 fn end(status: &ContainerStatus) -> Option<i32> {
     let last = last_terminated(status).filter(|_| is_waiting(status));
     Some(terminated(status).or(last)?.exit_code)

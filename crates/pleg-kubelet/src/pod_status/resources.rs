@@ -13,8 +13,8 @@ use crate::spec::containers_in;
 /// The lowest effective limit of CPU, in thousandths.
 const MIN_MILLI_CPU_LIMIT: i64 = 10;
 
-/// The resources of a container as the API server stores them: a request that is left out is the limit, and quantities
-/// are in canonical form.
+/// The resources of a container as the API server stores them: a request that is not given is set to the limit, and
+/// quantities are in canonical form.
 #[must_use]
 pub fn with_default_requests(given: Option<&ResourceRequirements>) -> Option<ResourceRequirements> {
     let mut resources = given?.clone();
@@ -44,7 +44,7 @@ pub(super) fn reported(
     };
     if let Some(limits) = &mut resources.limits {
         let wanted = milli_cpu(limits);
-        // At or below the minimum, the limit in effect does not show the specified one.
+        // At or below the minimum, the limit in effect does not tell the specified limit, which stays in the status.
         if let Some(limit) = milli_cpu_limit(in_effect)
             && limit.max(wanted) > MIN_MILLI_CPU_LIMIT
         {
@@ -75,7 +75,7 @@ fn milli_cpu_limit(resources: &Resources) -> Option<i64> {
     (quota > 0 && period > 0).then(|| quota.saturating_mul(1000) / period)
 }
 
-/// The CPU request in effect. Shares are coarser than thousandths: `wanted` is in effect if it has these shares.
+/// The CPU request in effect. Several values have the same shares: if `wanted` has these shares, it is in effect.
 fn milli_cpu_request(resources: &Resources, wanted: i64) -> Option<i64> {
     let shares = resources.cpu_shares;
     if shares <= 0 {

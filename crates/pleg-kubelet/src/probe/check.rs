@@ -32,15 +32,15 @@ const USER_AGENT: &str = "kube-probe/1.37";
 pub(crate) enum Check {
     /// Opens a connection.
     Tcp { host: String, port: u16 },
-    /// Sends a GET request. A status from 200 to 399 is a success. The certificate of a server with TLS is not
-    /// verified, as upstream does not.
+    /// Sends a GET request. A status from 200 to 399 is a success. The TLS certificate of the server is not verified,
+    /// as upstream.
     Http {
         tls: bool,
         port: u16,
         http: HTTPGetAction,
     },
-    /// Calls `grpc.health.v1.Health/Check` of the pod, without TLS. `SERVING` is a success; an empty service is the
-    /// server as a whole.
+    /// Calls `grpc.health.v1.Health/Check` in the pod, without TLS. `SERVING` is a success. An empty service name asks
+    /// for the server as a whole.
     Grpc { port: u16, service: String },
     /// Runs a command in the container. Exit code 0 is a success.
     Exec(Vec<String>),
@@ -76,8 +76,8 @@ impl CheckError {
         Self::Failed(format!("no response within {within:?}"))
     }
 
-    /// Returns false if the check could not be performed: as upstream, that changes no result. A command that took too
-    /// long has failed.
+    /// Returns false if the check could not be made: as upstream, the probe's result then stays unchanged. A command
+    /// that took too long counts as failed.
     pub(super) fn is_failure(&self) -> bool {
         match self {
             Self::Exec(error) => error.kind == CallErrorKind::DeadlineExceeded,
@@ -202,7 +202,7 @@ async fn status_of(
     Ok(response.status().as_u16())
 }
 
-/// Asks the server at that address if it serves the service. Fails if it does not, or does not answer.
+/// Asks the gRPC server at that address if the service is healthy. Fails if it is not, or if there is no answer.
 async fn grpc(address: String, service: &str) -> Result {
     let answer = async {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_serving_service_succeeds() {
+    async fn grpc_check_succeeds_only_if_the_service_is_serving() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let incoming = futures::stream::unfold(listener, |listener| async {

@@ -21,7 +21,7 @@ pub use prober::Prober;
 /// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
-    /// Checks if the container has started. Until it has, its other probes do not run.
+    /// Checks if the container has started. Only then do the other probes of the container run.
     Startup,
     /// Checks if the container must be restarted.
     Liveness,

@@ -72,8 +72,8 @@ impl<E: Exec> Prober<E> {
         }
     }
 
-    /// Runs the probes of a pod, instead of its earlier ones. If both are equal, it only looks for new containers: call
-    /// it whenever the pod has changed. Needs a tokio runtime.
+    /// Sets the probes of a pod, and replaces its earlier ones. If both are equal, it only looks for new containers, so
+    /// call it whenever the pod has changed. Needs a tokio runtime.
     ///
     /// `changed` is called when a result has changed, and must not block: for example a
     /// [`waker`](crate::worker::Run::waker). If the probes are equal, the earlier function stays.
@@ -108,8 +108,8 @@ impl<E: Exec> Prober<E> {
         lock(&self.pods).remove(uid);
     }
 
-    /// The probe results of the containers that run in this status. A container that was not checked yet has not
-    /// started if it has a startup probe, and is not ready if it has a readiness probe.
+    /// The probe results of the containers that run in this status. A container that was not checked yet counts as not
+    /// started if it has a startup probe, and as not ready if it has a readiness probe.
     pub fn results(&self, status: &PodStatus) -> ProbeResults {
         let pods = lock(&self.pods);
         let states = pods.get(&status.uid).map(|pod| lock(&pod.states.by_probe));
@@ -211,8 +211,8 @@ impl States {
         }
     }
 
-    /// Records the running container of the probe. Returns true if that changed the result, and the container to check
-    /// now. Between two ticks (`is_recheck`) only a new container is checked.
+    /// Records the running container of the probe. Returns true if that changed the result; and, if a check is due, the
+    /// container to check. Between two ticks (`is_recheck`), only a new container is checked.
     fn observe(
         &self,
         at: usize,

@@ -53,8 +53,8 @@ impl ProbeState {
         Self { probe, container }
     }
 
-    /// Records the running container and for how long it has run, or that none runs. A new container starts the probe
-    /// over. Returns true if that changed the result.
+    /// Records which container runs and for how long it has run, or that none runs. A new container resets the probe.
+    /// Returns true if that changed the result.
     pub(super) fn observe(&mut self, running: Option<(&Id, Duration)>, now: Instant) -> bool {
         if self.container() == running.map(|(id, _)| id) {
             return false;
@@ -97,11 +97,11 @@ impl ProbeState {
             return false;
         }
         if !succeeds && self.probe.kind != ProbeKind::Readiness {
-            // Upstream waits for the new container: further failures would only delay it.
+            // No more checks until a new container runs, as upstream: further failures would only delay it.
             container.on_hold = true;
         }
         let changed = container.succeeds != succeeds
-            // A startup probe fails until its first success; that it failed for good is a change.
+            // A startup probe counts as failed before its first success, so its final failure must count as a change.
             || container.on_hold && self.probe.kind == ProbeKind::Startup;
         container.succeeds = succeeds;
         changed
@@ -160,10 +160,10 @@ mod tests {
         (state, id)
     }
 
-    /// Outcomes of checks are s or f (success, failure), in upper case if the state changes. Then come the result of
-    /// the probe, and true if the container has failed.
+    /// Outcomes of checks: s is a success, f a failure, in upper case if this outcome changes the state. Then the last
+    /// result of the probe, and true if the container has failed.
     #[test]
-    fn state_changes_at_the_thresholds() {
+    fn probe_result_changes_at_its_thresholds() {
         for (kind, thresholds, outcomes, succeeds, has_failed) in [
             (Liveness, (1, 3), "", true, false),
             (Liveness, (1, 3), "fsff", true, false),

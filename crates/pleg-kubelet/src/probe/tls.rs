@@ -1,5 +1,5 @@
-//! TLS without verification of the certificate, as upstream's kubelet probes: a probe checks that the container
-//! answers, not its identity.
+//! TLS without verification of the certificate, as in the probes of upstream's kubelet: a probe checks that the
+//! container answers, not its identity.
 
 use std::io;
 use std::sync::Arc;

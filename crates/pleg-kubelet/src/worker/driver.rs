@@ -67,7 +67,7 @@ impl<R: Reconcile> Driver<R> {
 
     /// Runs every pod that exists, or has a specification or a worker.
     fn wake_all(&self, subscription: &mut Subscription) {
-        // The snapshot shows all that was announced until now.
+        // What was announced until now can be dropped, because the snapshot shows it.
         while subscription.try_next().is_some() {}
         let mut pods = self.shared.pods();
         for view in self.pleg.snapshot() {

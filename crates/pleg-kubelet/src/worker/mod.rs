@@ -5,10 +5,10 @@
 //!
 //! * the generator announces something about it,
 //! * its specification is set or deleted, or [`PodWorkers::wake`] is called,
-//! * an instant comes that its last run named, its last run failed (see
-//!   [`Reconcile::error_policy`]) or changed something, or 1 to 1.5 min have passed (the resync).
+//! * its last run changed something, failed (see [`Reconcile::error_policy`]), or asked for a run at this instant,
+//! * 1 to 1.5 min have passed (the resync).
 //!
-//! Each run gets a view that is newer than the worker's own last change. If the cache has one, that takes no call.
+//! Each run gets a view that is newer than the worker's own last change: from the cache, without a call, if possible.
 //!
 //! Pods without a specification are left alone, unless [`Reconcile::owns`] claims them.
 
@@ -41,26 +41,25 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Brings the pod closer to its specification. A run starts only after the previous run of its pod has ended.
     ///
     /// # Cancel safety
-    /// The future is dropped when the workers are shut down and do not end in time.
+    /// The future is dropped if the workers are shut down and it has not ended at the deadline.
     fn reconcile(
         &self,
         run: &Run<Self::Spec>,
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
-    /// Cleans up after a pod: its files, and the exits that were not reported yet. The worker of the pod ends when this
-    /// succeeds. After an error, it is called again as [`error_policy`](Self::error_policy) decides.
+    /// Cleans up after a pod: removes its files, and reports the exits that were not reported yet. If this succeeds,
+    /// the worker of the pod ends. After an error, it is called again, as [`error_policy`](Self::error_policy) decides.
     ///
-    /// The pod has no specification and no containers or sandboxes; or it has a specification again, and nothing of the
-    /// earlier pod runs. The next worker handles what the view still shows.
+    /// It is called when the pod has no specification and no containers or sandboxes; or when it has a specification
+    /// again and nothing of the earlier pod runs. Then the next worker handles what is left of the earlier pod.
     ///
     /// # Cancel safety
     /// As [`reconcile`](Self::reconcile).
     fn finish(&self, run: &Run<Self::Spec>)
     -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Returns true for a pod without a specification that must be terminated, such as one that an
-    /// earlier process of this kubelet started. The default leaves all others alone: another
-    /// program may have made them.
+    /// Returns true for a pod without a specification that must be terminated, such as one that an earlier process of
+    /// this kubelet started. The default returns false, because another program may have made the pod.
     fn owns(&self, pod: &PodStatus) -> bool {
         let _ = pod;
         false
@@ -81,8 +80,8 @@ fn default_delay(failures: u32) -> Duration {
     Duration::from_secs(doubled.min(10))
 }
 
-/// The next step after a successful run. The pod is also run again at the instants that were given to [`Run::due_by`],
-/// with either action.
+/// The next step after a successful run. Whichever action is returned, the pod is also run again at the instants that
+/// were given to [`Run::due_by`].
 #[must_use = "return it from the reconcile function"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
@@ -113,7 +112,7 @@ const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct PodWorkers<S> {
     shared: Arc<Shared<S>>,
-    /// The request to end the workers: the instant at which runs that have not ended are aborted.
+    /// Set when the workers must end: the instant at which runs that have not ended are aborted.
     stop: watch::Sender<Stop>,
 }
 
@@ -131,7 +130,7 @@ struct Shared<S> {
 #[derive(Debug)]
 struct Slot<S> {
     spec: Option<Arc<S>>,
-    /// The newest specification of a deleted pod, until the worker takes it: it may have run with an older one.
+    /// The newest specification of a deleted pod, until the worker takes it. The worker may only know an older one.
     deleted: Option<Arc<S>>,
     /// The deleted specification that was set while an earlier one was being terminated. It has never run, so only the
     /// next worker takes it.
@@ -170,7 +169,7 @@ impl<S> Slot<S> {
 }
 
 impl<S> Shared<S> {
-    /// Locks the pods: hold the guard for a few operations on maps only.
+    /// Locks the pods. Hold the guard only for a few operations on maps.
     fn pods(&self) -> MutexGuard<'_, BTreeMap<PodUid, Slot<S>>> {
         lock(&self.pods)
     }
@@ -193,9 +192,9 @@ impl<S> Shared<S> {
 impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// Starts the workers on the current tokio runtime.
     ///
-    /// They wait until the generator is synced, and then run each pod that exists or has a specification: so they adopt
-    /// running pods. A pod that is not among `specs` is left alone, unless [`Reconcile::owns`] claims it: then it is
-    /// terminated, so pass all specifications that exist.
+    /// They wait until the generator is synced, and then run each pod that exists or has a specification, so running
+    /// pods are adopted. Pass all specifications: an existing pod that is not among `specs` is terminated if
+    /// [`Reconcile::owns`] claims it, and is not touched otherwise.
     pub fn spawn<R: Reconcile<Spec = S>>(
         pleg: Pleg,
         reconciler: Arc<R>,
@@ -227,15 +226,15 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.update(uid, |pod| pod.spec = Some(spec));
     }
 
-    /// Deletes the specification of a pod and runs it, after the run in progress: the pod must be
-    /// terminated. Its worker ends when nothing of the pod exists, or, if the specification is set
-    /// again, when nothing of it runs; and [`Reconcile::finish`] has succeeded.
+    /// Deletes the specification of a pod, and runs the pod after the run in progress: the pod must be terminated. Its
+    /// worker ends after [`Reconcile::finish`] has succeeded, which is called when nothing of the pod exists or, if the
+    /// specification is set again, when nothing of it runs.
     pub fn delete(&self, uid: &PodUid) {
         self.shared.update(uid, Slot::delete);
     }
 
     /// Deletes a pod, as [`delete`](Self::delete), with a grace period instead of the pod's own ([`Run::grace`]).
-    /// Another call may shorten it. A stop in progress is not shortened.
+    /// A further call may shorten the grace period, but not that of a stop in progress.
     pub fn delete_within(&self, uid: &PodUid, grace: Duration) {
         self.shared.update(uid, |pod| {
             pod.delete();
@@ -252,8 +251,8 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         });
     }
 
-    /// Runs the pod: something changed that neither the generator nor a specification shows, such
-    /// as the result of a probe.
+    /// Runs the pod. Call it if something has changed that neither the generator nor a specification shows, such as the
+    /// result of a probe.
     pub fn wake(&self, uid: &PodUid) {
         self.shared.update(uid, |_| ());
     }

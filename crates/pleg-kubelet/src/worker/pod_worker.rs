@@ -1,4 +1,4 @@
-//! The worker of one pod: runs it whenever it was woken or is due.
+//! The worker of one pod: runs the pod whenever it was woken or is due.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -23,8 +23,8 @@ pub(super) struct Worker<R: Reconcile> {
     error: String,
 }
 
-/// The outcome of a successful run: the pod is run again at that instant, if not at the next resync; or the worker ends,
-/// because the pod was cleaned up, or belongs to another program.
+/// The outcome of a successful run. Either the pod is run again: at this instant or, if `None`, at the next resync. Or
+/// the worker ends, because the pod was cleaned up or belongs to another program.
 type Outcome = ControlFlow<(), Option<Instant>>;
 
 impl<R: Reconcile> Worker<R> {
@@ -48,7 +48,7 @@ impl<R: Reconcile> Worker<R> {
             let outcome = self.run_once().await;
             let Continue(due) = outcome else { break };
             tokio::select! {
-                // The driver ends with the generator, and this task with it.
+                // An end of the generator needs no branch: the driver ends with it, and ends this task.
                 _ = self.run.wait(due) => {}
                 () = stopped(&mut stop) => break,
             }
@@ -125,7 +125,7 @@ impl<R: Reconcile> Worker<R> {
         self.run.now().after(pause.mul_f64(1.0 + JITTER * random))
     }
 
-    /// Logs an error when it starts, and when it is over.
+    /// Logs an error when it first occurs, and when runs succeed again.
     fn log(&mut self, error: String) {
         let (uid, failures) = (&self.run.uid, self.run.failures);
         if !is_logged(&self.error, &error, failures) {
@@ -139,8 +139,8 @@ impl<R: Reconcile> Worker<R> {
     }
 }
 
-/// Returns true if an error is logged. While it lasts, it is logged again if its text has changed, less and less often:
-/// the text may name an attempt.
+/// Returns true if an error must be logged now. While runs keep failing, an error is logged again only if its text has
+/// changed, and less and less often, because the text may have a new attempt number each time.
 fn is_logged(last: &str, error: &str, failures: u32) -> bool {
     match error.is_empty() {
         true => !last.is_empty(),

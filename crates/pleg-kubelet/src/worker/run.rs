@@ -19,14 +19,14 @@ use crate::lock;
 
 /// The input of a reconcile function, and a record of what it changed.
 ///
-/// [`PodWorkers`](super::PodWorkers) makes the runs. A unit test of a worker, and a loop that does
-/// not use `PodWorkers`, make one with [`Run::new`].
+/// [`PodWorkers`](super::PodWorkers) makes the runs. In a unit test of a worker, or in a loop without `PodWorkers`,
+/// create runs with [`Run::new`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run<S> {
     /// The pod.
     pub uid: PodUid,
-    /// Its specification. `None`: the pod must be terminated.
+    /// The specification of the pod. `None`: the pod must be terminated.
     pub spec: Option<Arc<S>>,
     /// The most recent specification, kept during termination. `None` if this pod never had one.
     pub last_spec: Option<Arc<S>>,
@@ -50,8 +50,8 @@ pub struct Run<S> {
 impl<S> Run<S> {
     /// The first run of a worker for this pod, with the cached view.
     ///
-    /// The planner drops what it remembers of a pod when the last run of its worker is dropped. So keep the run, and
-    /// call [`next`](Self::next) for the next one. To terminate the pod, set [`spec`](Self::spec) to `None`.
+    /// The planner forgets a pod when the last run of its worker is dropped. So keep the run, and call
+    /// [`next`](Self::next) on it before it is used again. To terminate the pod, set [`spec`](Self::spec) to `None`.
     #[must_use]
     pub fn new(pleg: &Pleg, uid: impl Into<PodUid>, spec: impl Into<Arc<S>>) -> Self {
         let (uid, spec) = (uid.into(), spec.into());
@@ -80,15 +80,15 @@ impl<S> Run<S> {
         }
     }
 
-    /// Waits until the pod must be run again, and takes a newer view, as `PodWorkers` does: at once if the run changed
-    /// something; else when the pod changes, when a [`waker`](Self::waker) is called, or at the instants of the action
-    /// and of [`due`](Self::due). After an error it waits 1 s, doubling to 10 s. There is no resync.
+    /// Waits until the pod must be run again, and takes a newer view. As with `PodWorkers`, this is at once if the run
+    /// changed something; otherwise when the pod changes, when a [`waker`](Self::waker) is called, or at the instants
+    /// of the action and of [`due`](Self::due). After an error it waits 1 s, doubling to 10 s. No resync.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator has ended.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the old view: call this again before the next run.
+    /// If the future is dropped, the run keeps its old view: call this again before the next run.
     pub async fn next<E>(&mut self, result: Result<Action, E>) -> Result<(), WaitError> {
         let mut due = match result {
             Ok(action) => {
@@ -143,7 +143,7 @@ impl<S> Run<S> {
         *lock(&self.due) = None;
         let (cached, changed) = (self.pleg.get(&self.uid), *lock(&self.last_change));
         let newer = match changed {
-            // This worker has changed nothing, and no other program creates pods: any read will do.
+            // Any read is new enough: this worker has changed nothing, and no other program creates its pod.
             None if cached.as_of.is_some() => None,
             after => Some(after.unwrap_or(Instant::ORIGIN)),
         };
@@ -209,8 +209,8 @@ impl<S> Run<S> {
         self.pleg.details_newer_than(&self.uid, after, within).await
     }
 
-    /// A function that runs the pod again: for tasks that outlive the run and whose results neither
-    /// the generator nor a specification shows. It may be called at any time.
+    /// A function that runs the pod again. It is for tasks that outlive the run, and whose results neither the
+    /// generator nor a specification shows. It may be called at any time.
     pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let woken = self.woken.clone();
         move || woken.notify_one()
@@ -236,7 +236,7 @@ impl<S> Run<S> {
     }
 }
 
-/// When the worker of a pod last changed something. Its address identifies the worker.
+/// When the worker of a pod last changed something. The address of this value identifies the worker.
 pub(crate) type LastChange = Mutex<Option<Instant>>;
 
 /// Returns true if anything of the pod runs or may start. A container that was created cannot
@@ -273,7 +273,7 @@ mod tests {
     use pleg::core::SandboxStatus;
 
     #[test]
-    fn created_container_may_run_only_while_its_sandbox_may() {
+    fn created_container_may_run_only_if_its_sandbox_may_run() {
         let pod = |sandbox, container| {
             let mut pod = PodStatus::nothing("p".into());
             pod.sandboxes = vec![SandboxStatus::new("s", sandbox)].into();

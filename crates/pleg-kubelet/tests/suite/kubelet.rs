@@ -18,21 +18,21 @@ use crate::{SECOND, pass, pod, until};
 
 const POD: &str = "p";
 
-/// Runs a pod. Its calls take effect at once, except for two that never do: the start of a container that exists
-/// already, and the removal of a container before its start.
+/// Runs a pod. All calls take effect at once, except two that never do: the start of a container that exists already,
+/// and the removal of a container before its start.
 struct Kubelet {
     runtime: FakeRuntime,
     planner: Planner,
     finished: Arc<AtomicUsize>,
     planned: Planned,
-    /// The kubelet claims pods without a specification, and its removals have no effect.
+    /// A kubelet that claims pods without a specification, and whose removals have no effect.
     is_orphaned: bool,
 }
 
-/// The removals, and when the pod that each was planned from was inspected.
+/// Each removal, with the instant of the inspection from which it was planned.
 type Planned = Arc<Mutex<Vec<(Removal, Option<Instant>)>>>;
 
-/// The attempt at the end of an id.
+/// The attempt number, which is at the end of an id.
 fn attempt(id: &Id) -> u32 {
     let attempt = id.as_str().rsplit(['-', 's']).next();
     attempt.unwrap().parse().unwrap()
@@ -194,7 +194,7 @@ impl Node {
         until(&self.pleg, runs).await;
     }
 
-    /// Deletes the pod. Returns after how many seconds its worker has ended, up to an hour.
+    /// Deletes the pod and waits until its worker has ended, for at most an hour. Returns the seconds that this took.
     async fn delete(&self) -> u64 {
         let began = self.pleg.now();
         let seconds = || self.pleg.now().since(began).as_secs();
@@ -215,7 +215,7 @@ fn with_created(sandbox_state: ReportedState) -> FakeRuntime {
 }
 
 #[tokio::test(start_paused = true)]
-async fn created_container_is_replaced_although_a_status_never_succeeds() {
+async fn created_container_is_replaced_even_if_status_calls_never_succeed() {
     for (id, fails) in [("p-app-0", true), ("p-app-0", false), ("p-side-0", true)] {
         let runtime = with_created(ReportedState::Running);
         runtime.put(container("side", 0, ReportedState::Running));
@@ -226,7 +226,7 @@ async fn created_container_is_replaced_although_a_status_never_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_pod_is_removed_although_a_status_never_succeeds() {
+async fn deleted_pod_is_removed_even_if_status_calls_never_succeed() {
     for fails in [true, false] {
         let node = Node::start(FakeRuntime::new(), &["app"]).await;
         node.until_runs("app", 0).await;
@@ -238,7 +238,7 @@ async fn deleted_pod_is_removed_although_a_status_never_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_that_never_succeeds_is_read_less_and_less_often() {
+async fn never_succeeding_status_call_is_made_less_and_less_often() {
     for fails in [true, false] {
         let node = Node::start(FakeRuntime::new(), &["app"]).await;
         node.until_runs("app", 0).await;
@@ -253,7 +253,7 @@ async fn status_that_never_succeeds_is_read_less_and_less_often() {
 
 /// One consumer acknowledges, and the other one never does.
 #[tokio::test(start_paused = true)]
-async fn silent_consumer_is_named_and_delays_few_removals() {
+async fn consumer_that_never_acknowledges_is_reported_and_delays_few_removals() {
     let mut silent: Option<Consumer> = None;
     let register = |builder: &mut Builder<_>| silent = Some(builder.register_consumer("silent"));
     let node = Node::with(FakeRuntime::new(), &["app"], register).await;
@@ -285,7 +285,7 @@ async fn ineffective_removal_backs_off() {
     runtime.put(sandbox(0, ReportedState::Exited));
     let node = Node::start(runtime, &[]).await;
     let count = || node.planned.lock().unwrap().len();
-    // After 10 s, after 20 s more, and so on; at last every 5 min.
+    // The removals are repeated after 10 s, after 20 s more, and so on; in the end every 5 min.
     for (seconds, expected) in [(9, 1), (20, 2), (40, 3)] {
         node.pass(seconds).await;
         assert_eq!(count(), expected);
@@ -298,7 +298,7 @@ async fn ineffective_removal_backs_off() {
     assert!(planned.iter().all(|(removal, _)| *removal == sandbox));
 }
 
-/// A start may fail without an event of containerd.
+/// A start may fail and containerd sends no event of it, so the container must be read.
 #[tokio::test(start_paused = true)]
 async fn unstarted_container_is_read_before_its_removal_is_repeated() {
     let node = Node::start(with_created(ReportedState::Exited), &[]).await;

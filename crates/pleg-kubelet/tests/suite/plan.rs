@@ -35,7 +35,7 @@ async fn plan<'a>(planner: &'a Planner, run: &'a Run<Pod>) -> Plan<'a, Pod> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempt_is_used_up_by_begin_but_not_if_postponed() {
+async fn postponed_start_uses_no_attempt_and_begun_plan_uses_one() {
     let (pleg, _consumer) = start(&FakeRuntime::new()).await;
     let (planner, run) = (planner(), run(&pleg));
     let mut postponed = plan(&planner, &run).await;
@@ -52,7 +52,7 @@ async fn attempt_is_used_up_by_begin_but_not_if_postponed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exit_is_reported_until_its_plan_is_begun() {
+async fn exit_is_in_every_plan_until_one_is_begun() {
     let runtime = FakeRuntime::new();
     runtime.put(fake::exited("p", "c", 1));
     let (pleg, consumer) = start(&runtime).await;
@@ -68,7 +68,7 @@ async fn exit_is_reported_until_its_plan_is_begun() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_without_specification_stops_within_its_grace_period() {
+async fn run_without_specification_stops_its_pod_within_the_grace_period() {
     let runtime = FakeRuntime::new();
     runtime.put(fake::container("p", "c", Running));
     let (pleg, _consumer) = start(&runtime).await;
@@ -103,7 +103,7 @@ async fn custom_loop_runs_after_changes_and_failures() {
     assert!(run.next(Ok::<_, ()>(action)).await.is_err());
 }
 
-/// The generator stores exit records for ten minutes.
+/// The generator stores exit records for ten minutes; they must not be reported again in this time.
 #[tokio::test(start_paused = true)]
 async fn exits_of_a_removed_pod_are_not_reported_again() {
     let runtime = FakeRuntime::new();

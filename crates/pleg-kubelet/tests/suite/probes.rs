@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::{SECOND, pass, until};
 
-/// The code of commands that cannot be run.
+/// The exit code that stands for a command that cannot be run.
 const UNAVAILABLE: i32 = -1;
 
 /// Commands end with this code.
@@ -108,7 +108,7 @@ impl Node {
             .await;
     }
 
-    /// From now on, commands end with this code.
+    /// From now on, commands end with this exit code.
     fn ends_with(&self, code: i32) {
         self.command.code.store(code, Ordering::Relaxed);
     }
@@ -141,7 +141,7 @@ impl Node {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_readiness_is_reported_and_recovers() {
+async fn failing_readiness_probe_is_reported_until_it_succeeds_again() {
     let node = node().await;
     assert!(node.ready(), "it has no probe");
     node.set(&json!({"readinessProbe": {}}));
@@ -158,7 +158,7 @@ async fn failing_readiness_is_reported_and_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_liveness_reports_the_container_until_another_runs() {
+async fn container_with_failed_liveness_is_reported_until_another_container_runs() {
     let node = node().await;
     node.ends_with(UNAVAILABLE);
     node.set(&json!({"livenessProbe": {}}));
@@ -189,7 +189,7 @@ async fn other_probes_wait_for_the_startup_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probe_that_panics_is_started_again() {
+async fn probe_continues_after_a_check_panicked() {
     let node = node().await;
     node.ends_with(i32::MAX);
     node.set(&json!({"readinessProbe": {}}));
@@ -248,7 +248,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, status: &str) {
     }
 }
 
-/// Serves responses of that status, TLS with a certificate that nobody has signed, or nothing. Returns the port.
+/// Starts a server and returns its port. `what`: a status to answer with, `TLS` (self-signed), or no answer at all.
 async fn serve(what: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -280,7 +280,7 @@ async fn serve(what: &'static str) -> u16 {
 }
 
 #[tokio::test]
-async fn checks_over_the_network_succeed_or_fail() {
+async fn responses_decide_if_tcp_http_and_grpc_checks_succeed() {
     for (kind, served, succeeds) in [
         ("http", "200 OK", true),
         ("http", "302 Found", true),

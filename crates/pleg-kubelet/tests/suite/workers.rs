@@ -216,7 +216,7 @@ impl Node {
         pass(&self.pleg, time).await;
     }
 
-    /// The runs of that pod since the `from`th of all runs.
+    /// The runs of the pod `uid`, out of all runs from the `from`th on.
     fn runs_since(&self, from: usize, uid: &str) -> Vec<Began> {
         let state = self.state();
         let mut runs = state.runs[from..].to_vec();
@@ -257,10 +257,10 @@ async fn panic_is_an_error_of_its_pod_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_after_a_failed_run_has_a_newer_view() {
+async fn view_is_read_again_after_a_failed_run() {
     for does in [Does::Panic, Does::Fail] {
         let node = Node::start(&[("p", Does::Nothing)]).await;
-        // Between two lists, so that only a read of the pod can be newer.
+        // The pod is run between two lists, so that only a read of the pod can give a newer view.
         node.pass(30 * SECOND + Duration::from_millis(500)).await;
         let before = node.runs();
         node.does("p", does);
@@ -315,7 +315,7 @@ async fn shutdown_starts_no_run_and_aborts_hung_ones() {
         node.wake("q");
         let deadline = node.pleg.now().after(within);
         node.workers.shutdown(deadline).await;
-        // The shutdown waits for no longer than it must.
+        // Only a hung run delays the shutdown until its deadline.
         assert_eq!(node.pleg.now() >= deadline, does == Does::Hang);
         assert!(node.state().in_progress.values().all(|runs| *runs == 0));
         assert!(node.runs() <= began + 1);
@@ -323,7 +323,7 @@ async fn shutdown_starts_no_run_and_aborts_hung_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_end_with_the_generator_and_with_their_handle() {
+async fn workers_end_when_generator_ends_or_handle_is_dropped() {
     let node = Node::start(&[("p", Does::Nothing)]).await;
     node.pleg.shutdown().await;
     node.workers.ended().await;
@@ -371,11 +371,11 @@ async fn shorter_grace_period_of_a_second_deletion_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn last_specification_is_the_last_before_the_deletion() {
+async fn last_spec_is_the_specification_set_last_before_the_deletion() {
     let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
     node.pass(SECOND).await;
     let before = node.runs();
-    // Set and deleted at once, and set after the deletion, so that it never runs.
+    // `p` is set and deleted at once, `q` is set after its deletion. Neither of these specifications ever runs.
     node.workers.set(&"p".into(), 2);
     node.workers.delete(&"p".into());
     node.workers.delete(&"q".into());
@@ -391,7 +391,7 @@ async fn last_specification_is_the_last_before_the_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_waits_for_the_generator_and_leaves_foreign_pods_alone() {
+async fn workers_wait_for_the_generator_and_ignore_foreign_pods() {
     let runtime = FakeRuntime::new();
     runtime.hang(Op::List);
     runtime.run_pod("foreign");

@@ -41,7 +41,7 @@ pub fn read_directory(
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             let file = entry.path();
             let metadata = fs::metadata(&file);
-            // The wall clock of the file system only orders files; nothing waits for it.
+            // These times are from the wall clock, but only order the files; nothing waits for them.
             let modified = metadata.as_ref().ok().and_then(|m| m.modified().ok());
             files.push((Reverse(modified), file, metadata));
         }
@@ -90,7 +90,7 @@ pub struct Manifests {
 pub struct Changes {
     /// Pods to start.
     pub added: Vec<Manifest>,
-    /// Pods whose manifest changed. If its uid changed as well, the pod is replaced; otherwise its resources are
+    /// Pods whose manifest changed. If the uid changed as well, the pod is replaced; otherwise its resources are
     /// changed in place.
     pub changed: Vec<(Manifest, Manifest)>,
     /// Pods to remove.
@@ -106,17 +106,17 @@ impl Manifests {
         self.pods.values()
     }
 
-    /// Names the pods that ran before the first update, after a restart of the kubelet. The manifest
-    /// of one of them is preferred to another manifest of the same name.
+    /// Sets the pods that were running when the kubelet restarted. Call it before the first update. If several
+    /// manifests have the same pod name, the manifest of a running pod is preferred.
     pub fn set_running(&mut self, uids: BTreeSet<PodUid>) {
         self.running = uids;
     }
 
     /// Replaces the manifests by `found`.
     ///
-    /// If several manifests have one pod name, one uid or one port of the node, the manifest in force stays. If none is
-    /// in force, the manifest whose pod is [running](Self::set_running) is used, else the first: the most recently
-    /// modified file in the result of [`read_directory`]. The others are broken.
+    /// If several manifests have the same pod name, uid or port of the node, the manifest in force stays in force. If
+    /// none is in force, the manifest whose pod is [running](Self::set_running) is used, else the first: the most
+    /// recently modified file in the result of [`read_directory`]. The others are reported as broken.
     pub fn update(&mut self, found: ReadManifests) -> Changes {
         let mut changes = Changes::default();
         let mut next: BTreeMap<String, Manifest> = BTreeMap::new();
@@ -139,7 +139,7 @@ impl Manifests {
             }
         }
         let running = std::mem::take(&mut self.running);
-        // Unchanged manifests come first, then those from files in force.
+        // Unchanged manifests take precedence, then those from files in force, then those of running pods.
         good.sort_by_key(|manifest| match self.pods.get(&manifest.full_name()) {
             Some(before) if before == manifest => 0,
             Some(before) if before.file == manifest.file => 1,

@@ -5,7 +5,7 @@ use k8s_openapi::serde_json::Value;
 use pleg_kubelet::cri_config::FieldError;
 use pleg_kubelet::fields_at;
 
-/// Converts quantities to texts: manifests may have them as numbers.
+/// Converts quantities that a manifest has as numbers to texts.
 pub(super) fn quantities_as_text(given: &mut Value) {
     for list in ["initContainers", "containers"] {
         let containers = given.pointer_mut(&format!("/spec/{list}"));
@@ -22,7 +22,7 @@ pub(super) fn quantities_as_text(given: &mut Value) {
     }
 }
 
-/// The paths of fields in `given` that the API does not have. `understood`, the parsed pod, lacks them.
+/// The paths of fields that the API does not have: they are in `given`, and not in `understood`, the parsed pod.
 pub(super) fn unknown(given: &Value, understood: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     compare(given, understood, "", &mut unknown);

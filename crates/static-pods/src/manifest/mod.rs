@@ -32,9 +32,9 @@ pub(crate) const MANIFEST_NODE: &str = "pleg/manifest-node";
 pub struct Manifest {
     /// The file that it was read from.
     pub file: PathBuf,
-    /// The pod, with its uid, its name with the name of the node, and its namespace.
+    /// The pod. Its uid and its namespace are set, and its name ends with the name of the node.
     pub pod: Pod,
-    /// Paths of fields in the file that the API does not have, if they are ignored.
+    /// Paths of ignored fields: the file has them, but the API does not.
     pub ignored: Vec<String>,
 }
 
@@ -67,12 +67,12 @@ impl Manifest {
     ///
     /// The name of a pod gets the name of the node as its suffix, as upstream's does. Its uid is a hash of the node's
     /// name, the file's name and the contents; so a changed manifest is another pod. In contrast to upstream, the hash
-    /// leaves out the resources of containers, which can be changed while the pod runs, but not the class that follows
-    /// from them.
+    /// leaves out the resources of containers, which can be changed while the pod runs. But it includes the
+    /// quality-of-service class that follows from them, which cannot.
     ///
-    /// The error of a document is its first one: the file is not YAML or not a pod, a field is unknown, [`validate`]
-    /// rejects a value, or a field is [`unsupported`]. `ignoring`: fields that the API does not have,
-    /// such as misspelt ones, have no effect, as in upstream's kubelet, and are listed in [`Manifest::ignored`].
+    /// A document's error is the first that is found: the file is not YAML or not a pod, a field is unknown,
+    /// [`validate`] rejects a value, or a field is [`unsupported`]. If `ignoring` is true, fields that the API does not
+    /// have, such as misspelt ones, have no effect, as in upstream's kubelet, and are listed in [`Manifest::ignored`].
     pub fn parse_all(file: &Path, contents: &str, node: &str, ignoring: bool) -> ReadManifests {
         let documents = match yaml::mappings(contents) {
             Ok(documents) => documents,

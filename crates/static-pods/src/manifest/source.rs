@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::{Changes, Manifest, ManifestError, Manifests, ReadManifests, read_directory};
 use pleg_kubelet::worker::PodWorkers;
 
-/// How long a read of the directory may take until it is reported.
+/// How long a read of the directory may take before it is logged as slow.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The manifests of a directory as a source of pods. Errors are logged once, and again when they change.
@@ -49,12 +49,12 @@ impl ManifestSource {
         }
     }
 
-    /// Names the pods that run at the start. See [`Manifests::set_running`].
+    /// Sets the pods that were running when the kubelet started. See [`Manifests::set_running`].
     pub fn set_running(&mut self, uids: BTreeSet<PodUid>) {
         self.manifests.set_running(uids);
     }
 
-    /// Waits until the directory can be read, and returns its pods: all that pod workers must know
+    /// Waits until the directory can be read, and returns its pods: the complete list, which the pod workers need
     /// before they start.
     ///
     /// # Cancel safety
@@ -132,7 +132,7 @@ impl ManifestSource {
     }
 }
 
-/// Logs the ignored fields of new manifests, and of those in which they changed.
+/// Logs the ignored fields of new manifests, and of changed manifests whose ignored fields have changed.
 fn warn_of_ignored(changes: &Changes) {
     let added = changes.added.iter();
     let changed = changes.changed.iter();

@@ -26,7 +26,7 @@ pub(super) fn mappings(contents: &str) -> Result<Vec<Value>, String> {
 /// Converts a mapping to a pod.
 ///
 /// # Errors
-/// A field whose value has the wrong type, or it is not the manifest of a pod.
+/// Fails if a field's value has the wrong type, or if the mapping is not the manifest of a pod.
 pub(super) fn pod(given: &Value) -> Result<Pod, FieldError> {
     for (field, wanted) in [("apiVersion", "v1"), ("kind", "Pod")] {
         let problem = match given.get(field) {

@@ -46,7 +46,7 @@ pub fn validate(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// Expands `spec~` in a path of the table to the pod and each of its containers.
+/// Replaces `spec~` in a path of the table: one path for the pod, and one for each of its containers.
 fn with_containers(path: &str) -> Vec<String> {
     match path.contains('~') {
         true => vec![path.replace('~', ""), path.replace('~', ".@")],
@@ -94,8 +94,8 @@ fn rule(pod: &Value, path: &str, check: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The problem of a rule `CONDITION CONDITION: PROBLEM` if all conditions hold. `{NAME}` in the problem is the value of
-/// that field, and `{}` the value of the rule's own field.
+/// The problem of a rule `CONDITION CONDITION: PROBLEM`, if all its conditions hold. In the problem, `{NAME}` is
+/// replaced by the value of that field, and `{}` by the value of the rule's own field.
 fn conditional(pod: &Value, parent: &Value, field: &str, rule: &str) -> Option<String> {
     let (conditions, problem) = rule.split_once(": ")?;
     if !conditions.split(' ').all(|c| holds(pod, parent, c)) {
@@ -143,7 +143,7 @@ fn is(value: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Adds an error for each value at a path `WITHIN PATH` that occurred before.
+/// Adds an error for each value at `PATH` that occurred before, in the same object at `WITHIN` if that is given.
 fn unique(pod: &Value, path: &str, problem: &str, errors: &mut Vec<FieldError>) {
     let (within, path) = path.split_once(' ').unwrap_or(("", path));
     for (at, within) in each(pod, within) {

@@ -8,7 +8,7 @@ use k8s_openapi::serde_json::Value;
 use super::resources::{is_extended, is_huge_pages};
 use pleg_kubelet::quantity::Amount;
 
-/// The kinds of texts: what each is, and how to write one.
+/// The kinds of texts. Each has its name, what it is, and advice how to write it.
 const KINDS: &str = "\
 absolute path: an absolute path: begin it with /
 annotation key: a key: use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends; a domain and / may come before
@@ -71,8 +71,8 @@ fn is(kind: &str, text: &str) -> bool {
 /// * `keys KIND`: all keys of an object are of this kind,
 /// * `empty or KIND`: a text of this kind, or an empty one,
 /// * `one of A, B`: one of these texts, or an empty one,
-/// * `from A to B`, `at least A`, `1 in a FIELD`: a number; `at most A elements`: a list,
-/// * `one field of A, B`, `one field except A`: an object that has at most one of these fields, or of the others,
+/// * `from A to B`, `at least A`: a number; `1 in a FIELD`: the number 1 only; `at most A elements`: a list,
+/// * `one field of A, B`: an object has at most one of these; `one field except A`: at most one field other than A,
 /// * `amount`: a quantity that is not negative,
 /// * `port`: a number, or the name of a port.
 pub(super) fn problems(value: &Value, check: &str) -> Vec<String> {
@@ -128,7 +128,7 @@ fn problem(value: &Value, check: &str) -> Option<String> {
     }
 }
 
-/// The problem of an object that has more than one of the counted fields.
+/// The problem of an object that has more than one of the fields that exclude each other.
 fn several(object: &Value, is_counted: impl Fn(&str) -> bool) -> Option<String> {
     let names = object.as_object()?.keys().map(|name| &**name);
     let given: Vec<&str> = names.filter(|name| is_counted(name)).collect();
@@ -156,7 +156,7 @@ fn is_basic(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory" | "ephemeral-storage")
 }
 
-/// Returns true for a field of the pod that a variable can have.
+/// Returns true if an environment variable may refer to this field of the pod.
 fn is_field(text: &str) -> bool {
     let maps = ["metadata.labels['", "metadata.annotations['"];
     let key = maps.iter().find_map(|map| text.strip_prefix(map));
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_is_a_known_check() {
+    fn every_rule_of_the_table_uses_a_known_check() {
         let rules = super::super::table::RULES.lines();
         for (path, check) in rules.filter_map(|rule| rule.split_once(": ")) {
             let kind = check

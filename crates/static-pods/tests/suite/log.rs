@@ -10,7 +10,7 @@ use tracing::subscriber::{DefaultGuard, NoSubscriber};
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Collects log lines until the guards are dropped.
+    /// Collects log lines until the returned guards are dropped.
     pub(crate) fn start() -> (Self, (DefaultGuard, Dispatch)) {
         let log = Self::default();
         let writer = log.clone();
@@ -18,7 +18,7 @@ impl Log {
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
-        // With one subscriber only, the first thread that reaches a log line decides for all whether it is enabled.
+        // With one subscriber, the first thread that reaches a log line decides for all if it is enabled; so add one.
         let second = Dispatch::new(NoSubscriber::new());
         (log, (tracing::subscriber::set_default(subscriber), second))
     }

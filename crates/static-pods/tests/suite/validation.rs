@@ -1,7 +1,7 @@
 //! Values of pods that upstream's API server rejects.
 //!
-//! A row: `app`, `setup`, `spec` or `metadata`, a path below it, and the fields there that make a valid pod invalid;
-//! the field of the only error below that path; the value or the problem; a part of the allowed values.
+//! A row: `app`, `setup`, `spec` or `metadata`, a path below it, and fields there that make a valid pod invalid; then
+//! the only expected error: its field below that path; the value or problem; a part of the allowed values.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ fn valid_pod_has_no_errors() {
 }
 
 #[test]
-fn each_wrong_value_is_refused_by_its_field() {
+fn error_of_each_wrong_value_names_its_field() {
     let rows = WRONG.lines().map(str::trim).filter(|row| !row.is_empty());
     let wrong = rows.filter_map(|row| Some(format!("{row}: {}", check(row).err()?)));
     let wrong: Vec<_> = wrong.collect();
@@ -256,7 +256,7 @@ fn too_many_annotations_are_refused() {
 }
 
 #[test]
-fn errors_are_all_found_in_the_order_of_lists() {
+fn all_errors_are_found_and_follow_the_order_of_lists() {
     let container =
         |at| json!({"name": format!("c{at}"), "image": "a", "ports": [{"containerPort": 0}]});
     let containers: Vec<_> = (0..12).map(container).collect();

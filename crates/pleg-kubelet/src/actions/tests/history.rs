@@ -5,7 +5,7 @@ use crate::probe::ProbeKind::Liveness;
 use super::support::*;
 
 #[test]
-fn attempts_are_not_reused_and_exit_codes_are_not_lost() {
+fn failed_attempts_are_not_reused_and_known_exit_codes_stay() {
     timelines(
         "
         The attempt of a create without effect is not used again: Always a
@@ -52,7 +52,7 @@ fn attempts_are_not_reused_and_exit_codes_are_not_lost() {
 }
 
 #[test]
-fn exit_records_count_whenever_they_were_detected() {
+fn exit_of_highest_attempt_counts_in_any_order_of_detection() {
     let mut worker = Worker::new("Always a");
     worker.observe_exit(4, None, 2);
     worker.runs("2 | | start a-5");
@@ -71,7 +71,7 @@ fn exit_records_count_whenever_they_were_detected() {
 }
 
 #[test]
-fn restart_count_is_one_more_than_the_last_containers() {
+fn restart_count_is_the_last_containers_count_plus_one() {
     let mut worker = Worker::new("Always a");
     for row in ["3 | a-7 exited 1 count=2 | start a-8", "60 | | start a-9"] {
         worker.runs(row);
@@ -98,7 +98,7 @@ fn restart_is_delayed_until_the_back_off_has_passed() {
 }
 
 #[test]
-fn changed_resources_are_set_and_read_back() {
+fn changed_resources_are_set_until_the_runtime_reports_them() {
     let mut worker = Worker::new("Always a");
     worker.spec.containers[0].resources = memory(64);
     worker.runs("5 | a running memory=64 |");
@@ -110,7 +110,7 @@ fn changed_resources_are_set_and_read_back() {
         8        | a running memory=32 |
         ",
     );
-    // The call failed, or the runtime rounded the values. At last it reports no limit.
+    // No effect: the call failed, or the runtime rounded the values. In the last row, the runtime reports no limit.
     let mut worker = Worker::new("Always a");
     worker.spec.containers[0].resources = memory(64);
     worker.runs(
@@ -182,7 +182,7 @@ fn calls_without_effect_are_repeated() {
 }
 
 #[test]
-fn stuck_container_that_is_started_after_all_is_not_replaced() {
+fn unremovable_container_is_started_if_its_specification_is_restored() {
     let mut worker = Worker::new("Always a");
     worker.runs(
         "
@@ -197,15 +197,15 @@ fn stuck_container_that_is_started_after_all_is_not_replaced() {
 }
 
 #[test]
-fn grace_period_is_that_of_the_pod() {
+fn containers_are_stopped_within_the_grace_period_of_the_pod() {
     timelines(
         "
-        Sidecars get what is left of it, but never less than 2 s: terminating Always s1 s2 a
+        Sidecars get the rest of the grace period, but never less than 2 s: terminating Always s1 s2 a
         5  | a running, s2 running, s1 running | stop a-0, terminating
         15 | s2 running, s1 running            | stop s2-0 within 20, terminating
         40 | s1 running                        | stop s1-0 within 2, terminating
 
-        A stop that failed, because the runtime was down, uses up none of it: terminating Always s a
+        A stop that failed, because the runtime was down, uses up no grace period: terminating Always s a
         5  | a running, s running              | stop a-0, terminating
         50 | a running, s running              | stop a-0, terminating
         52 | a exited 0, s running             | stop s-0 within 28, terminating
@@ -225,7 +225,7 @@ fn grace_period_is_that_of_the_pod() {
 
 /// A container that is stopped to be replaced has not ended by itself: its exit code does not count.
 #[test]
-fn stopped_container_is_replaced_for_every_exit_code() {
+fn container_stopped_for_replacement_is_replaced_whatever_its_exit_code() {
     timelines(
         "
         It has another hash: Always a

@@ -1,4 +1,4 @@
-//! Each rule of the decision. A row: the restart policy and the specification's containers, the pod, the actions.
+//! Tests of each rule. A row: the restart policy and the specified containers, the pod, the expected actions.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -43,7 +43,7 @@ fn restart_policy_and_rules_of_a_container_override_the_pods() {
 }
 
 #[test]
-fn sandbox_is_created_used_or_replaced_by_its_state() {
+fn sandbox_is_created_used_or_replaced_depending_on_its_state() {
     check(
         "
         Always a b   | no sandbox                                | create sandbox-0
@@ -76,7 +76,7 @@ fn sandbox_is_created_used_or_replaced_by_its_state() {
 }
 
 #[test]
-fn regular_container_is_started_stopped_or_restarted_by_its_state() {
+fn state_decides_if_regular_container_is_started_stopped_or_restarted() {
     check(
         "
         Always a b    | a running                   | start b-0
@@ -171,7 +171,7 @@ fn termination_stops_regular_containers_then_sidecars_then_sandboxes() {
         terminating Always a | no sandbox                      | terminating, terminated, Failed
         ",
     );
-    // Without a specification, all are stopped together, within the grace periods of their annotations.
+    // Without a specification, all containers are stopped together, with the grace periods of their annotations.
     let mut worker = Worker::new("terminating Always");
     worker.is_unknown = true;
     worker.runs(

@@ -15,7 +15,7 @@ use crate::actions::Actions;
 use super::support::*;
 
 const NAMES: [&str; 5] = ["i1", "s1", "i2", "a", "b"];
-/// States of sandboxes and containers. Repeated ones are drawn more often.
+/// States of sandboxes and containers. A state that is listed twice is drawn twice as often.
 const SANDBOX: &str = "ready,ready,ready,ended,ended,unknown,ready missing";
 const STATE: &str = "created,running,running,exited,exited 0,exited 1,unknown";
 const REST: &str = ",, failing, missing, hash=h, hash=g failing";
@@ -24,7 +24,7 @@ fn one_of(words: &'static str) -> impl Strategy<Value = &'static str> {
     select(words.split(',').collect::<Vec<_>>())
 }
 
-/// A container in words, with its attempt and name as key, so that a pod has no duplicates.
+/// A container in the notation of the tests. The key (attempt and name) keeps duplicates out of a pod.
 fn a_container() -> impl Strategy<Value = ((Reverse<u32>, &'static str), String)> {
     let parts = (one_of(STATE), 0..3, one_of(REST), 0..3u32, select(&NAMES));
     parts.prop_map(|(state, sandbox, rest, attempt, name)| {

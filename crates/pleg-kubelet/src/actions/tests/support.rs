@@ -50,7 +50,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// A worker of a pod with this specification. After the prefix `terminating `, the pod is being terminated.
+    /// A worker of a pod with this specification. If `words` begin with `terminating `, the pod is being terminated.
     pub(super) fn new(words: &str) -> Self {
         let terminating = words.strip_prefix("terminating ");
         Self {
@@ -82,8 +82,8 @@ impl Worker {
         self.last = actions;
     }
 
-    /// Makes one run per row: the second (and `read` with the second of the pod's read, if it is another one), the pod,
-    /// the actions, and the second of the next run.
+    /// Makes one run per row. A row: the second of the run, and `read N` if the pod was read at another second; the
+    /// pod; the expected actions; the second of the next run.
     pub(super) fn runs(&mut self, table: &str) {
         for row in rows(table) {
             let (now, read) = row[0].split_once(" read ").unwrap_or((row[0], row[0]));
@@ -109,7 +109,7 @@ impl Worker {
     }
 }
 
-/// Checks one worker per block: a line with a rule and the specification, then its runs.
+/// Checks one worker per block. Its first line has a rule and the specification; the other lines are its runs.
 pub(super) fn timelines(blocks: &str) {
     for block in blocks.trim().split("\n\n") {
         let (rule, runs) = block.split_once('\n').unwrap();

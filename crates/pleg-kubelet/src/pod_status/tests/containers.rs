@@ -35,9 +35,9 @@ fn reported(state: &Value, restarts: u32) -> Value {
     }]})
 }
 
-/// A row: the specification and the containers of the pod, a field of the status of its first container, and its value.
+/// A row: the pod's specification, its containers, a field in the status of the first container, and the field's value.
 #[test]
-fn status_fields_follow_the_containers() {
+fn status_fields_are_computed_from_the_containers() {
     let table = r#"
         Always | app created | /state | {"waiting": {}}
         Always | app created | /containerID | "containerd://app-0"
@@ -82,7 +82,7 @@ fn exit_code_that_may_still_become_known_is_not_reported() {
 }
 
 #[test]
-fn messages_of_a_pod_share_twelve_kibibytes() {
+fn termination_messages_of_a_pod_share_twelve_kibibytes() {
     let mut node = Node::of("Always app b c d", "app exited 3");
     node.messages = [(Id::from("app-0"), "x".repeat(4096))].into();
     let message = node.app()["state"]["terminated"]["message"].clone();
@@ -99,7 +99,7 @@ fn vanished_container_keeps_its_last_state_and_count() {
 }
 
 #[test]
-fn container_that_is_not_restarted_does_not_wait() {
+fn container_without_a_restart_is_not_shown_as_waiting() {
     let state = |node: Node| node.waits("app", "CrashLoopBackOff", CRASHED).app()["state"].clone();
     for (policy, code) in [("Never", 1), ("Never", 0), ("OnFailure", 0)] {
         let node = Node::of(policy, &format!("app exited {code}"));
@@ -120,7 +120,7 @@ fn record(id: &str, detected: u64, code: Option<i32>) -> Exit {
 #[test]
 fn last_state_of_a_removed_container_comes_from_its_record() {
     let mut node = Node::of("Always", "app-3 running");
-    // The last record is an earlier exit of `app-3` itself.
+    // The newest exit record is of an earlier exit of `app-3` itself, so the last state is that of `app-2`.
     let records =
         [1, 2, 3].map(|n: u8| record(&format!("app-{n}"), n.into(), Some(4 + i32::from(n))));
     node.ended = records.into();
@@ -138,7 +138,7 @@ fn last_state_of_a_removed_container_comes_from_its_record() {
 }
 
 #[test]
-fn unknown_exit_code_is_137_with_its_reason() {
+fn unknown_exit_code_is_137_with_reason_container_status_unknown() {
     let mut node = Node::of("Never", "app exited");
     let expected = json!({"terminated": {
         "containerID": "containerd://app-0", "exitCode": 137, "reason": "ContainerStatusUnknown",
@@ -160,12 +160,12 @@ fn running_container_that_vanished_without_a_record_has_ended() {
     assert_eq!(node.app()["lastState"], lost(message));
     assert_eq!(node.app()["restartCount"], 5);
     assert_eq!(node.phase(), "Running");
-    // If the pod is being deleted, it is not restarted.
+    // A container of a pod that is being deleted is not restarted.
     assert_eq!(vanished().deleted().app()["restartCount"], 4);
 }
 
 #[test]
-fn running_container_whose_state_became_unknown_has_ended() {
+fn running_container_whose_state_became_unknown_is_reported_as_ended() {
     let unknown = Node::of("Always", "app-4 unknown");
     let app = unknown.before(reported(&json!({"running": {}}), 4)).app();
     let message = "The container could not be located when the pod was terminated";
@@ -186,9 +186,9 @@ fn removed_init_container_has_succeeded_if_a_regular_one_exists() {
     assert_eq!(init[1]["state"]["waiting"]["reason"], "PodInitializing");
 }
 
-/// A row: the state; CPU quota, shares and memory in effect; the request and the limit of CPU, and the limit of memory.
+/// A row: the state; CPU quota, shares and memory in effect; then the expected CPU request, CPU limit and memory limit.
 #[test]
-fn resources_are_those_in_effect() {
+fn status_has_the_resources_in_effect() {
     let spec = json!({"containers": [{"name": "app", "resources": {
         "requests": {"cpu": "300m", "memory": "64Mi"},
         "limits": {"cpu": "0.5", "memory": "128Mi", "example.com/gpu": "1"},

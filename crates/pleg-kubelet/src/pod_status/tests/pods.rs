@@ -79,7 +79,7 @@ fn phase_and_initialized_follow_the_containers() {
 }
 
 #[test]
-fn ended_phase_stays_with_its_reason() {
+fn terminal_phase_and_its_reason_do_not_change() {
     let before = json!({"phase": "Failed", "reason": "Evicted", "message": "no disk"});
     let status = Node::of("Always", "app running").before(before).status();
     let shown = ["phase", "reason", "message"].map(|field| &status[field]);
@@ -88,7 +88,7 @@ fn ended_phase_stays_with_its_reason() {
 
 #[test]
 fn pod_fails_at_its_deadline_unless_it_ended_before() {
-    // The start of the pod (now is 10:00), its status before, its container, its status.
+    // A row: when the pod started (now is 10:00), its previous status, its container, its new status.
     let table = "
         09:59:00 | Running                 | app running  | Failed DeadlineExceeded
         09:59:01 | Running                 | app running  | Running
@@ -110,7 +110,7 @@ fn pod_fails_at_its_deadline_unless_it_ended_before() {
 }
 
 #[test]
-fn terminal_pod_has_ended_unless_it_is_static() {
+fn terminal_pod_has_a_final_phase_unless_it_is_static() {
     let mut node = Node::of("Always", "app exited 1");
     node.terminal = true;
     assert_eq!(node.phase(), "Failed");
@@ -144,7 +144,7 @@ fn readiness_gates_affect_only_the_ready_condition() {
 }
 
 #[test]
-fn containers_can_start_in_a_ready_sandbox_with_an_address() {
+fn ready_to_start_containers_needs_a_ready_sandbox_with_address() {
     let is_ready = |node: &Node| node.status()["conditions"][0]["status"] == "True";
     for (pod, expected) in [
         ("", true),

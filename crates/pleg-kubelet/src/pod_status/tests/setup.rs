@@ -41,7 +41,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A pod with that specification, and its sandboxes and containers in words.
+    /// A pod with that specification. Its sandboxes and containers are in the notation of the tests.
     pub(crate) fn new(spec: Value, containers: &str) -> Self {
         let mut sandboxes = notation::pod("u-1", containers).sandboxes.to_vec();
         for sandbox in &mut sandboxes {
@@ -144,7 +144,7 @@ impl Node {
     }
 }
 
-/// Containers in words, with their images and times: they started a minute ago, and ended half a minute ago.
+/// Containers from the notation of the tests. All started a minute ago; those that ended did so half a minute ago.
 pub(crate) fn in_detail(words: &str) -> Vec<ContainerStatus> {
     let mut containers = notation::pod("u-1", words).containers.to_vec();
     for container in &mut containers {

@@ -26,7 +26,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 const GUIDE: &str = include_str!("../../../../../docs/kubelet.md");
 
-/// A pod `web`. A different image makes it a different pod of that name.
+/// A pod `web`. A different image makes a different pod (another uid) of the same name.
 fn web(image: &str) -> (PodUid, Pod) {
     let uid = image.replace(':', "-");
     let pod = json!({
@@ -37,7 +37,7 @@ fn web(image: &str) -> (PodUid, Pod) {
 }
 
 #[test]
-fn guide_shows_the_tested_code() {
+fn code_in_the_guide_is_the_tested_code() {
     for (code, lines) in [
         (include_str!("kubelet.rs"), 60),
         (include_str!("own_loop.rs"), 120),

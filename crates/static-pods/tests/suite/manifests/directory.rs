@@ -17,7 +17,7 @@ impl Directory {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// A directory with two files of one pod: a backup that sorts first, and the newer file.
+    /// A directory with two files of one pod: a backup, whose name sorts first, and the newer file.
     fn twice() -> Self {
         let twice = Self::new();
         twice.write_at(BACKUP, &WEB.replace("shop:1", "shop:0"), 1_000);
@@ -72,7 +72,7 @@ fn file_name(path: &Path) -> String {
 }
 
 #[test]
-fn after_a_restart_the_newer_file_of_a_pod_wins() {
+fn without_a_running_pod_the_newer_file_is_used() {
     let twice = Directory::twice();
     let (file, errors) = twice.update(&mut Manifests::default());
     assert_eq!(file, NEWER);
@@ -86,7 +86,7 @@ fn after_a_restart_the_newer_file_of_a_pod_wins() {
 }
 
 #[test]
-fn known_pod_keeps_its_file_when_another_is_newer() {
+fn known_pod_keeps_its_file_when_newer_file_appears() {
     let twice = Directory::twice();
     let mut manifests = Manifests::default();
     twice.update(&mut manifests);
@@ -95,7 +95,7 @@ fn known_pod_keeps_its_file_when_another_is_newer() {
     assert_eq!((&*file, errors.len()), (NEWER, 1));
     twice.write_at(NEWER, &WEB.replace("shop:1", "shop:2"), 2_500);
     assert_eq!(twice.update(&mut manifests).0, NEWER);
-    // When its file is gone, the other one is used.
+    // When the file in force is removed, the other file of the pod is used.
     twice.remove(NEWER);
     let (file, errors) = twice.update(&mut manifests);
     assert_eq!((&*file, errors.len()), (BACKUP, 0));
@@ -125,7 +125,7 @@ fn shown(changes: &Changes) -> [String; 4] {
 }
 
 #[test]
-fn changes_of_a_directory_are_found() {
+fn added_changed_and_removed_manifests_are_found() {
     let directory = Directory::new();
     let write = |file, contents: &str| directory.write(file, contents);
     let mut manifests = Manifests::default();
@@ -141,7 +141,7 @@ fn changes_of_a_directory_are_found() {
     write(".hidden", "nonsense");
     assert_eq!(read(), ["b-n1_default c-n1_default", "", "", ""]);
     assert_eq!(read(), ["", "", "", ""]);
-    // A pod whose file is broken stays unchanged, and so do the others.
+    // A pod whose file became broken stays unchanged, and the other pods are not affected.
     write("b.yaml", "nonsense");
     write("c.yaml", &pod("c", 3));
     assert_eq!(read(), ["", "c-n1_default", "", "b.yaml: -"]);
@@ -174,7 +174,7 @@ fn changes_of_a_directory_are_found() {
 }
 
 #[test]
-fn vanished_directory_is_an_error() {
+fn missing_directory_is_an_error() {
     let error = read_directory(Path::new("/nowhere/manifests"), "n1", false).err();
     let expected = "the manifest directory /nowhere/manifests cannot be read (No such file or \
                     directory (os error 2)): all static pods stay as they are; create it, or make \
@@ -195,7 +195,7 @@ fn each_document_of_a_file_is_a_pod() {
     let (web_name, other_name) = ("web-n1_default", "other-n1_default");
     let added = format!("{other_name} {web_name}");
     assert_eq!(shown(&update(&[WEB, &other])), [&*added, "", "", ""]);
-    // One document is edited, and the other one is broken.
+    // One document of the file is edited, and the other one becomes broken.
     let edited = WEB.replace("shop:1", "shop:2");
     let changes = update(&[&edited, &other.replace("shop:1", "''")]);
     let broken = "all.yaml: document 2: spec.containers[0].image";

@@ -36,7 +36,7 @@ fn good(contents: &str) -> Manifest {
 }
 
 #[test]
-fn pod_gets_the_name_of_the_node_and_a_uid() {
+fn pod_name_ends_with_node_name_and_uid_is_set() {
     let web = good(WEB);
     assert_eq!(web.full_name(), "web-node1_default");
     assert_eq!(web.uid().len(), 32);
@@ -82,7 +82,7 @@ fn json_is_accepted() {
     assert_eq!(good(json).full_name(), "web-node1_shop");
 }
 
-/// A row: a text of the manifest, what replaces it (after `+`: what is added in the next line), and the whole message.
+/// A row: a text of the manifest; its replacement, or after `+` a line to add below it; the whole error message.
 #[test]
 fn each_wrong_manifest_has_a_clear_message() {
     let table = r#"
@@ -157,7 +157,7 @@ fn document_markers_and_empty_values_are_accepted() {
 }
 
 #[test]
-fn pod_name_with_the_node_must_fit() {
+fn pod_name_with_node_name_must_not_be_too_long() {
     let label = "a".repeat(62);
     let name = format!("name: {label}.{label}.{label}.{}", "a".repeat(58));
     let fits = WEB.replacen("name: web", &name, 1);

@@ -1,5 +1,5 @@
-//! Manifests that follow those of real projects: this kubelet runs them, or refuses them by a field. Each file names
-//! the project's file that it follows.
+//! Manifests modelled on those of real projects: this kubelet runs them, or its error names the refused field. Each
+//! file names the project's file on which it is modelled.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const FILES: &str = "deckhouse-kubernetes-api-proxy gce-konnectivity-server gce-
     openshift-kube-rbac-proxy-crio openshift-kube-scheduler rke2-etcd rke2-kube-apiserver talos-kube-apiserver";
 
 #[test]
-fn real_manifests_run_or_are_refused_by_field() {
+fn real_manifests_run_or_the_error_names_the_refused_field() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/manifests/real");
     let files = std::fs::read_dir(&directory).map(Iterator::count);
     assert_eq!(files.unwrap_or_default(), FILES.split(' ').count());

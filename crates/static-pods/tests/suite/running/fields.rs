@@ -1,4 +1,4 @@
-//! Fields of a pod that need the worker: hooks, the deadline, and unsupported fields.
+//! Fields of a pod that only its worker handles: hooks, the deadline, and unsupported fields.
 
 use pleg::PodUid;
 use pleg_cri::v1::{ContainerState, ListContainersRequest};
@@ -61,7 +61,7 @@ async fn hung_post_start_hook_does_not_delay_a_deletion() {
     node.until_gone(&uid).await;
 }
 
-/// Sets the field after parsing, which refuses such a field.
+/// The field is set after parsing, because the parser would refuse it.
 #[tokio::test]
 async fn pod_with_an_unsupported_field_does_not_start() {
     let node = Node::up(Mode::Containerd2).await;

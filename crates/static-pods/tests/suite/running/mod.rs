@@ -1,4 +1,4 @@
-//! `static_pods` on simulated runtimes: its worker, in this process.
+//! Tests of `static_pods` on simulated runtimes: the workers run in the test process.
 
 mod fields;
 mod node;

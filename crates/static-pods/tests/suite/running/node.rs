@@ -70,7 +70,7 @@ impl Node {
         let of = pleg.clone();
         let kubelet = Kubelet::new(of, client, status, consumer, config, facts, back_off);
         let kubelet = Arc::new(kubelet.unwrap());
-        // Without this task, the runtime counts as down after 30 s.
+        // This task watches the runtime's status. Without it, the runtime would count as down after 30 s.
         let watched = kubelet.clone();
         tokio::spawn(async move { watched.node.watch().await });
         let workers = PodWorkers::spawn(pleg, kubelet.clone(), []);
@@ -166,7 +166,7 @@ impl Node {
     /// Waits until the pod's first container was restarted `times` times.
     pub(crate) async fn until_restarted(&self, uid: &PodUid, times: u64) {
         let count = |node: &Self| node.container(uid)["restartCount"].as_u64();
-        // Each restart has its own time limit: on a busy machine, ten take long.
+        // Each restart has its own time limit: on a busy machine, ten restarts may take longer than one limit.
         for restart in 1..=times {
             self.until(uid, "restarted", |node| count(node) >= Some(restart))
                 .await;
@@ -179,7 +179,7 @@ impl Node {
         self.until(uid, reason, waits).await;
     }
 
-    /// Waits until a first container of the pod other than `before` runs.
+    /// Waits until another container than `before` runs as the pod's first container.
     pub(crate) async fn until_another_runs(&self, uid: &PodUid, before: &Value) {
         let runs = |node: &Self| {
             let container = node.container(uid);

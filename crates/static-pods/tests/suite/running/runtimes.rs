@@ -1,5 +1,5 @@
-//! Restarts with the event sequences of each runtime: containers crash again and again, and two of one name never run
-//! at the same time.
+//! Restarts with the event sequences of each runtime: containers crash again and again, and two containers of the same
+//! name never run at the same time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -60,7 +60,7 @@ async fn never_two_run(runtime: CriRuntime, clock: Clock) {
 }
 
 #[tokio::test]
-async fn containers_are_restarted_one_by_one_on_each_runtime() {
+async fn no_runtime_runs_two_containers_of_one_name_at_once() {
     let events = [Mode::Containerd17, Mode::Containerd2, Mode::Crio];
     let none = [Mode::CrioDisabled, Mode::Unimplemented];
     for mode in events.into_iter().chain(none) {

@@ -1,10 +1,10 @@
-//! The status of each pod as `/pods` shows it, over the pod's life, compared with upstream's kubelet.
+//! The status of each pod as `/pods` shows it, from the pod's start to its removal, compared with upstream's kubelet.
 //!
-//! A line `pod NAME | FIELDS OF THE POD | FIELDS OF ITS CONTAINER c` begins a life, and `!` begins an action. The lines
-//! between are the fields that the status must have, all at the same time, after the last action: with their values,
-//! and the function of upstream that sets them, if it is not the usual one. `c.state` is a field of the container c,
-//! `Ready` a condition with its status, reason and message. `*` is any value, `-` none, `~` begins a part of the value.
-//! Times and addresses of the simulated runtime are not compared.
+//! A line `pod NAME | FIELDS OF THE POD | FIELDS OF ITS CONTAINER c` begins a scenario, and a line with `!` is an
+//! action. The lines after an action are fields that the status must then have, all at the same time: each with its
+//! value, and with upstream's function that sets it, unless that is the usual one. `c.state` is a field of the
+//! container c, `Ready` a condition with its status, reason and message. `*` is any value, `-` none, `~TEXT` a value
+//! that contains TEXT. Times and addresses of the simulated runtime are not compared.
 
 use futures::StreamExt as _;
 use pleg::PodUid;
@@ -58,7 +58,7 @@ fn lives() -> Vec<Life> {
     lives
 }
 
-/// The function of upstream that sets a field, in most lives.
+/// The function of upstream that sets a field in most scenarios.
 fn source_of(field: &str) -> &'static str {
     let name = field.split_once('.').map_or(field, |(_, field)| field);
     let name = name.split('/').next().unwrap_or_default();
@@ -127,7 +127,7 @@ async fn act(node: &Node, uid: Option<&PodUid>, action: &str) {
     }
 }
 
-/// Runs one life. Returns the rows that do not match.
+/// Runs one scenario. Returns the rows that do not match.
 async fn live(life: Life) -> Vec<String> {
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
     let mut uid = None;
@@ -156,7 +156,7 @@ async fn live(life: Life) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn pod_statuses_match_upstream_over_the_lives_of_pods() {
+async fn pod_statuses_match_upstream_from_start_to_removal() {
     let all = lives();
     assert!(all.len() >= 40, "{}", all.len());
     let lives = futures::stream::iter(all).map(live);

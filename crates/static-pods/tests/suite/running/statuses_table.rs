@@ -1,6 +1,6 @@
-//! Lives of pods, in the notation of the test.
+//! Scenarios (a pod and actions on it), in the notation of `statuses.rs`.
 
-/// The functions of upstream, in files below `pkg`, that set the fields. Other fields of containers are from [`OF_CONTAINERS`].
+/// The functions of upstream that set the fields, by file below `pkg`. For other fields, see [`OF_CONTAINERS`].
 pub(super) const SOURCES: &str = "\
 kubelet_pods.go getPhase: phase
 qos.go ComputePodQOS: qosClass

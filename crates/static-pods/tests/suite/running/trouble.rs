@@ -52,7 +52,7 @@ async fn image_pulled_by_another_client_ends_the_back_off() {
 }
 
 #[tokio::test]
-async fn container_waits_for_an_image_with_pull_policy_never() {
+async fn container_whose_image_must_not_be_pulled_waits_for_it() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set("web", &one("imagePullPolicy: Never"));
     node.until_waiting(&uid, "ErrImageNeverPull").await;
@@ -77,7 +77,7 @@ async fn reason_for_waiting_stays_while_the_next_attempt_is_made() {
 }
 
 #[tokio::test]
-async fn directories_that_cannot_be_made_are_named_and_made_later() {
+async fn directory_that_cannot_be_made_is_named_and_retried() {
     let node = Node::up(Mode::Containerd2).await;
     let logs = node.dir.path().join("logs");
     std::fs::write(&logs, "not a directory").unwrap();
@@ -188,7 +188,7 @@ async fn restored_manifest_starts_the_pod_again() {
 }
 
 #[tokio::test]
-async fn returning_pod_does_not_wait_for_a_failing_removal() {
+async fn restored_pod_does_not_wait_for_failing_container_removals() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = ONE.replace("containers", "restartPolicy: Never, containers");
     let uid = node.set("web", &spec);
@@ -209,7 +209,7 @@ async fn returning_pod_does_not_wait_for_a_failing_removal() {
     node.until_gone(&uid).await;
 }
 
-/// Waits until a first container of the pod other than `before` runs. Fails if both pods have ready sandboxes.
+/// Waits until another container than `before` runs in the pod. Fails if both pods have ready sandboxes at once.
 async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &serde_json::Value) {
     let runs = |node: &Node| {
         let both = [uid, other].iter().all(|uid| node.has_ready_sandbox(uid));
@@ -220,9 +220,9 @@ async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &se
     node.until(uid, "running", runs).await;
 }
 
-/// A returning pod does not wait for the removal of its earlier containers, but for another pod of its name.
+/// A restored pod does not wait for the removal of its earlier containers, but for the end of the pod that replaced it.
 #[tokio::test]
-async fn returning_pod_waits_for_the_pod_that_replaced_it() {
+async fn restored_pod_waits_until_the_pod_that_replaced_it_ends() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = |image| one("").replace("app:1", image);
     let first = node.set("web", &spec("app:1"));
@@ -238,7 +238,7 @@ async fn returning_pod_waits_for_the_pod_that_replaced_it() {
 }
 
 #[tokio::test]
-async fn changed_pod_waits_for_a_sandbox_that_is_being_created() {
+async fn changed_pod_waits_for_the_sandbox_that_its_predecessor_creates() {
     let node = Node::up(Mode::Containerd2).await;
     node.knob("run_pod_sandbox.latency=300ms");
     let before = node.set("web", ONE);

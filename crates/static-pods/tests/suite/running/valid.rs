@@ -1,4 +1,4 @@
-//! Valid manifests run. Each has values that a rule of the validation could refuse by mistake.
+//! Valid manifests run. Each has values close to a rule of the validation that could refuse them by mistake.
 
 use pleg_sim::Mode;
 use static_pods::validation::validate;
@@ -61,7 +61,7 @@ const MOUNTS: [&str; 3] = [
 ];
 
 #[tokio::test]
-async fn valid_manifests_run() {
+async fn valid_values_are_not_refused_and_their_pods_run() {
     let node = Node::up(Mode::Containerd2).await;
     let container = "name: c, image: 'registry.example.com:5000/app:1'";
     let pods = PODS.map(|fields| format!("{{containers: [{{{container}}}], {fields}}}"));
@@ -83,9 +83,9 @@ async fn valid_manifests_run() {
     assert_eq!(running, uids.into_iter().map(|(_, uid)| uid).collect());
 }
 
-/// The pod is still valid after its name has got the name of the node.
+/// The pod is still valid after the name of the node was added to its name.
 #[test]
-fn valid_manifest_is_valid_after_it_was_completed() {
+fn valid_manifest_stays_valid_with_defaults_and_node_name() {
     let contents = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ''},
         spec: {containers: [{name: c, image: a}]}}";
     let manifest = crate::parse("a", contents, "node1").unwrap();
