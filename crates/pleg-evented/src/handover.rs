@@ -116,7 +116,7 @@ impl HintSender {
     }
 }
 
-/// The observations that the writer takes at once.
+/// The observations that the writer takes in one batch.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Subscribes and ends of streams, in order. The writer handles them before the hints, so an event of the previous

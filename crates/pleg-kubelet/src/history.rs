@@ -364,7 +364,7 @@ impl PodHistory {
         self.sandbox_attempt = self.sandbox_attempt.max(Some(attempt));
     }
 
-    /// Records that this attempt of a container exists, existed or is tried.
+    /// Records that this attempt number is used: its container exists, existed, or is about to be created.
     fn tried(&mut self, name: &str, attempt: u32) -> &mut Name {
         let name = self.names.entry(name.to_owned()).or_default();
         name.attempt = name.attempt.max(Some(attempt));

@@ -199,7 +199,7 @@ pub(crate) mod tests {
         Ok((pod, outside))
     }
 
-    /// Removes the pod's directory: these paths must stay, and so must the file outside.
+    /// Removes the pod's directory, and asserts that these paths still exist, and the file outside of the directory as well.
     #[track_caller]
     fn assert_left(pod: &Path, outside: &Path, mounted: &[&Path]) {
         let error = remove_directory(pod).unwrap_err().to_string();

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exhausted_bytes_choose_the_quiet_choice() {
+    fn no_fault_is_chosen_when_the_input_bytes_run_out() {
         let mut bytes = Bytes::new(&[7, 1, 2]);
         assert_eq!(bytes.below(10), 7);
         assert_eq!(bytes.below(1000), 258);

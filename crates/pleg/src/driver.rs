@@ -44,7 +44,7 @@ pub(crate) struct Driver<R> {
     renew: Arc<Notify>,
     profile: Profile,
     reads: Reads,
-    /// For each pod read in flight that makes a list of its pod: when the read began.
+    /// When each pod read in progress began, by ticket, if it makes a list of its pod.
     pod_reads: HashMap<Ticket, Instant>,
     problems: PodProblems,
     metrics: metrics::MetricsWriter,

@@ -287,7 +287,7 @@ fn add(subscribers: &mut Vec<Weak<Shared>>, shared: &Arc<Shared>) {
     subscribers.push(Arc::downgrade(shared));
 }
 
-/// Changes each slot and wakes the task that waits for it.
+/// Applies `change` to the slot of each subscriber, and wakes the subscriber's task.
 fn each<'a>(subscribers: impl Iterator<Item = &'a Weak<Shared>>, mut act: impl FnMut(&mut Slot)) {
     for shared in subscribers.filter_map(Weak::upgrade) {
         let waker = {

@@ -133,7 +133,7 @@ impl<'a> SharedMount<'a> {
 
 impl Drop for SharedMount<'_> {
     fn drop(&mut self) {
-        // An error can be ignored: the removal of the daemon's directory then fails and reports it.
+        // An error of the unmount can be ignored: then the daemon's directory cannot be removed, and that error is reported.
         let _ = umount2(self.0, MntFlags::MNT_DETACH);
     }
 }

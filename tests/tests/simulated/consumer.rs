@@ -57,7 +57,7 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
     let announced: usize = generator.announced.sources().values().sum();
     assert!(events.len() < announced, "{} of {announced}", events.len());
 
-    // The generator stores records of the last three exits of each name.
+    // The generator stores the records of the last three exits of each container name.
     let records = generator.pleg.exits(&PodUid::from("uid-pod-0"));
     let of_app = records.iter().filter(|r| &*r.name == "app");
     let codes: Vec<_> = of_app.map(|r| r.exit_code).collect();

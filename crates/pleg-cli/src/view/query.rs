@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The most pods and records in a view.
+/// The maximum number of pods, and of records, in a view.
 pub(crate) const MOST_ROWS: usize = 200;
 
 /// Which pods and records are shown; the parameters of a URL have the same names.

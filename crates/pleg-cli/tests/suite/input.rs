@@ -78,7 +78,7 @@ async fn invalid_argument_or_variable_is_named_with_what_is_allowed() {
     }
 }
 
-/// The first errors may be temporary, so the command waits for ten seconds, or until --for has passed. After the others it
+/// Some errors may be temporary: then the command tries for ten seconds, or until --for has passed. On the others it
 /// fails at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn socket_without_runtime_is_named_with_what_is_wrong() {

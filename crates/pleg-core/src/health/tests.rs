@@ -165,7 +165,7 @@ fn reasons(pods: &[PodName], all: usize) -> [Degraded; 9] {
 }
 
 #[test]
-fn each_reason_has_its_code_and_some_have_a_start() {
+fn each_reason_has_a_code_and_some_a_start_time() {
     let reasons = reasons(&[], 0);
     assert_eq!(reasons.each_ref().map(Degraded::as_str), Degraded::CODES);
     let dated = [true, false, true, true, false, true, true, false, true];

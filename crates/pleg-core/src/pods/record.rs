@@ -38,7 +38,7 @@ pub(crate) enum Seen {
     /// A read begun within ten seconds after the recorded end shows that the id has not ended. The read may be stale,
     /// so it is ignored.
     TooEarly,
-    /// A read begun before the end was recorded shows that the id has not ended: that does not contradict the end.
+    /// A read that began before the end was recorded, and shows the id running, does not contradict the end.
     Older,
 }
 

@@ -282,7 +282,7 @@ fn died_waits_a_minute_for_its_code_in_an_outage() {
 }
 
 #[test]
-fn status_is_read_again_two_seconds_after_a_failed_exit() {
+fn status_is_read_again_two_seconds_after_a_nonzero_exit() {
     let killed = with(exited("web", 137), |details| {
         details.reason = "OOMKilled".into();
     });

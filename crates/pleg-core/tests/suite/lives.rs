@@ -133,7 +133,7 @@ fn orders() -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn event_age_counts_from_the_stream_on_which_it_arrived() {
+fn event_age_counts_from_the_start_of_its_own_stream() {
     let mut t = Script::with(&[]);
     t.hold(PodLists);
     t.hold(Relists);

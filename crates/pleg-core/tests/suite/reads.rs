@@ -65,7 +65,7 @@ fn relist_rows_are_used_if_only_status_calls_overlap() {
     let rows: [(Change, &[Change], &[&str]); 4] = [
         (starts, &[exits], &["Started job", "Died web 3"]),
         (starts, &[|_| (), exits], &["Started job", "Died web 3"]),
-        // The rows of the relist equal the cache until the pod read publishes the id.
+        // When the relist ends, its rows equal the cache; then the pod read publishes another id.
         (
             starts,
             &[removes],

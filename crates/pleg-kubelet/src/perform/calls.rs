@@ -1,5 +1,5 @@
-//! Single calls to the runtime, and the hooks of containers (`postStart`, `preStop`). Each call tells the run when its
-//! write has ended, and names the action in its error.
+//! Single calls to the runtime, and the hooks of containers (`postStart`, `preStop`). After each call, its end is
+//! recorded in the [`Run`], so that the worker waits for a newer view. An error names the action.
 
 use std::time::Duration;
 

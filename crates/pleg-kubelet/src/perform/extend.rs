@@ -87,7 +87,7 @@ pub trait LastChanges: Send + Sync + 'static {
     /// Changes the configuration of a container, before `CreateContainer`.
     ///
     /// # Errors
-    /// Why the container cannot be created now. It is tried again.
+    /// The reason why the container cannot be created now. A later run of the pod tries again.
     fn container(&self, pod: &Pod, config: &mut ContainerConfig) -> Result<()> {
         let _ = (pod, config);
         Ok(())

@@ -31,7 +31,7 @@ pub(crate) use losses::Fate;
 pub(crate) struct ReadOfRows<'a> {
     /// When it was requested.
     pub(crate) began: u64,
-    /// When the first of its rows were read.
+    /// The instant at which the first of the rows were requested.
     pub(crate) taken: u64,
     /// When it was answered.
     pub(crate) answered: u64,

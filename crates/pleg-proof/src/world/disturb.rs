@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// The pod-uid label of an object of the pod. If `fault` occurs: none, or the next pod's, which may not exist.
+    /// The pod-uid label of an object of the pod. If `fault` occurs: no label, or the uid of the next pod, even if there is no such pod.
     fn label(&mut self, dice: &mut Dice<'_>, fault: Fault, pod: usize) -> Label {
         let other = Label::Wrong(super::pod_uid(pod + 1).into());
         match self.fault(dice, fault) {

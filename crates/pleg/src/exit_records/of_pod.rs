@@ -17,7 +17,7 @@ const OF_POD: usize = 1000;
 pub(super) struct PodRecords {
     /// The records of ids that exist.
     existing: BTreeMap<Id, Exit>,
-    /// The records of removed ids; the last [`OF_NAME`] of each name.
+    /// The records of removed ids: of each container name at most the last [`OF_NAME`].
     removed: Vec<Exit>,
     /// The instant since which the pod has no sandbox or container.
     pub(super) gone: Option<Instant>,

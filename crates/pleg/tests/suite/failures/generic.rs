@@ -274,7 +274,7 @@ async fn container_count_of_a_state_falls_to_zero() {
 /// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker
 /// hangs.
 #[tokio::test(start_paused = true)]
-async fn wait_ends_at_deadline_when_dropped_and_on_shutdown() {
+async fn wait_ends_at_its_deadline_or_drop_or_at_shutdown() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;

@@ -102,7 +102,7 @@ fn known_pod_keeps_its_file_when_newer_file_appears() {
 }
 
 #[test]
-fn after_a_restart_the_running_pod_keeps_its_file() {
+fn after_a_restart_the_manifest_of_the_running_pod_wins() {
     let twice = Directory::twice();
     for file in [BACKUP, NEWER] {
         let mut manifests = Manifests::default();
