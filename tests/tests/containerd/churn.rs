@@ -153,7 +153,8 @@ async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
         };
         assert!(stale <= excused, "{stale} answers lack the effect");
         if mode == Mode::Evented {
-            assert!(median < Duration::from_millis(20), "median {median:?}");
+            // A read takes some milliseconds, or tens of them beside other tests; the next relist would take seconds.
+            assert!(median < Duration::from_millis(100), "median {median:?}");
         }
         generator.pleg.shutdown().await;
     }
