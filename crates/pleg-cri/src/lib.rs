@@ -23,7 +23,7 @@
 //! * [`CriClient`] has the calls of a kubelet that a generator does not make: sandboxes, containers,
 //!   images, `ExecSync`, the runtime's status. Each write returns the instant after it ([`Written`]).
 //! * [`CriRuntime::with_layer`] wraps the calls in [`tower`] layers.
-//! * [`diagnose`] reports why an [`Endpoint`] cannot be used. [`find`] looks for a socket in the
+//! * [`diagnose()`] reports why an [`Endpoint`] cannot be used. [`find`] looks for a socket in the
 //!   well-known locations.
 //! * [`convert`] is the only module that converts wire types to domain types. [`quirks`] is the
 //!   table of runtime behavior that the CRI does not specify.
