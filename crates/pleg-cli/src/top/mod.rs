@@ -74,7 +74,7 @@ struct Terminal(DefaultTerminal);
 impl Terminal {
     fn open() -> io::Result<Self> {
         let opened = ratatui::try_init().inspect_err(|_| drop(ratatui::try_restore()))?;
-        // Ratatui's hook restores the terminal and reports the panic; it is called for this thread only. A panic of
+        // The hook of ratatui restores the terminal and reports the panic; it is called for this thread only. A panic of
         // another thread ends one task, which is restarted or ends this command, and a report would garble the screen.
         let own = thread::current().id();
         let report = panic::take_hook();
