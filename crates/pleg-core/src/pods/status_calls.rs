@@ -40,7 +40,8 @@ impl StatusCalls {
         self.read_since_end = false;
     }
 
-    /// An event has shown the end. A failed call is repeated now, and stays failed until then: the id may be gone.
+    /// An event has shown the end: retries a failed call now. Until it succeeds, the call stays failed: the id may be
+    /// gone.
     pub(crate) fn ended(&mut self, now: Instant) {
         let failed = self.retry.filter(|_| self.failure.is_some());
         self.retry = failed.map(|retry| Backoff {
