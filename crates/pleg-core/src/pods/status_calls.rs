@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn error_counts_unless_the_runtime_as_a_whole_fails() {
+    fn only_not_found_counts_while_the_whole_runtime_fails() {
         for outage in [false, true] {
             let calls = failed(CallErrorKind::Failed, outage);
             assert_eq!(calls.read_since_end(), !outage);
