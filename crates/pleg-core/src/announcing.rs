@@ -106,8 +106,8 @@ impl Reconciler {
         }
     }
 
-    /// Announces an id that was created, ended and was removed before any read published it. Ignores events older than
-    /// the stream, because the runtime may have replayed them.
+    /// Announces an id that was created, ended and was removed before any read published it. Ignores events from
+    /// before the subscribe, because the runtime may have replayed them.
     pub(crate) fn announce_short_life(&mut self, now: Instant, id: &Id, hint: &Hint) {
         let own = hint.own.as_ref().filter(|_| hint.is_new);
         if let Some(own) = own.filter(|_| self.announcements.has_begun())

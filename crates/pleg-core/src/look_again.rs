@@ -40,7 +40,7 @@ impl LookAgain {
         self.pods.remove(&pod.cloned());
     }
 
-    /// Restarts the schedule after a new event about the pod, without delaying a planned retry.
+    /// Restarts the series of pauses after a new event about the pod, without delaying a planned retry.
     pub(crate) fn restart(&mut self, pod: Option<&PodUid>) {
         let key = pod.cloned();
         match self.pods.get_mut(&key) {

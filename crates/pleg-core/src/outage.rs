@@ -115,7 +115,7 @@ impl Outage {
         self.silent_since
     }
 
-    /// The instant at which the next call becomes slow.
+    /// The instant at which the next unanswered call counts as slow.
     pub(crate) fn due(&self) -> Option<Instant> {
         let (_, since) = self.recent.first_key_value()?;
         Some(since.after(CALL_IS_SLOW))
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn runtime_is_silent_since_the_first_unanswered_call() {
+    fn outage_starts_at_the_first_call_if_version_times_out() {
         for (answer, silent) in [
             (None, None),
             (Some(Failed), None),

@@ -43,7 +43,7 @@ impl Reconciler {
             self.relist.join_probe(now, next);
             if !self.probe.is_busy() && self.outage.version_deadline().is_none() {
                 self.out.counters.probes += 1;
-                // In an outage, the pod of a failed status probe would join the pods that are retried each second.
+                // In an outage, `Version` is probed: a status probe would add its pod to those retried each second.
                 match self.pods.least_recently_requested(now) {
                     Some((id, kind)) if !self.outage.fails() => self.request_status(now, id, kind),
                     _ => self.request_version(now),

@@ -81,7 +81,7 @@ impl Reconciler {
     }
 
     /// Compares relist rows that cannot be applied, because a list of the pod was in flight at the same time. If they
-    /// differ, that list may have missed a change, so the pod is read again.
+    /// differ from the published state, that list may have missed a change, so the pod is read again.
     fn compare_overlapped(&mut self, now: Instant, uid: &PodUid, rows: &PodRows) {
         if self.pods.is_same(uid, rows) {
             self.progress.settle_pod(uid);

@@ -187,7 +187,7 @@ impl Reconciler {
 
     // ----------------------------------------------------------------------------------------------- relists
 
-    /// The instant of the next relist; `None` while pods of the last one wait for a slot.
+    /// The instant of the next relist; `None` while pods of the previous relist wait for a slot.
     fn relist_due(&self) -> Option<Instant> {
         self.relist.due().filter(|_| !self.reads.any_waits())
     }

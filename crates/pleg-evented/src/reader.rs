@@ -67,7 +67,7 @@ pub async fn run<R: Runtime>(
     }
 }
 
-/// While a stream is open, the reader checks once in this time whether it may do harm: another subscriber may start.
+/// While a stream is open, the reader checks this often whether the stream may do harm: another subscriber may start.
 const HAZARD_CHECK: Duration = Duration::from_secs(60);
 
 /// The number of events read before the task yields.
@@ -144,7 +144,7 @@ impl<R: Runtime> Reader<R> {
             let next = self.clock.now().after(HAZARD_CHECK);
             self.clock.sleep_until(next).await;
             if let Ok(Some(hazard)) = self.hazard().await {
-                // The policy forbids the next subscribe for the same reason, and reports it then.
+                // The next attempt finds the same hazard: then the reader does not subscribe, and reports the hazard.
                 return CallError::new(OPERATION, CallErrorKind::Cancelled, hazard.message);
             }
         }

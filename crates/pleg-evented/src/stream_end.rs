@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn kind_of_stream_end_depends_on_how_far_it_came() {
+    fn stream_end_kind_depends_on_error_timing_and_delivery() {
         use CallErrorKind::{Failed, TooLarge, Unavailable, Unimplemented};
         let (never, disabled) = (StreamEnd::NeverOffered, StreamEnd::Disabled);
         let ended = |kind: Option<_>| StreamEnd::Ended(kind.map(error));

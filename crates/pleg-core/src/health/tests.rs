@@ -47,7 +47,7 @@ fn health_is_ready_until_work_or_list_exceeds_its_threshold() {
 }
 
 #[test]
-fn health_with_another_due_instant_says_the_same() {
+fn health_differing_only_in_due_counts_as_unchanged() {
     let mut later = well();
     later.due = BEGIN.after(SECOND);
     assert!(well().says_the_same(&later));

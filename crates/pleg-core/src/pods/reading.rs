@@ -22,7 +22,7 @@ pub(crate) struct Reported<'a> {
 }
 
 impl Reported<'_> {
-    /// Returns true if the status in the event completes a row in that state, so that no status must be read.
+    /// Returns true if the status in the event completes a row in the state `row`, so that no status must be read.
     fn serves(self, row: ReportedState) -> bool {
         let Some(own) = self.own else { return false };
         let has_code = match &own.details {

@@ -40,7 +40,8 @@ impl StatusCalls {
         self.read_since_end = false;
     }
 
-    /// An event has shown the end. A failed call is repeated now, and stays failed until then: the id may be gone.
+    /// An event has shown the end: retries a failed call now. Until it succeeds, the call stays failed: the id may be
+    /// gone.
     pub(crate) fn ended(&mut self, now: Instant) {
         let failed = self.retry.filter(|_| self.failure.is_some());
         self.retry = failed.map(|retry| Backoff {
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn error_counts_unless_the_runtime_as_a_whole_fails() {
+    fn only_not_found_counts_while_the_whole_runtime_fails() {
         for outage in [false, true] {
             let calls = failed(CallErrorKind::Failed, outage);
             assert_eq!(calls.read_since_end(), !outage);

@@ -157,7 +157,7 @@ fn id_with_status_missing_is_gone_once_no_longer_listed() {
 
 /// containerd omits a container whose load timed out, and lists it again after the next restart of containerd.
 #[test]
-fn gone_id_that_a_row_shows_is_there_again() {
+fn gone_id_that_a_row_shows_is_published_again() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     t.relist();

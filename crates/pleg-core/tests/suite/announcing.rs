@@ -260,7 +260,7 @@ fn died_waits_until_the_status_has_failed_once() {
 }
 
 #[test]
-fn died_waits_a_minute_for_its_code_in_an_outage() {
+fn died_waits_a_minute_for_its_exit_code_in_outage() {
     for (outage, announced) in [
         (50_000, &["Died web 3"][..]),
         (61_000, &["Died web", "Changed web 3"]),

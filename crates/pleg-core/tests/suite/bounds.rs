@@ -18,7 +18,7 @@ fn events_beyond_100_000_subjects_cause_a_relist() {
 }
 
 #[test]
-fn nothing_is_stored_after_ten_minutes_of_calm() {
+fn footprint_returns_to_its_start_after_ten_minutes_of_calm() {
     let mut t = Script::with(&["web"]);
     t.event(Started, "web");
     t.pass(400_000);

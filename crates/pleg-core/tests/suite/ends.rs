@@ -79,7 +79,7 @@ fn end_is_completed_by_events_and_corrected_by_reads() {
     }
 }
 
-/// If such a read counted as stale, each read that a worker has in flight at a death would cause a second read.
+/// If a read begun before an exit counted as stale, each read in flight at an exit would cause a second read.
 #[test]
 fn read_begun_before_an_exit_neither_undoes_nor_repeats_it() {
     let mut t = Script::with(&["web"]);

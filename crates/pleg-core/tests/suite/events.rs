@@ -32,7 +32,7 @@ fn events_without_a_read_add_remove_and_revive_nothing() {
     t.expect_nothing();
 }
 
-/// Upstream compared event timestamps, although some runtimes use another unit, and some read the statuses earlier.
+/// Upstream compared event timestamps, but some runtimes use another unit, or stamp events after reading the statuses.
 #[test]
 fn timestamp_of_an_event_decides_nothing() {
     let epoch = WALL / 1_000_000;
@@ -51,7 +51,7 @@ fn timestamp_of_an_event_decides_nothing() {
 }
 
 #[test]
-fn event_that_the_cache_shows_causes_no_read() {
+fn event_whose_change_is_cached_causes_no_read() {
     let types = [Created, Started, Stopped, Deleted];
     for (id, shown) in [("web", 2), ("uncoded", 2), ("old", 3), ("past", 4)] {
         let mut t = Script::with(&["web", "uncoded", "old", "past"]);

@@ -80,7 +80,7 @@ fn waiter_whose_list_fails_gets_the_error() {
 }
 
 #[test]
-fn pod_is_absent_only_once_the_relists_pods_were_read() {
+fn unlisted_pod_needs_no_read_once_the_relist_is_settled() {
     let mut t = Script::with(&["web"]);
     let before = t.now();
     t.hold(StatusCalls);
@@ -191,7 +191,7 @@ fn status_is_read_once_after_an_end_without_exit_code() {
 }
 
 #[test]
-fn read_requests_unlisted_ids_only_if_their_events_came_before() {
+fn unlisted_id_is_read_only_if_events_precede_the_list() {
     let mut t = Script::with(&[]);
     t.send(Event::nil(Created, "web"));
     t.read();

@@ -96,7 +96,7 @@ fn failing_pod_is_retried_with_backoff_and_named() {
     t.forget();
     t.node.relists_fail = Some(Failed);
     t.pass(64_000);
-    // After 1, 2, 4, 8, 16 and 32 s.
+    // The pauses before the lists are 1, 2, 4, 8, 16 and 32 s.
     assert_eq!(t.count("list p"), 6);
     assert_eq!(t.cached("web"), "Running");
     t.read();

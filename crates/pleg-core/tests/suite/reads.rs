@@ -137,7 +137,7 @@ fn single_status_does_not_revive_a_gone_id() {
 }
 
 #[test]
-fn single_status_shows_an_end() {
+fn single_status_that_shows_an_end_records_it() {
     let mut t = Script::with(&["web"]);
     t.pass(5_500);
     t.node.exit("web", 3);
@@ -149,7 +149,7 @@ fn single_status_shows_an_end() {
 
 /// Only a read of the pod shows in the cache that the container runs.
 #[test]
-fn single_status_does_not_show_a_container_as_running() {
+fn single_status_that_shows_running_does_not_change_the_state() {
     let mut t = Script::with(&[]);
     t.node.create("web");
     t.read();
