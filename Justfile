@@ -129,7 +129,7 @@ soak MINUTES FROM=`date +%s000000`:
 # Run the random worlds of CI, some 15 million simulated events. Fails if some fault or state transition never occurs.
 [group('prove')]
 worlds-ci:
-    # Uses the features of the whole workspace, so that cargo need not build again what `cargo test --workspace` built.
+    # With the features of the whole workspace, as in `cargo test --workspace`, so that cargo builds nothing twice.
     cargo test --quiet --workspace --test worlds --no-run
     "${CARGO_TARGET_DIR:-target}/debug/soak" 0 9000
 
@@ -143,7 +143,7 @@ explore:
 seeded *ARGS:
     scripts/seeded.py {{ ARGS }}
 
-# (The core is not optimised, because compiling it optimised takes longer than these tests then save.)
+# (The core is not optimised, because that would cost more compile time than it saves in these tests.)
 # Explore interleavings of the writer with its consumers, under shuttle.
 [group('prove')]
 shuttle SCHEDULES="10000":
@@ -165,7 +165,7 @@ coverage:
 public-dependencies:
     scripts/public-dependencies.py
 
-# Changes of the public API since the first release, 8862f5d (installs cargo-semver-checks; two minutes).
+# Show changes of the public API since the first release, 8862f5d (installs cargo-semver-checks; two minutes).
 [group('check')]
 semver BASE="8862f5d":
     command -v cargo-semver-checks >/dev/null || cargo install --quiet --locked --debug cargo-semver-checks

@@ -370,8 +370,8 @@ helpers() {
   done
 }
 
-# own_cgroups ID...: the cgroups of these ids, and all below the parent cgroup of this directory; deepest first. (The
-# `-` that printf adds is no id. Without any id, awk would read the output of find as the list of ids.)
+# own_cgroups ID...: the cgroups of these ids, and all below the parent cgroup of this directory; deepest first. (With
+# `-`, awk's list of ids is never empty: otherwise awk would take the output of find for that list.)
 own_cgroups() {
   local parent
   parent=$(cgroup_parent)

@@ -26,7 +26,7 @@ from statistics import median
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "benches/instructions.toml"
 MORE = 0.03
-# The number of rounds N of each path, which runs N and 2N rounds. `stopped` has 250 pods, and each pod exits once.
+# The number of rounds N of each path: the script runs N and 2N rounds. `stopped` has 250 pods, and each pod exits once.
 PATHS = {"known": 500, "stopped": 125, "list-convert": 500, "relist": 10}
 # Without this setting, libc chooses its string routines by processor, and the counts would differ between machines.
 PLAIN = "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM,-MOVBE,-BMI2,-RTM"
@@ -100,7 +100,7 @@ def main() -> None:
         print(f"{path:<16} {n:>10} {change:>+8.1%}{'  too many' if change > MORE else ''}")
     for path, n in allocated.items():
         was = committed["allocations"].get(path, -1.0)
-        # Tolerates a tenth of an allocation: when a hash table grows depends on its random seed.
+        # Tolerates a tenth of an allocation: the random seed of a hash table decides when the table grows.
         more = n >= was + 0.1
         worse |= more
         print(f"{path:<16} {n:>10} allocations{f', {was} before: too many' if more else ''}")

@@ -65,7 +65,7 @@ def public_crates(docs):
     for item in docs["index"].values():
         is_public = item["visibility"] in ("public", "default")
         inner = item["inner"]
-        # Skips automatic implementations (Send) and blanket ones (Into): this crate did not choose what they name.
+        # Skips automatic implementations (Send) and blanket ones (Into): this crate does not choose the types in them.
         if "impl" in inner and (inner["impl"].get("is_synthetic") or inner["impl"].get("blanket_impl")):
             continue
         if not is_public or item["crate_id"] != 0:

@@ -199,7 +199,7 @@ fn image() -> Option<v1::ImageSpec> {
     })
 }
 
-/// A row of ListPodSandbox without the labels and annotations: a runtime does not copy these maps for each list.
+/// A row of ListPodSandbox without the labels and annotations, which a runtime does not copy for each list.
 pub(crate) fn sandbox_item(pod: &Pod) -> v1::PodSandbox {
     v1::PodSandbox {
         id: pod.sandbox.clone(),
@@ -218,7 +218,7 @@ pub(crate) fn sandbox_row(pod: &Pod) -> v1::PodSandbox {
     }
 }
 
-/// A row of ListContainers without the labels and annotations: a runtime does not copy these maps for each list.
+/// A row of ListContainers without the labels and annotations, which a runtime does not copy for each list.
 pub(crate) fn container_item(pod: &Pod, container: &Container) -> v1::Container {
     v1::Container {
         id: container.id.clone(),

@@ -15,7 +15,7 @@ use crate::LiveBytes;
 pub(crate) enum Order {
     /// Returns the usage.
     Use,
-    /// Starts to record when the subject sees changes.
+    /// Starts to record the times at which the subject sees changes.
     Record,
     /// Returns the changes that the subject saw since `Record`, or since the last `Seen`.
     Seen,
@@ -32,7 +32,7 @@ pub(crate) enum Order {
     Churn { pods_per_second: f64, seconds: f64 },
     /// Returns how long the reads by the pod workers of `Churn` took since the last `Reads`.
     Reads,
-    /// Reads a pod as a worker does that has just changed the pod. Returns how long the read took.
+    /// Reads a pod like a worker that has just changed the pod. Returns how long the read took.
     ReadOwn { uid: String },
 }
 

@@ -34,9 +34,9 @@ const POLLED_WITHIN: Duration = Duration::from_secs(10 + 6);
 const EXPECTED_AFTER: Duration = Duration::from_secs(10);
 /// The shortest relist period.
 const POLLING: Duration = Duration::from_secs(1);
-/// The tolerance of the reported share of lost events, and how long after the work the reported share may be wrong:
-/// the generator may need a relist to find the last lost changes, and counts the events as missed 10 s later.
+/// The tolerance of the reported share of lost events.
 const SHARE_TOLERANCE: f64 = 0.05;
+/// How long this share may be wrong after the work: a relist finds the last lost changes, which count 10 s later.
 const SHARE_WITHIN: Duration = Duration::from_secs(20);
 
 /// Observations during the work.
@@ -179,8 +179,8 @@ fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()
         }
     }
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    // The generator expects an event only for a change that a read shows before the event arrives. If every STOPPED
-    // that arrives comes before the read, only lost STOPPED count as expected, so the reported share is higher.
+    // The generator expects an event only for a change that a read shows before the event arrives. If no read shows an
+    // exit before its STOPPED arrives, only lost STOPPED count as expected, so the reported share is higher.
     let (least, most) = (share(lost, lost + arrived), share(lost, lost + started));
     let reported = share(loss.missed, loss.expected);
     let within = least - SHARE_TOLERANCE..=most + SHARE_TOLERANCE;

@@ -314,7 +314,7 @@ fn of_name<'v>(view: &'v PodView, name: &'v str) -> impl Iterator<Item = &'v Con
         .filter(move |c| &*c.name == name)
 }
 
-/// Returns true if the container may run, so that no other one of its name may start. UNKNOWN counts as running.
+/// Returns true if the container may run, so that no other container of its name may start. UNKNOWN counts as running.
 fn is_live(container: &ContainerStatus) -> bool {
     container.state != ContainerState::Exited
 }

@@ -178,7 +178,7 @@ impl Run {
 
     async fn storm(&self, point: &Point, call_ms: u64, rep: u32) -> Result<Metrics> {
         let mut pair = self.start(point, call_ms).await?;
-        // A random pause, the same for all subjects, decides when the exits come between two lists of a port.
+        // A random pause, the same for all subjects, so that the exits come at any time between two lists of a port.
         let mut random = Random(rep.into());
         pause(1.0 + random.below(1000) as f64 / 1000.0).await;
         let before = pair.used().await?;
@@ -208,7 +208,7 @@ impl Run {
 
     async fn memory(&self, point: &Point) -> Result<Metrics> {
         let mut live = Vec::new();
-        // The difference of two node sizes leaves out memory that no pod needs, such as the buffers of the connection.
+        // The difference between two node sizes leaves out memory that no pod needs, such as the connection's buffers.
         for pods in [point.pods, 2 * point.pods] {
             let point = Point {
                 pods,

@@ -165,7 +165,7 @@ fn groups(mode: Mode) -> Vec<Group> {
                 group(3, own_writes(10, 5, 5), &[1000], GENERATORS),
                 group(2, own_writes(10, 1, 50), &[1000], GENERATORS),
                 group(2, own_writes(100, 1, 5), &[1000], GENERATORS),
-                // Nine, because the result of a subject that lists once a second depends on when its next list comes.
+                // Nine repetitions: how soon a subject that lists once a second sees the exits depends on chance.
                 group(9, Storm { call_ms: 0 }, &[1000], WITH_RUNTIME),
                 group(2, Storm { call_ms: 1 }, &[1000], GENERATORS),
                 group(2, Memory, &[1000], GENERATORS),

@@ -279,7 +279,7 @@ async fn idle_pod(kubelet: &Kubelet, n: u32) -> Result<ExpectedPod> {
     })
 }
 
-/// Runs a pod with a container that exits twice. Returns the deaths and starts, at the runtime's own times.
+/// Runs a pod with a container that exits twice. Returns the deaths and starts, with the runtime's own times.
 async fn deaths(kubelet: &Kubelet, n: u32) -> Result<Vec<ContainerChange>> {
     let pod = kubelet.run_pod(&format!("dying-{n}")).await?;
     let mut made = Vec::new();

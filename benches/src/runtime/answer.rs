@@ -1,4 +1,4 @@
-//! Answers calls: read calls with what the node has encoded, and the calls of pod workers by changing the node.
+//! Answers read calls from the node's encoded messages, and calls of pod workers after changing the node.
 
 use std::convert::Infallible;
 use std::pin::Pin;

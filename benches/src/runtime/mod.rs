@@ -142,7 +142,7 @@ impl Shared {
         }
     }
 
-    /// Sends an event to every subscriber. Waits for a subscriber that does not read. Removes closed ones.
+    /// Sends an event to every subscriber. Waits for a subscriber that does not read. Removes closed subscribers.
     async fn publish(&self, event: Bytes) {
         let subscribers = lock(&self.subscribers).clone();
         for subscriber in subscribers {

@@ -45,7 +45,7 @@ pub(super) enum List {
 #[derive(Debug)]
 pub(super) enum Change {
     AddPod(Box<Pod>),
-    /// Only sends STARTED of the sandbox, as runtimes do after its CREATED. The pod does not change.
+    /// Only sends STARTED of the sandbox, as runtimes do after CREATED. The pod does not change.
     StartSandbox,
     AddContainer(Container),
     Start(String),

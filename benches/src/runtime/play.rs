@@ -13,8 +13,8 @@ use super::{Shared, lock};
 use crate::protocol::ContainerChange;
 use crate::typical::Container;
 
-/// The resolution of the timer. A change that comes later after its due time was delayed by a slow subscriber; its due
-/// time is then recorded as the time of the change, to avoid coordinated omission.
+/// The resolution of the timer. If a change comes more than this time after its due time, a slow subscriber delayed it,
+/// and the due time is recorded as the time of the change, to avoid coordinated omission.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(2);
 
 /// The changes to make.
@@ -42,7 +42,7 @@ pub(super) async fn play(shared: Arc<Shared>, changes: Changes, rate: f64) -> Pl
     let start = shared.clock.now();
     let mut last = 0;
     for (number, change) in planned {
-        // `max`: the due time of a delayed change may be earlier than the recorded time of the change before it.
+        // `max`, because the due time of a delayed change may be earlier than the recorded time of the last change.
         last = due(&shared, start, played.sent, rate).await.max(last);
         if played.sent == 0 {
             played.first = last;

@@ -27,7 +27,7 @@ use full_decode::FullDecode;
 #[serde(rename_all = "kebab-case")]
 #[value(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Receives, decodes and drops events, to show how much of the CPU time client and transport need.
+    /// Only receives, decodes and drops events, to measure the CPU time of client and transport.
     RuntimeAlone,
     /// Upstream's generic PLEG with relists on demand (1.36).
     Generic,

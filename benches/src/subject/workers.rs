@@ -165,7 +165,7 @@ impl<S: Subject> OwnPod<S> {
     }
 }
 
-/// Restarts as many pods as there are `workers`, each `times` times. Adds the reads after each call to `reads`.
+/// Restarts `workers` pods, each `times` times. Adds to `reads` how long the reads after each call took.
 pub(super) async fn restart<S: Subject>(
     subject: &Arc<S>,
     client: &CriClient,

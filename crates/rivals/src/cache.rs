@@ -48,8 +48,8 @@ impl Cache {
         self.lock().entries.get(uid)?.status.clone()
     }
 
-    /// Waits for a status that is newer than `after`. If a status with the timestamp `after` is set during the
-    /// wait, it also ends the wait.
+    /// Waits for a status that is newer than `after`. A status that is set during the wait ends the wait even if its
+    /// timestamp is exactly `after`.
     pub(crate) async fn newer_than(&self, uid: &PodUid, after: Instant) {
         let woken = {
             let mut state = self.lock();

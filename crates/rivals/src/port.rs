@@ -26,8 +26,8 @@ const THRESHOLD: Duration = Duration::from_secs(180);
 const CAPACITY: usize = 1000;
 /// The maximum number of pending requests to relist a pod. The generator drops requests that do not fit.
 const MAX_REQUESTS: usize = 200;
-/// How often the hint generator subscribes in its life (eventedPlegMaxStreamRetries); it does not pause before it
-/// subscribes again. A stream counts even if it was open for a long time.
+/// The maximum number of subscribes of a hint generator (eventedPlegMaxStreamRetries), which does not pause between
+/// them. A stream that was open for a long time counts as well.
 const MAX_ATTEMPTS: u32 = 5;
 /// The capacity of the queue of received events. While it is full, the generator does not read the stream.
 const QUEUE_CAPACITY: usize = 1000;
@@ -155,7 +155,7 @@ impl<R: Runtime> Relister<R> {
                     due = self.clock.now().after(PERIOD);
                 }
                 Some((uid, at)) = requests.recv() => {
-                    // A list that began after the request has already served it.
+                    // If a list of the node began after the request, that list has shown the pod already.
                     if Some(at) > *lock(&self.last_list) {
                         self.relist_pod(&uid).await;
                     }
@@ -206,7 +206,7 @@ impl<R: Runtime> Relister<R> {
         }
         let updated = self.update_cache(uid, record.current.as_ref(), began).await;
         if updated.is_err() {
-            // The record does not advance, so the next relist finds the change again.
+            // The record keeps the last handled list, so the next relist finds the change again.
             lock(&self.failed).insert(uid.clone());
             return;
         }

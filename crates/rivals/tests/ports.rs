@@ -208,7 +208,7 @@ async fn exit_announced_after<S: Subject>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn generic_announces_death_at_next_list_and_others_at_once() {
+async fn only_generic_port_waits_for_next_list_to_announce_exit() {
     let ours = |node| Ours::start(Pleg::builder(node)).unwrap();
     assert!(exit_announced_after(Port::hint).await <= 3 * MS);
     assert!(exit_announced_after(ours).await <= 3 * MS);

@@ -1,6 +1,6 @@
 //! Kills the daemon and the mini-kubelet repeatedly while containers crash and the mini-kubelet restarts them.
 //!
-//! Two containers of one name and pod must never run at the same time, and no exit code may be lost. In the
+//! Two containers with the same name must never run in one pod at the same time, and no exit code may be lost. In the
 //! end all pods run and nothing else is left.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -33,7 +33,7 @@ on_both_versions! {
     newer_than_shows_own_write: read_your_writes();
 }
 
-/// First the test itself runs the pods. Then pod workers do, which act on the announcements.
+/// First the test itself runs pods, then pod workers that act on the announcements do so.
 async fn evented(daemon: &Daemon) -> anyhow::Result<()> {
     let mut settings = Settings::default();
     settings.mode = Mode::Evented;
@@ -144,8 +144,8 @@ async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
             "{:?} {mode:?}: {count} waits, median {median:?}, {stale} stale",
             daemon.version
         );
-        // After a call has returned, containerd ≥ 2 sometimes still lists the state from before it. A read that
-        // begins after the call then shows that state.
+        // containerd ≥ 2 sometimes still lists the old state when a call has returned, so a read that begins after the
+        // call may show the old state.
         let excused = if daemon.version == Version::V2 {
             count / 20
         } else {

@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 
 use crate::{SOON, with_daemon};
 
-/// Precedes each script. `group CONTROLLER` moves the daemon into a control group and sets `$g` to its directory.
+/// The start of each script. `group CONTROLLER` moves the daemon into a control group and sets `$g` to its directory.
 const PRELUDE: &str = r#"
     set -eu
     DAEMON=$(cat "$DIR/containerd.pid")

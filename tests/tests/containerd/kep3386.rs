@@ -39,8 +39,8 @@ async fn missed_events_metric_equals_number_of_lost_events() -> anyhow::Result<(
 const COMPLETIONS: u32 = 40;
 /// How many of these containers run at the same time.
 const AT_ONCE: usize = 16;
-/// How long each runs. If containers of a pod exit while containerd 1.7 starts others, the pod's shim often hangs for a
-/// minute or more (in 4 of 8 runs whose containers exited at once, in none of 17 with this value).
+/// How long each container runs. If containers of a pod exit while containerd 1.7 starts others, the pod's shim often
+/// hangs for a minute or more (in 4 of 8 runs whose containers exited at once, in none of 17 with this value).
 const RUNS_MS: u64 = 300;
 /// The time limit until a runtime on a loaded machine lists all containers as exited.
 /// If containerd 1.7 cannot handle an exit within 10 s, it retries after 1, 2, 4 s and so on.
@@ -85,7 +85,7 @@ async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the runtime lists all of these containers as exited. The error names those that it does not.
+/// Fails if the runtime does not list all of these containers as exited. The error names the others.
 async fn listed_as_exited(kubelet: &Kubelet, ids: &[Id]) -> anyhow::Result<()> {
     let exited = v1::ContainerState::ContainerExited.into();
     let filter = v1::ContainerFilter {
@@ -275,8 +275,8 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
             .wait_until_events_are_used(&kubelet, &format!("p{n}"))
             .await?;
     }
-    // An event may be ten seconds late, so the first list cannot yet count one as missed. Ten seconds later it can,
-    // and the stream is then old enough for its losses to count.
+    // An event may be ten seconds late, so the first list cannot count a missed event. The second list can, because it
+    // comes later and the stream is then old enough for its losses to count.
     generator.pleg.relist_now().await?;
     pass_time(Duration::from_secs(11)).await;
     generator.pleg.relist_now().await?;

@@ -10,7 +10,7 @@ use pleg_tests::kubelet::Life;
 use crate::node::Node;
 
 #[tokio::test]
-async fn view_newer_than_a_write_shows_it() {
+async fn view_newer_than_a_write_shows_the_write() {
     let node = Node::up();
     let (builder, client) = Pleg::connect_with(node.observer_client().unwrap());
     let pleg = builder.spawn().unwrap();
@@ -33,7 +33,7 @@ async fn view_newer_than_a_write_shows_it() {
 }
 
 #[tokio::test]
-async fn crio_that_may_crash_on_disconnect_is_not_subscribed() {
+async fn no_subscribe_to_crio_that_may_crash_on_disconnect() {
     let node = Node::of(Sim::builder().mode(Mode::Crio).runtime_version("1.31.0"));
     let (builder, _client) = Pleg::connect_with(node.observer_client().unwrap());
     let pleg = builder.spawn().unwrap();

@@ -1,6 +1,6 @@
 //! A consumer takes no event while pods are created, crash and are removed. It delays no call of the runtime, and
-//! afterwards it receives every exit and every removal. A second test checks that these events do block the runtime's
-//! calls if the generator stops reading the stream.
+//! afterwards it receives every exit and every removal. A second test checks that calls of the runtime do block if the
+//! generator stops reading the stream.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

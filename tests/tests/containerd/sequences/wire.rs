@@ -20,7 +20,7 @@ use crate::SOON;
 pub(super) enum Victim<'a> {
     /// Kill the pause process of this sandbox.
     Sandbox(&'a Id),
-    /// Crash the program of this container with [`CRASH`](super::CRASH).
+    /// Make the program of this container exit with [`CRASH`](super::CRASH).
     Container(&'a Id),
 }
 
