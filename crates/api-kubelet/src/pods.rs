@@ -76,7 +76,7 @@ fn apply(workers: &PodWorkers<Pod>, pod: impl Into<Arc<Pod>>) {
     let uid = uid_of(&pod);
     match is_to_run(&pod) {
         true => workers.set(&uid, pod),
-        // The pod is deleted again, because its grace period may be shorter now.
+        // A change may shorten the grace period of a pod that is already being deleted, so every change is passed on.
         false => workers.delete_with(&uid, pod),
     }
 }

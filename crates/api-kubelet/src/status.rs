@@ -71,7 +71,7 @@ impl Statuses {
             resource_version: None,
         });
         match self.pods(pod).delete(&pod.name_any(), &params).await {
-            // Another client has removed it, or another pod has its name.
+            // Another client has removed the object, or the object of that name belongs to another pod.
             Err(Error::Api(error)) if error.is_not_found() || error.is_conflict() => Ok(()),
             removed => removed.map(drop),
         }

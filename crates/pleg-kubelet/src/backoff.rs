@@ -6,9 +6,9 @@
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the
 //!   delay, to 5 min at most.
-//! * If the container ended more than 10 min after the last counted restart, so if it ran that long, it is restarted at
-//!   once and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay; the kubelet always sets
-//!   10 min.)
+//! * If the container ended more than 10 min after the last counted restart (it ran that long), it is restarted at once
+//!   and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay; the kubelet always sets 10
+//!   min.)
 //!
 //! The first replacement of a pod's sandbox is made at once, the next one not before the first delay has passed. The
 //! kubelet pauses for this time after a failed creation of a sandbox.
@@ -32,7 +32,7 @@ pub struct BackOffSettings {
     pub max: Duration,
 }
 
-/// A container that ran longer is restarted without a delay, and its back-off starts over.
+/// A container that ran longer than this is restarted without a delay, and its back-off starts over.
 const RESET_AFTER: Duration = Duration::from_secs(10 * 60);
 
 impl Default for BackOffSettings {
@@ -55,7 +55,7 @@ impl BackOffSettings {
     }
 }
 
-/// When a container may be started, and the whole delay, for `back-off 20s restarting failed container`.
+/// When a container may be started, and the whole delay, as in the message `back-off 20s restarting failed container`.
 type Delayed = (Instant, Duration);
 
 /// The back-off of one pod, for its containers or for the pulls of its images. It has an entry for each container or

@@ -75,8 +75,8 @@ impl Fields<'_> {
         })
     }
 
-    /// The value of a `resourceFieldRef` of a container, in units of its divisor, rounded up. If a limit is not set, it
-    /// is the node's capacity. The error is advice for the author of the pod.
+    /// The value of a `resourceFieldRef` of a container, in units of its divisor, rounded up. If a limit is not set,
+    /// returns the node's capacity. The error is advice for the author of the pod.
     pub(crate) fn resource(
         &self,
         container: &Container,
@@ -115,7 +115,7 @@ impl Fields<'_> {
         Ok(amount.div_ceil(divisor.max(1)).to_string())
     }
 
-    /// The files of a volume, by path; or the item that has no value, and what to do.
+    /// The files of a volume, by path. The error names an item that has no value, and says what to do.
     pub(crate) fn files(&self, source: &DownwardAPIVolumeSource) -> Result<Files, String> {
         let files = source.items.iter().flatten().map(|item| {
             let text = self.text(item);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_rounded_up_and_limits_default_to_the_node() {
+    fn resources_are_rounded_up_and_limits_default_to_node_capacity() {
         let mut node = NodeConfig::of_host(Path::new("/r"), Vec::new());
         (node.cpus, node.memory) = (4, 1000);
         let pod = Pod::default();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn item_with_outside_path_or_without_field_is_refused() {
+    fn downward_item_with_bad_path_or_field_is_refused() {
         for item in [
             json!({"path": "../a", "fieldRef": {"fieldPath": "metadata.name"}}),
             json!({"path": "/a", "fieldRef": {"fieldPath": "metadata.name"}}),

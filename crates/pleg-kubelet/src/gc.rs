@@ -39,7 +39,7 @@ pub(crate) fn removals(
     is_acknowledged: impl Fn(&Id) -> bool,
 ) -> Vec<Removal> {
     let (mut removals, staying) = (Vec::new(), usize::from(!is_deleted));
-    // From the ids of ended containers or sandboxes, newest first: those that must stay until they are acknowledged.
+    // Selects, from ids of ended containers or sandboxes (newest first), those that must stay until acknowledged.
     let waiting = |ended: &mut dyn Iterator<Item = &Id>| -> BTreeSet<Id> {
         let unacknowledged = ended.filter(|id| !is_acknowledged(id));
         unacknowledged.take(MAX_UNACKNOWLEDGED).cloned().collect()

@@ -22,7 +22,7 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
 /// After the removal of a created container has failed for this long, a new container of its name may be created. This
-/// is twice the deadline of a start call: by then, even a start that an earlier kubelet called has ended.
+/// is twice the deadline of a start call: by then, even a start call of an earlier kubelet has ended.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
 /// How long a decision waits for a status while the runtime lists the pod. A status call that fails or hangs for longer
@@ -54,17 +54,17 @@ pub(crate) struct PodHistory {
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
     /// The containers that this worker stopped to replace them, with the reason: as in the kubelet
-    /// (`computePodActions`), they run again whatever their exit code. Without a reason: those that it removed because
-    /// they were created but not started; they run again if they have no exit code.
+    /// (`computePodActions`), they run again whatever their exit code. `None`: the worker removed the container because
+    /// it was created but not started; it runs again if it has no exit code.
     replaced: BTreeMap<Id, Option<StopReason>>,
     /// When the containers of the terminating pod were last stopped. Emptied after a failed run: the runtime may have
     /// been down since the stop, and that time must not count as grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
     /// How the pod ended, once that is decided. The pod is then never started again.
     pub(crate) phase: Option<PodPhase>,
-    /// When the runtime last listed the pod, as of the last failed inspection.
+    /// When the runtime had last listed the pod before the last failed inspection.
     pub(crate) unanswered: Option<Instant>,
-    /// Since when status calls for the newest sandbox have failed. Its status has the pod's addresses.
+    /// Since when status calls for the newest sandbox have failed. A sandbox status has the pod's addresses.
     pub(crate) addresses_missing: Option<Instant>,
     /// Ids left over from an earlier pod with this uid. Only their attempts and restart counts are used.
     pub(crate) earlier: BTreeSet<Id>,
@@ -205,7 +205,7 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // The stop failed and is not needed any more: if the container ends, its exit code decides again.
+        // The stop failed and is not needed any more: from now on, the exit code decides if the container is restarted.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
@@ -257,7 +257,7 @@ impl PodHistory {
         match self.replaced.get(&end.id) {
             Some(Some(StopReason::Changed | StopReason::Unknown)) => true,
             Some(Some(_)) => !is_never,
-            // It was removed before its start: without an exit code, it never ran.
+            // The worker removed this container as not started; an exit code shows that it was started after all.
             Some(None) => end.exit_code.is_none(),
             None => false,
         }
@@ -269,7 +269,7 @@ impl PodHistory {
         Some(called.at.after(REPEAT_AFTER))
     }
 
-    /// Like [`repeat_at`](Self::repeat_at), for garbage: its removal delays no container, so the delay doubles.
+    /// Like [`repeat_at`](Self::repeat_at), for garbage: no container waits for its removal, so each delay is doubled.
     pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
         let called = self.calls.get(&(id.clone(), Call::Remove))?;
         Some(called.next_try())
@@ -287,8 +287,8 @@ impl PodHistory {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
 
-    /// Returns true if this exit record will not change: its exit code is known, or the container was read after its
-    /// end, is gone, or is no longer waited for.
+    /// Returns true if this exit record will not change: its exit code is known, the container was read after its end
+    /// or is gone, or the wait for its status is over.
     pub(crate) fn is_final(&self, view: &PodView, record: &Exit) -> bool {
         let mut containers = view.status.containers.iter();
         record.exit_code.is_some()
@@ -298,12 +298,12 @@ impl PodHistory {
     }
 
     /// The instant after which a created container must be read before it is removed: until then, earlier calls for it
-    /// may take effect. `None`: it was read since, or its status was given up. Without this read, an exit code could be
-    /// lost: a start may fail late, and containerd sends no event of this failure.
+    /// may take effect. `None`: no call was made, the container was read since, or reads have failed too long. Without
+    /// this read, an exit code could be lost: a start may fail late, and containerd sends no event of this failure.
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
-        // A removal that must not be repeated yet does not extend this wait.
+        // An earlier removal counts only once it may be repeated: before that, no removal is made anyway.
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
         let since = started.max(removed)?;
         (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_file_has_pod_or_node_names_and_aliases() {
+    fn hosts_file_has_aliases_after_names_of_pod_or_node() {
         let of_node = "127.0.0.1 localhost\n10.0.0.1 node\n";
         for (on_host, own) in [
             (false, format!("{LOCAL}10.0.0.7\tw\n")),

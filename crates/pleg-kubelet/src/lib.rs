@@ -13,7 +13,7 @@
 //!
 //! # Features
 //!
-//! `latest`: the newest API version of `k8s-openapi`. Without it, the binary selects a version in its own dependency.
+//! `latest`: the newest API version of `k8s-openapi`. Without `latest`, the binary's own dependency selects one.
 
 use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -92,7 +92,7 @@ fn memory_size(spec: &PodSpec, source: &EmptyDirVolumeSource, node: u64) -> Opti
     sizes.filter(|size| *size > 0).min().or(Some(0))
 }
 
-/// Checks that the path of a `hostPath` volume has the volume's `type`. Creates it if the type allows that.
+/// Checks that the path of a `hostPath` volume has the volume's `type`. Creates the path if the type allows that.
 fn check_host_path(volume: &str, path: &Path, kind: &str) -> Result {
     let failed = failed(volume, path);
     let (is_so, expected): (fn(&FileType) -> bool, _) = match kind {

@@ -52,7 +52,7 @@ pub(crate) fn remove_directory(path: &Path) -> Result {
         let before = walk.moved;
         walk.mounted.clear();
         walk.remove_contents(top.as_fd(), path, 0)?;
-        // Listed again: directories that were moved to the top may have been missed by the listing.
+        // If directories were moved to the top, the loop repeats, because the listing may have missed them.
         if walk.moved == before {
             break;
         }
@@ -115,7 +115,7 @@ impl Walk<'_> {
     ) -> Result<bool> {
         let child = match open_directory(parent, name) {
             Ok(child) => child,
-            // A file or a symbolic link, maybe a mount point: the kernel checks `O_DIRECTORY` before mounts.
+            // A file or a symbolic link, perhaps mounted: the kernel checks `O_DIRECTORY` before `RESOLVE_NO_XDEV`.
             Err(Errno::ENOTDIR | Errno::ELOOP) => {
                 return self.removed(unlinkat(parent, name, UnlinkatFlags::NoRemoveDir), path);
             }
@@ -212,7 +212,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn other_file_system_below_a_volume_stays() {
+    fn file_system_mounted_below_a_volume_is_not_removed() {
         in_mount_namespace(|dir| {
             let (pod, _) = pod_and_outside(dir)?;
             let mounted = pod.join("volume/mnt");

@@ -13,7 +13,7 @@ use nix::fcntl::OFlag;
 const MOST_BYTES: u64 = 4096;
 const MOST_OF_LOG: usize = 2048;
 const MOST_LINES: usize = 80;
-/// Bytes that are read from the end of a log: its lines have prefixes, and may be longer than the message.
+/// Bytes that are read from the end of a log: more than `MOST_OF_LOG`, because lines have prefixes and can be long.
 const READ_OF_LOG: u64 = 64 << 10;
 
 /// The message that a container left in `file`, or if that file is empty, at the end of `log`. Empty if there is none.

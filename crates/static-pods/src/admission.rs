@@ -308,7 +308,7 @@ mod tests {
         node
     }
 
-    /// The specification of a row: `fields` of the pod or, by `kind`, of its container, resources, sysctls or affinity.
+    /// A specification with `fields` at the place that `kind` names; `pod` means the specification as a whole.
     fn spec(kind: &str, fields: &str) -> Value {
         let fields: Value = serde_json::from_str(fields).unwrap();
         match kind {

@@ -7,7 +7,7 @@
 //! static_pods --endpoint unix:///run/containerd/containerd.sock --manifests /etc/pods
 //! ```
 //!
-//! It removes pods without a manifest, but only those that were made from one.
+//! `static_pods` removes pods whose manifest is gone. Pods that were not made from its manifests are left alone.
 mod server;
 
 use std::io::IsTerminal as _;

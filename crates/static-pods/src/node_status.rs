@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// The errors of the runtime, during which the sync loop pauses; then the errors of the runtime's network.
+    /// The errors of the runtime, which pause the sync loop; then the errors of the runtime's network.
     fn errors(&self, now: Instant, pleg: Option<String>) -> [Vec<String>; 2] {
         let age = match self.last_good_status {
             None => Some("container runtime status check may not have completed yet"),
@@ -69,7 +69,7 @@ impl State {
         [runtime.flatten().collect(), network.into_iter().collect()]
     }
 
-    /// The Ready condition. The transition time changes with the status only. Returns true if the status changed.
+    /// The Ready condition. The transition time changes only with the status. Returns true if the status changed.
     fn ready(&mut self, errors: Option<String>, now: WallTime) -> (NodeCondition, bool) {
         let (status, reason) = match errors {
             None => ("True", "KubeletReady"),
@@ -212,7 +212,7 @@ impl NodeStatus {
     /// network, only pods on the host network are run, as upstream.
     ///
     /// # Errors
-    /// The reason why the node cannot.
+    /// The reason why the node cannot run or terminate the pod.
     pub fn usable(&self, pod: Option<&Pod>) -> Result<(), String> {
         let on_host = |pod: &Pod| pod.spec.as_ref()?.host_network.filter(|on_host| *on_host);
         let needs_network = pod.is_some_and(|pod| on_host(pod).is_none());

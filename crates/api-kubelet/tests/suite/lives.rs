@@ -96,7 +96,7 @@ async fn pod_deleted_while_no_kubelet_runs_is_removed() {
 }
 
 #[tokio::test]
-async fn restarted_kubelet_adopts_running_pods_and_restarts_no_ended_ones() {
+async fn restarted_kubelet_adopts_running_pods_and_restarts_no_ended_pods() {
     let mut node = Node::up().await;
     node.run("web", "Always").await;
     node.run("job", "Never").await;

@@ -63,8 +63,8 @@ impl Node {
         }));
     }
 
-    /// Ends the kubelet at once, even in the middle of a call, and starts another one after `meanwhile`. Returns when
-    /// the new kubelet runs pods.
+    /// Ends the kubelet at once, even in the middle of a call; calls `meanwhile`; then starts a new kubelet. Returns
+    /// when the new kubelet runs pods.
     pub(crate) async fn restart_kubelet(&mut self, meanwhile: impl FnOnce(&Self)) {
         let kubelet = self.kubelet.take().unwrap();
         kubelet.abort();

@@ -33,7 +33,7 @@ impl<'a> Decision<'a> {
             return false;
         }
         match init.get(reached + 1) {
-            // This init container has not run in this sandbox. Its container in an older sandbox must end first.
+            // This init container has not run in this sandbox. Its container in an older sandbox must have ended.
             Some(next) => {
                 if self.live(spec, next, sandbox) == Live::Nothing {
                     self.start(next);

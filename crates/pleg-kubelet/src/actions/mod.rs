@@ -106,8 +106,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns true if the container runs again after its last exit, and `unended` if it has not exited. `None`: the
-    /// exit code decides, and may still become known.
+    /// Returns true if the container runs again after its last exit, and `unended` if it has not exited. `None` if that
+    /// depends on an exit code that may still become known.
     fn runs_again(&mut self, spec: &PodSpec, container: &Container, unended: bool) -> Option<bool> {
         let Some(end) = self.history.end(&container.name) else {
             return Some(unended);
@@ -198,7 +198,7 @@ impl<'a> Decision<'a> {
         } else if status.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
         } else {
-            // If an earlier stop may still take effect, the container does not count as one that keeps running.
+            // While an earlier stop call may still take effect, the container does not count as one that keeps running.
             if self.may_call(&status.id, Call::Stop) {
                 self.actions.keep.push(status.id.clone());
             }
@@ -222,7 +222,7 @@ impl<'a> Decision<'a> {
                 // The status is from before the change.
                 return self.inspect(Some(at));
             }
-            // The last call had no effect: it failed, or the runtime rounded the values. The next one is delayed.
+            // The last resize had no effect: it failed, or the runtime rounded the values. The next resize is delayed.
             if repeat_at > self.now {
                 return self.actions.due_by(repeat_at);
             }
@@ -307,7 +307,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns true if this call for this id may be made now. If the last one was too recent, schedules the next run.
+    /// Returns true if this call for this id may be made now. If its last try was too recent, schedules the next run.
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
@@ -327,8 +327,8 @@ impl<'a> Decision<'a> {
         since.is_none()
     }
 
-    /// The exit code of an ended container; a code that stays unknown counts as failure. `None` if it may still become
-    /// known; requests an inspection.
+    /// The exit code of an ended container; one that stays unknown counts as a failure. If the exit code may still
+    /// become known, requests an inspection and returns `None`.
     fn exit_code(&mut self, end: &End) -> Option<i32> {
         if end.exit_code.is_some() {
             return end.exit_code;

@@ -51,8 +51,8 @@ impl<'a> Decision<'a> {
         true
     }
 
-    /// Handles a pod with no ready sandbox, or with several: stops its containers and sandboxes. If it still needs a
-    /// sandbox, a later run creates one, in which the pod starts over.
+    /// Handles a pod with no ready sandbox, or with several: stops its containers and sandboxes. If the pod still needs
+    /// a sandbox, a later run creates one, in which the pod starts over.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
         if self.stop_remains() {
             return;
@@ -64,7 +64,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Creates a sandbox, unless the last one was replaced less than the first back-off delay ago.
+    /// Creates a sandbox, unless a sandbox was replaced less than the first back-off delay ago.
     fn create_sandbox(&mut self) {
         let replaced = self.history.sandbox_replaced;
         let again = replaced.map(|at| at.after(self.history.back_off.settings.initial));

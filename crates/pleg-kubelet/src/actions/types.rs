@@ -73,14 +73,14 @@ pub struct Actions {
     pub garbage: Vec<Removal>,
     /// The instant of the next run if the pod does not change.
     pub(crate) due: Option<Instant>,
-    /// Set if an exit code or the effect of a change of resources is missing. Details read after this instant show it.
+    /// If an exit code or the effect of a resize is missing: the instant after which details must be read to show it.
     pub(crate) inspect_after: Option<Instant>,
-    /// Why containers wait, by name. The name of the sandbox is empty.
+    /// Why containers wait, by name. The entry of the sandbox has an empty name.
     pub(crate) waiting: BTreeMap<String, WaitReason>,
     pub(crate) replaced: BTreeSet<String>,
     /// The pod has ended or must be terminated.
     pub(crate) terminating: bool,
-    /// No container of the pod runs any more, and none will. Those that are left may be removed.
+    /// No container of the pod runs, and none will run again. The containers that still exist may be removed.
     pub(crate) terminated: bool,
     pub(crate) phase: Option<PodPhase>,
     /// Containers that keep running: they run, and no earlier stop can still take effect.

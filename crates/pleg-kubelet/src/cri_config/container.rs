@@ -179,8 +179,8 @@ impl ContainerInput<'_> {
         Ok((mounts, sub_paths))
     }
 
-    /// A mount of a volume, and for a sub-path the path that must be mounted on the node first. The error is the
-    /// problem with the volume's name.
+    /// A mount of a volume, and for a sub-path the path that must be mounted on the node first. The error names the
+    /// volume or its path, and the problem.
     fn volume_mount(
         &self,
         at: usize,

@@ -74,10 +74,10 @@ impl NodeConfig {
     /// The configuration of this host: its CPUs, its memory and its name resolution. Logs and the pods' files
     /// are below `root`, in `logs` and `pods`.
     ///
-    /// It reads `/proc/meminfo` and `/etc/resolv.conf`. Values that are missing there stay empty.
+    /// Reads `/proc/meminfo` and `/etc/resolv.conf`. Values that are missing there stay empty.
     #[must_use]
     pub fn of_host(root: &Path, host_ips: Vec<IpAddr>) -> Self {
-        // Made absolute: CRI-O refuses a relative directory, and containerd resolves it below its own directory.
+        // An absolute path: CRI-O refuses a relative directory, and containerd resolves it below its own directory.
         let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         let resolv_conf = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();

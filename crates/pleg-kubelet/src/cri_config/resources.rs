@@ -55,7 +55,7 @@ fn quota(milli_cpu: i64) -> i64 {
 
 /// OOM score: when memory is short, the kernel first kills containers that use more than they requested.
 fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
-    /// Pods of this priority class are protected from the OOM killer; those of `system-cluster-critical` are not.
+    /// The priority class `system-node-critical` protects pods from the OOM killer; `system-cluster-critical` does not.
     const CRITICAL: &str = "system-node-critical";
     if spec.priority_class_name.as_deref() == Some(CRITICAL) {
         return -997;

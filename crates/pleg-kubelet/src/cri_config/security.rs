@@ -20,7 +20,7 @@ const MASKED: &str = "/proc/asound /proc/acpi /proc/interrupts /proc/kcore /proc
 /// Paths of the kernel that a container cannot change, unless it is privileged.
 const READ_ONLY: &str = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger";
 
-/// The namespaces of the node or the pod that containers use.
+/// The namespaces that containers use: those of the node, those of the pod, or their own.
 fn namespaces(spec: &PodSpec) -> NamespaceOption {
     let mode = |on_node: Option<bool>, otherwise: NamespaceMode| match on_node {
         Some(true) => NamespaceMode::Node,
@@ -99,8 +99,8 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     }
 }
 
-/// Checks that a container names its user if it must not run as root, or if it sets a group. The user of the image is
-/// not looked up, and both runtimes refuse a group without a user.
+/// Checks that the user is set if the container must not run as root (the user of the image is not looked up), or if a
+/// group is set (both runtimes refuse a group without a user).
 pub(super) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
     const NO_USER: &str = "the user of the image is not looked up: write runAsUser as well";
     let context = effective(spec, container);

@@ -179,7 +179,7 @@ impl<S> Performing<'_, S> {
         grace.saturating_sub(used).max(MIN_GRACE)
     }
 
-    /// The pod, and the hook `of` of its container `name`.
+    /// The pod, and the hook of its container `name` that `of` selects.
     fn hook(&self, name: &str, of: HookOf) -> Option<(&Pod, Check)> {
         let container = container_of(self.pod?, name)?;
         let handler = of(container.lifecycle.as_ref()?).as_ref()?;

@@ -78,7 +78,7 @@ pub trait LastChanges: Send + Sync + 'static {
     /// `CreateContainer` in it.
     ///
     /// # Errors
-    /// Why the pod cannot run now. It is tried again.
+    /// The reason why the pod cannot run now. A later run of the pod tries again.
     fn sandbox(&self, pod: &Pod, config: &mut PodSandboxConfig) -> Result<()> {
         let _ = (pod, config);
         Ok(())

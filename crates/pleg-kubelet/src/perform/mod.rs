@@ -130,7 +130,7 @@ impl Performed {
         self.errors.push(error);
     }
 
-    /// Records that something all containers need could not be made. They wait for it.
+    /// Records an error that keeps all containers of the pod waiting.
     fn pod_failed(&mut self, pod: &Pod, error: PerformError) {
         self.containers_wait(pod, &error.to_string());
         self.errors.push(error);
@@ -192,7 +192,7 @@ impl Performer {
     /// need it. A failed removal of garbage is logged, and a later plan retries it.
     ///
     /// # Cancel safety
-    /// A call in progress is cancelled, which may or may not take effect.
+    /// Calls in progress are cancelled. The runtime may still perform them.
     pub async fn perform<S>(&self, pod: Option<&Pod>, mut plan: Plan<'_, S>) -> Performed {
         let (performer, run) = (self, plan.run);
         let work = Performing {

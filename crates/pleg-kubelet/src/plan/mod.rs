@@ -22,7 +22,7 @@ use crate::worker::Run;
 
 use memory::Memory;
 
-/// The deadline of an inspection. Everything else in the plan waits for it.
+/// The deadline of an inspection: the plan is made only when the inspection has ended.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// Returns the results of a pod's probes for a status.
@@ -190,14 +190,14 @@ pub struct Observed {
     pub ended: Arc<[Exit]>,
     /// The containers whose exit code is unknown, and may still become known.
     pub unread: BTreeSet<Id>,
-    /// Why containers wait, by name. The name of the sandbox is empty.
+    /// Why containers wait, by name. The entry of the sandbox has an empty name.
     pub waiting: BTreeMap<String, WaitReason>,
     /// The names of ended containers that run again whatever their exit code: the worker stopped them to replace them,
     /// or they belong to an earlier pod of this uid.
     pub replaced: BTreeSet<String>,
     /// How the pod ended, once no exit code can change any more.
     pub phase: Option<PodPhase>,
-    /// No container of the pod runs any more, and none will.
+    /// No container of the pod runs, and none will run again.
     pub is_terminated: bool,
 }
 
@@ -277,7 +277,7 @@ impl<S> Plan<'_, S> {
     /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns them. Make all of them.
     ///
     /// Exited containers and sandboxes are removed after they are acknowledged. Until then, the newest three of each
-    /// name stay; if the pod is deleted, for 10 min at most ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without
+    /// name stay, but if the pod is deleted, for 10 min at most ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without
     /// acknowledgement is logged and counted (`pleg_unacknowledged_removals_total`); the exit record stays. A removal
     /// that has no effect is repeated after 10 s, 20 s, and so on up to 5 min.
     ///

@@ -20,7 +20,7 @@ const OWN: [&str; 5] = [
 /// The reason of a condition that is true, or the reason and the message of a condition that is false.
 type Verdict = Result<&'static str, (&'static str, String)>;
 
-/// All conditions: first those that others set, then the kubelet's. The transition time changes with the status only.
+/// All conditions: first those that others set, then the kubelet's. The transition time changes only with the status.
 pub(super) fn conditions(
     state: &PodState<'_>,
     spec: &PodSpec,

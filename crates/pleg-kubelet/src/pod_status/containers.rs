@@ -125,7 +125,7 @@ impl<'a> One<'a> {
         ends.max_by(|a, b| a.detected.cmp(&b.detected).then(Ordering::Less))
     }
 
-    /// The status of a container name, from its newest container.
+    /// The status for a container name, from the newest container of that name.
     fn existing(&self, newest: &core::ContainerStatus) -> ContainerStatus {
         let details = &newest.details;
         let mut status = ContainerStatus {

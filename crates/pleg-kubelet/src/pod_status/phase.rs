@@ -62,7 +62,7 @@ pub(super) fn phase(state: &PodState<'_>, spec: &PodSpec, all: &[ContainerStatus
     }
 }
 
-/// The new phase. If `previous` has a terminal phase, the pod does not run again.
+/// The new phase. If `previous` has a terminal phase, the new phase is terminal as well.
 pub(super) fn sticky(phase: &'static str, previous: Option<&PodStatus>) -> &'static str {
     match previous.and_then(|p| p.phase.as_deref()) {
         Some(SUCCEEDED) if phase != FAILED => SUCCEEDED,
@@ -94,8 +94,8 @@ fn is_static(state: &PodState<'_>) -> bool {
     source.is_some_and(|source| source != "api")
 }
 
-/// The time until the pod reaches its deadline (`activeDeadlineSeconds` after its start), zero after it. `None` if it
-/// has none, or has not started.
+/// The time until the pod reaches its deadline (`activeDeadlineSeconds` after its start), zero afterwards. `None` if
+/// the pod has no deadline, or has not started.
 pub(crate) fn time_left(pod: &Pod, status: &PodStatus, now: WallTime) -> Option<Duration> {
     let deadline = spec_of(pod).active_deadline_seconds?;
     let start = status.start_time.as_ref()?.0.as_second();

@@ -44,7 +44,7 @@ pub(super) fn reported(
     };
     if let Some(limits) = &mut resources.limits {
         let wanted = milli_cpu(limits);
-        // At or below the minimum, the limit in effect does not tell the specified limit, which stays in the status.
+        // Every limit up to the minimum takes effect as the minimum, so the status keeps the specified limit.
         if let Some(limit) = milli_cpu_limit(in_effect)
             && limit.max(wanted) > MIN_MILLI_CPU_LIMIT
         {
@@ -75,7 +75,7 @@ fn milli_cpu_limit(resources: &Resources) -> Option<i64> {
     (quota > 0 && period > 0).then(|| quota.saturating_mul(1000) / period)
 }
 
-/// The CPU request in effect. Several values have the same shares: if `wanted` has these shares, it is in effect.
+/// The CPU request in effect. Several requests have the same CPU shares: if `wanted` is one of them, returns `wanted`.
 fn milli_cpu_request(resources: &Resources, wanted: i64) -> Option<i64> {
     let shares = resources.cpu_shares;
     if shares <= 0 {

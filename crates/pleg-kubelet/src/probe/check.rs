@@ -27,7 +27,7 @@ const MAX_BODY: usize = 10 << 10;
 
 const USER_AGENT: &str = "kube-probe/1.37";
 
-/// A check of a probe or hook. An empty host is the pod's address.
+/// A check of a probe or hook. If `host` is empty, the check uses the pod's address.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Check {
     /// Opens a connection.
@@ -92,7 +92,7 @@ pub trait Exec: Send + Sync + 'static {
     /// Runs a command and returns its exit code.
     ///
     /// # Errors
-    /// If it could not be run, or took longer than `timeout` (`DeadlineExceeded`).
+    /// If the command could not be run, or took longer than `timeout` (`DeadlineExceeded`).
     fn exec(
         &self,
         container: &Id,

@@ -72,11 +72,11 @@ impl<E: Exec> Prober<E> {
         }
     }
 
-    /// Sets the probes of a pod, and replaces its earlier ones. If both are equal, it only looks for new containers, so
-    /// call it whenever the pod has changed. Needs a tokio runtime.
+    /// Sets the probes of a pod, and replaces its earlier ones. If the probes have not changed, only looks for new
+    /// containers, so call it whenever the pod has changed. Needs a tokio runtime.
     ///
     /// `changed` is called when a result has changed, and must not block: for example a
-    /// [`waker`](crate::worker::Run::waker). If the probes are equal, the earlier function stays.
+    /// [`waker`](crate::worker::Run::waker). If the probes have not changed, the earlier function stays.
     pub fn set(&self, uid: &PodUid, pod: &ApiPod, changed: impl Fn() + Send + Sync + 'static) {
         let probes = probes_of(pod);
         let mut pods = lock(&self.pods);

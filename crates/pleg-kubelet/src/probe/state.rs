@@ -97,7 +97,7 @@ impl ProbeState {
             return false;
         }
         if !succeeds && self.probe.kind != ProbeKind::Readiness {
-            // No more checks until a new container runs, as upstream: further failures would only delay it.
+            // No more checks until a new container runs, as upstream: this container will be stopped anyway.
             container.on_hold = true;
         }
         let changed = container.succeeds != succeeds

@@ -1,9 +1,9 @@
 //! Pods in words: `sandbox-1 ready, a running, b-2 exited 1`, newest first.
 //!
-//! A container has a name, an attempt (0 if it is left out), a state and its exit code. After these may come `missing`
-//! (its status is not found), `failing` (its status call fails), `in=1` (its sandbox; by default `sandbox-0`), `hash=`
-//! (that of this image), `count=`, `grace=` (annotations) and `memory=` (its limit). `sandbox-0` is ready, unless the words name a sandbox or
-//! `no sandbox`.
+//! A container has a name, an attempt (0 if it is left out), a state and its exit code. Then may come `missing` (its
+//! status is not found), `failing` (its status call fails), `in=1` (its sandbox; by default `sandbox-0`), `hash=IMAGE`
+//! (its hash is that of a container with this image), `count=`, `grace=` (annotations) and `memory=` (its limit).
+//! `sandbox-0` is ready, unless the words name a sandbox or `no sandbox`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

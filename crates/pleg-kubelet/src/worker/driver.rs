@@ -67,7 +67,7 @@ impl<R: Reconcile> Driver<R> {
 
     /// Runs every pod that exists, or has a specification or a worker.
     fn wake_all(&self, subscription: &mut Subscription) {
-        // What was announced until now can be dropped, because the snapshot shows it.
+        // The snapshot shows all changes announced so far, so their announcements are dropped.
         while subscription.try_next().is_some() {}
         let mut pods = self.shared.pods();
         for view in self.pleg.snapshot() {

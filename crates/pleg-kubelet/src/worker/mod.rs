@@ -41,7 +41,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Brings the pod closer to its specification. A run starts only after the previous run of its pod has ended.
     ///
     /// # Cancel safety
-    /// The future is dropped if the workers are shut down and it has not ended at the deadline.
+    /// When the workers are shut down, the future is dropped if the run has not ended at the deadline.
     fn reconcile(
         &self,
         run: &Run<Self::Spec>,
@@ -66,7 +66,7 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 
     /// The delay after which a pod is run again after a failed run, if nothing changes before. `failures` is the number
-    /// of failed runs since the last one that succeeded. Up to half is added at random.
+    /// of failed runs since the last one that succeeded. Up to half of the delay is added at random.
     ///
     /// By default 1 s, doubling to 10 s. (The kubelet waits 10 s.)
     fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
@@ -130,10 +130,10 @@ struct Shared<S> {
 #[derive(Debug)]
 struct Slot<S> {
     spec: Option<Arc<S>>,
-    /// The newest specification of a deleted pod, until the worker takes it. The worker may only know an older one.
+    /// The newest specification of a deleted pod, until the worker takes it. The worker may know only an older one.
     deleted: Option<Arc<S>>,
-    /// The deleted specification that was set while an earlier one was being terminated. It has never run, so only the
-    /// next worker takes it.
+    /// The last specification that was set and deleted while the pod was already being terminated. The present worker
+    /// never runs it; the next worker takes it.
     unused: Option<Arc<S>>,
     /// The shortest grace period of the deletions.
     grace: Option<Duration>,

@@ -48,7 +48,7 @@ impl<R: Reconcile> Worker<R> {
             let outcome = self.run_once().await;
             let Continue(due) = outcome else { break };
             tokio::select! {
-                // An end of the generator needs no branch: the driver ends with it, and ends this task.
+                // The end of the generator needs no branch: then the driver ends as well, and aborts this task.
                 _ = self.run.wait(due) => {}
                 () = stopped(&mut stop) => break,
             }
@@ -108,7 +108,7 @@ impl<R: Reconcile> Worker<R> {
         if !self.is_ours {
             return Ok(Break(()));
         }
-        // A pod with a new specification does not wait for the removal of ended containers: that may never succeed.
+        // A pod with a new specification does not wait for the removal of ended containers, which may never succeed.
         let comes_back = || self.driver.shared.has_spec(&run.uid);
         let has_ended = !status.exists() || !may_run(status) && comes_back();
         if run.spec.is_none() && has_ended {
@@ -140,7 +140,7 @@ impl<R: Reconcile> Worker<R> {
 }
 
 /// Returns true if an error must be logged now. While runs keep failing, an error is logged again only if its text has
-/// changed, and less and less often, because the text may have a new attempt number each time.
+/// changed, and less and less often: the text may contain an attempt number that changes each time.
 fn is_logged(last: &str, error: &str, failures: u32) -> bool {
     match error.is_empty() {
         true => !last.is_empty(),

@@ -51,7 +51,7 @@ impl<S> Run<S> {
     /// The first run of a worker for this pod, with the cached view.
     ///
     /// The planner forgets a pod when the last run of its worker is dropped. So keep the run, and call
-    /// [`next`](Self::next) on it before it is used again. To terminate the pod, set [`spec`](Self::spec) to `None`.
+    /// [`next`](Self::next) on it before each further use. To terminate the pod, set [`spec`](Self::spec) to `None`.
     #[must_use]
     pub fn new(pleg: &Pleg, uid: impl Into<PodUid>, spec: impl Into<Arc<S>>) -> Self {
         let (uid, spec) = (uid.into(), spec.into());
@@ -80,9 +80,9 @@ impl<S> Run<S> {
         }
     }
 
-    /// Waits until the pod must be run again, and takes a newer view. As with `PodWorkers`, this is at once if the run
-    /// changed something; otherwise when the pod changes, when a [`waker`](Self::waker) is called, or at the instants
-    /// of the action and of [`due`](Self::due). After an error it waits 1 s, doubling to 10 s. No resync.
+    /// Waits until the pod must be run again, and takes a newer view. The wait ends at once if the run changed
+    /// something; otherwise when the pod changes, a [`waker`](Self::waker) is called, or the action or
+    /// [`due`](Self::due) is due. After an error it takes 1 s, doubling to 10 s. Unlike `PodWorkers`, makes no resync.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator has ended.

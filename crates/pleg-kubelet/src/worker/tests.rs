@@ -1,4 +1,4 @@
-//! What the driver does with deliveries, and with a worker that has ended, on paused time.
+//! Tests of the driver, on paused time: deliveries of its subscription, and workers that have ended.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -25,7 +25,7 @@ impl Reconcile for Nothing {
     }
 }
 
-/// A driver that does not run, of a node with the pod "exists".
+/// A driver that is not started. Its node has one pod, with the uid `exists`.
 async fn driver() -> (Arc<driver::Driver<Nothing>>, PodWorkers<()>) {
     let runtime = FakeRuntime::new();
     runtime.run_pod("exists");

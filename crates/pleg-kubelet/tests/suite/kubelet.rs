@@ -169,7 +169,7 @@ impl Node {
         }
     }
 
-    /// The container exits, and its exit code cannot be read. The runtime lists it.
+    /// The container exits, and its exit code cannot be read. The runtime still lists the container.
     fn exit_unread(&self, fails: bool) {
         let runtime = &self.runtime;
         self.break_status("p-app-0", fails);
@@ -298,7 +298,7 @@ async fn ineffective_removal_backs_off() {
     assert!(planned.iter().all(|(removal, _)| *removal == sandbox));
 }
 
-/// A start may fail and containerd sends no event of it, so the container must be read.
+/// A start may fail without an event from containerd, so the container must be read.
 #[tokio::test(start_paused = true)]
 async fn unstarted_container_is_read_before_its_removal_is_repeated() {
     let node = Node::start(with_created(ReportedState::Exited), &[]).await;

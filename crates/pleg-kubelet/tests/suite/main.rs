@@ -32,7 +32,7 @@ async fn pass(pleg: &Pleg, time: Duration) {
     pleg.clock().sleep_until(pleg.now().after(time)).await;
 }
 
-/// Waits until `so`, for at most 15 min. Returns how long that took.
+/// Waits until `so` returns true, for at most 15 min. Returns how long that took.
 async fn until(pleg: &Pleg, so: impl Fn() -> bool) -> Duration {
     let began = pleg.now();
     while !so() {

@@ -52,7 +52,7 @@ async fn postponed_start_uses_no_attempt_and_begun_plan_uses_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exit_is_in_every_plan_until_one_is_begun() {
+async fn exit_is_in_every_plan_until_a_plan_is_begun() {
     let runtime = FakeRuntime::new();
     runtime.put(fake::exited("p", "c", 1));
     let (pleg, consumer) = start(&runtime).await;

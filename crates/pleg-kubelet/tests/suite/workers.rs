@@ -216,7 +216,7 @@ impl Node {
         pass(&self.pleg, time).await;
     }
 
-    /// The runs of the pod `uid`, out of all runs from the `from`th on.
+    /// The runs of the pod `uid` among all runs from index `from` on.
     fn runs_since(&self, from: usize, uid: &str) -> Vec<Began> {
         let state = self.state();
         let mut runs = state.runs[from..].to_vec();
@@ -299,7 +299,7 @@ async fn error_policy_decides_when_a_failed_pod_is_run_again() {
 async fn unreadable_view_is_an_error_of_the_pod() {
     let node = Node::start(&[("p", Does::Remove)]).await;
     node.runtime.fail(Op::pod("p"), CallErrorKind::Unavailable);
-    // The run that removes the pod changes something, so the next one needs a read.
+    // The run that removes the pod changes something, so the next run needs a newer view.
     node.workers.delete(&"p".into());
     node.until(|s| !s.errors.is_empty()).await;
     assert!(node.state().errors[0].starts_with("no status of the pod"));
@@ -375,7 +375,7 @@ async fn last_spec_is_the_specification_set_last_before_the_deletion() {
     let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
     node.pass(SECOND).await;
     let before = node.runs();
-    // `p` is set and deleted at once, `q` is set after its deletion. Neither of these specifications ever runs.
+    // `p` is set and deleted at once; `q` is deleted, then set and deleted again. Neither new specification ever runs.
     node.workers.set(&"p".into(), 2);
     node.workers.delete(&"p".into());
     node.workers.delete(&"q".into());

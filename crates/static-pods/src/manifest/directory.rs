@@ -139,7 +139,7 @@ impl Manifests {
             }
         }
         let running = std::mem::take(&mut self.running);
-        // Unchanged manifests take precedence, then those from files in force, then those of running pods.
+        // Unchanged manifests take precedence, then manifests from files in use, then manifests of running pods.
         good.sort_by_key(|manifest| match self.pods.get(&manifest.full_name()) {
             Some(before) if before == manifest => 0,
             Some(before) if before.file == manifest.file => 1,

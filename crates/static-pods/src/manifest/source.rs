@@ -111,7 +111,7 @@ impl ManifestSource {
         Some(changes)
     }
 
-    /// Reads the directory. A hung read cannot be cancelled, and a second one would hang: the next call waits for it.
+    /// Reads the directory. A hung read cannot be cancelled, so the next call waits for that read and starts no other.
     async fn read_directory(&mut self) -> Result<ReadManifests, String> {
         let mut reading = self.reading.take().unwrap_or_else(|| {
             let (directory, node) = (self.directory.clone(), self.node.clone());

@@ -143,7 +143,7 @@ fn is(value: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Adds an error for each value at `PATH` that occurred before, in the same object at `WITHIN` if that is given.
+/// Adds an error for each value at `PATH` that is repeated; for `WITHIN PATH`, repeated in one object at `WITHIN`.
 fn unique(pod: &Value, path: &str, problem: &str, errors: &mut Vec<FieldError>) {
     let (within, path) = path.split_once(' ').unwrap_or(("", path));
     for (at, within) in each(pod, within) {

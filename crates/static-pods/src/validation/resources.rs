@@ -8,7 +8,7 @@ use super::texts::is_key;
 use pleg_kubelet::fields_at;
 use pleg_kubelet::quantity::Amount;
 
-/// Returns true for resources that are not Kubernetes' own, such as devices. They are whole, and cannot be shared.
+/// Returns true for resources that are not Kubernetes' own, such as devices. They cannot be divided or shared.
 pub(super) fn is_extended(name: &str) -> bool {
     let Some((domain, _)) = name.split_once('/') else {
         return false;

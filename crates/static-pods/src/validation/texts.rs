@@ -8,7 +8,7 @@ use k8s_openapi::serde_json::Value;
 use super::resources::{is_extended, is_huge_pages};
 use pleg_kubelet::quantity::Amount;
 
-/// The kinds of texts. Each has its name, what it is, and advice how to write it.
+/// The kinds of texts. Each line has a name, what a text of this kind is, and advice on how to write it.
 const KINDS: &str = "\
 absolute path: an absolute path: begin it with /
 annotation key: a key: use at most 63 letters, digits, -, _ and ., with a letter or digit at both ends; a domain and / may come before
@@ -71,7 +71,7 @@ fn is(kind: &str, text: &str) -> bool {
 /// * `keys KIND`: all keys of an object are of this kind,
 /// * `empty or KIND`: a text of this kind, or an empty one,
 /// * `one of A, B`: one of these texts, or an empty one,
-/// * `from A to B`, `at least A`: a number; `1 in a FIELD`: the number 1 only; `at most A elements`: a list,
+/// * `from A to B`, `at least A`: a number; `1 in a FIELD`: the number 1, for FIELD; `at most A elements`: a list,
 /// * `one field of A, B`: an object has at most one of these; `one field except A`: at most one field other than A,
 /// * `amount`: a quantity that is not negative,
 /// * `port`: a number, or the name of a port.

@@ -18,7 +18,7 @@ impl Log {
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
-        // With one subscriber, the first thread that reaches a log line decides for all if it is enabled; so add one.
+        // A second subscriber: with one, the first thread that reaches a log line decides if it is enabled for all.
         let second = Dispatch::new(NoSubscriber::new());
         (log, (tracing::subscriber::set_default(subscriber), second))
     }

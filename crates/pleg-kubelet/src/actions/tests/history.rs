@@ -110,7 +110,7 @@ fn changed_resources_are_set_until_the_runtime_reports_them() {
         8        | a running memory=32 |
         ",
     );
-    // No effect: the call failed, or the runtime rounded the values. In the last row, the runtime reports no limit.
+    // The resize calls fail, or the runtime rounds the values. In the last row, the runtime reports no limit.
     let mut worker = Worker::new("Always a");
     worker.spec.containers[0].resources = memory(64);
     worker.runs(

@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn no_container_starts_while_one_of_its_name_may_run(
+    fn no_container_starts_while_another_of_its_name_may_run(
         spec in a_spec(),
         runs in vec((a_pod(), 0..40u32, 0..20u32, prop::bool::weighted(0.1)), 1..5),
     ) {

@@ -99,7 +99,7 @@ fn vanished_container_keeps_its_last_state_and_count() {
 }
 
 #[test]
-fn container_without_a_restart_is_not_shown_as_waiting() {
+fn container_that_is_not_restarted_is_not_shown_as_waiting() {
     let state = |node: Node| node.waits("app", "CrashLoopBackOff", CRASHED).app()["state"].clone();
     for (policy, code) in [("Never", 1), ("Never", 0), ("OnFailure", 0)] {
         let node = Node::of(policy, &format!("app exited {code}"));

@@ -110,7 +110,7 @@ fn pod_fails_at_its_deadline_unless_it_ended_before() {
 }
 
 #[test]
-fn terminal_pod_has_a_final_phase_unless_it_is_static() {
+fn decided_phase_is_reported_unless_the_pod_is_static() {
     let mut node = Node::of("Always", "app exited 1");
     node.terminal = true;
     assert_eq!(node.phase(), "Failed");

@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// A pod of a restart policy and these containers: `setup` is an init container, `proxy` a sidecar.
+    /// A pod with a restart policy and these containers: `setup` is an init container, `proxy` a sidecar.
     pub(crate) fn of(spec: &str, containers: &str) -> Self {
         let (policy, names) = spec.split_once(' ').unwrap_or((spec, "app"));
         let container = |name| match name {

@@ -76,7 +76,7 @@ fn uid_depends_on_contents_file_and_node_but_not_resources() {
 }
 
 #[test]
-fn json_is_accepted() {
+fn json_manifest_is_accepted() {
     let json = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"containers": [{"name": "app", "image": "shop:1"}]}}"#;
     assert_eq!(good(json).full_name(), "web-node1_shop");

@@ -103,7 +103,7 @@ fn is_so(found: &Value, expected: &str) -> bool {
     }
 }
 
-/// An action, before the pod is set or after.
+/// Performs an action. `uid` is `None` before the pod is set.
 async fn act(node: &Node, uid: Option<&PodUid>, action: &str) {
     let words: Vec<&str> = action.split(' ').collect();
     match (&words[..], uid) {

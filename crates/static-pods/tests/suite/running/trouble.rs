@@ -52,7 +52,7 @@ async fn image_pulled_by_another_client_ends_the_back_off() {
 }
 
 #[tokio::test]
-async fn container_whose_image_must_not_be_pulled_waits_for_it() {
+async fn container_forbidden_to_pull_starts_once_image_is_present() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set("web", &one("imagePullPolicy: Never"));
     node.until_waiting(&uid, "ErrImageNeverPull").await;
@@ -92,7 +92,7 @@ async fn directory_that_cannot_be_made_is_named_and_retried() {
 }
 
 #[tokio::test]
-async fn deleted_pod_leaves_nothing() {
+async fn deleted_pod_leaves_no_containers_and_no_files() {
     let node = Node::up(Mode::Containerd2).await;
     let uid = node.set(
         "web",
