@@ -135,7 +135,7 @@ pub(crate) struct Collector {
     host: Option<host::Watch>,
     /// Names and versions of the runtimes in the metrics, the present one last.
     runtimes: Vec<[String; 2]>,
-    /// The last two snapshots of the pods while the runtime answered; `earlier` was made before the last look at the host.
+    /// The last two snapshots of the pods while the runtime answered. `earlier` was made before the last host look.
     earlier: Option<Vec<PodView>>,
     views: Option<Vec<PodView>>,
     pods: Pods,
