@@ -164,7 +164,7 @@ impl AgentClient {
         answer.with_context(|| format!("no answer of an agent at {}", self.url))
     }
 
-    /// Returns true if the agent answers a request without TLS with an alert of TLS.
+    /// Returns true if the agent answers a request without TLS with a TLS alert.
     async fn is_tls(&self) -> bool {
         const ALERT: u8 = 0x15;
         let mut first = [0];
@@ -203,7 +203,7 @@ fn of_tls(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// The status and the body of what a server on this host answers. Has no deadline.
+/// The status and the body of a response from a server on this host. Has no deadline.
 pub(crate) async fn get_from(address: SocketAddr, path: &str) -> Answer {
     let stream = TcpStream::connect(address).await?;
     let request = Request::get(path).header(HOST, address.to_string());
@@ -215,7 +215,7 @@ async fn exchange(stream: impl Connection + 'static, request: Request<Empty<Byte
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await;
     if answer.is_err() {
-        // If the connection has failed, return its error: it is the cause.
+        // If the connection has failed, return its error, which has caused this one.
         drop(sender);
         connection.await??;
     }

@@ -43,7 +43,7 @@ async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
     Ok(problem(&client.view(&query).await?))
 }
 
-/// The first finding. Instead of a finding about pods, only the pod that has hung or failed longest: the line is short.
+/// The first finding. For a finding about pods, only the pod that has hung or failed longest, to keep the line short.
 fn problem(view: &View) -> Option<String> {
     let reason = view.health.reasons.first()?;
     let of_pods = reason.code.starts_with("pods_");

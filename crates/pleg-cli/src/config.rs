@@ -1,7 +1,7 @@
 //! The settings of `pleg agent`: flags, then environment variables, then a file.
 //!
-//! The flags are the schema: `--relist-period` can also be set as the variable `PLEG_RELIST_PERIOD` and as the key
-//! `relist-period` in the file. These settings become the defaults of the flags.
+//! Each flag, such as `--relist-period`, is also the variable `PLEG_RELIST_PERIOD` and the key `relist-period` in the
+//! file. The settings of the variables and of the file become the defaults of the flags.
 
 use std::collections::BTreeMap;
 use std::env;

@@ -12,7 +12,7 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The value below which about this share of the values lies.
+/// The value below which about `share` of the values lie.
 pub(crate) fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

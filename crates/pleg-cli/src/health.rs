@@ -14,10 +14,10 @@ use crate::text::duration;
 
 /// The period of checks while nothing changes, because some troubles begin only as time passes.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// For a shorter trouble no duration is shown. If it is only the wait for the first list, it is not recorded at all.
+/// A trouble that is younger is recorded without a duration. A shorter wait for the first list is not recorded at all.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The troubles at the last check, by [`NOT_READY`], a finding's code, or a pod's uid. `None` before the first check.
+/// The troubles at the last check. Keys: [`NOT_READY`], a finding's code, a pod's uid. `None` before the first check.
 #[derive(Debug, Default)]
 pub(crate) struct HealthChanges(Option<BTreeMap<Key, Trouble>>);
 
@@ -26,9 +26,9 @@ type Key = (&'static str, Option<PodUid>);
 #[derive(Clone, Debug)]
 struct Trouble {
     since: Instant,
-    /// Its beginning, without the duration.
+    /// The record of the beginning, without the duration.
     record: Record,
-    /// The message when the trouble is over, up to the duration, which follows it.
+    /// The message when the trouble is over, without the duration, which is added at the end.
     ends: String,
 }
 
@@ -56,7 +56,7 @@ impl HealthChanges {
         for finding in &picture.findings {
             let key = (finding.code, None);
             let is_shown = finding.severity > Severity::Info || last.contains_key(&key);
-            // Each pod in these two findings gets a record of its own.
+            // Each pod whose calls hang or fail gets a record of its own.
             let is_of_pods = ["pods_hung", "pods_failing"].contains(&finding.code);
             if is_shown && !finding.not_ready && !is_of_pods {
                 let lasted = Duration::try_from_secs_f64(finding.seconds.unwrap_or_default());

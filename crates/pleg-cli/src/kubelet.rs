@@ -1,4 +1,4 @@
-//! The kubelet of this node: its process, its flags and its configuration files. From its feature gate EventedPLEG follows
+//! The kubelet of this node: its process, its flags and its configuration files. Its feature gate EventedPLEG decides
 //! whether it subscribes to the runtime's events.
 
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use crate::proc::{Belongs, Proc, Process};
 /// The configuration file of kubeadm, in case the kubelet's command line names none.
 const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 const HEALTHZ_PORT: u16 = 10248;
-/// Programs that contain a kubelet. It has no command line of its own.
+/// Programs that contain a kubelet, which then has no command line of its own.
 const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
 /// The feature gate, and those that include it.
 const EVENTED: &str = "EventedPLEG";
 const INCLUDING: [&str; 2] = ["AllAlpha", "AllBeta"];
 type Gates = BTreeMap<String, bool>;
 
-/// The reason why a kubelet on this node may subscribe to the runtime's events, if one may. A kubelet with another
-/// socket than `socket` (`None`: not known) does not count. `root` is `/` except in tests.
+/// The reason why a kubelet on this node may subscribe to the runtime's events; `None` if no kubelet may. A kubelet
+/// with another socket than `socket` (`None`: not known) does not count. `root` is `/` except in tests.
 pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Option<String> {
     let unknown = |why: String| Some(format!("a kubelet may use them: {why}"));
     let proc = Proc::below(root);
@@ -67,7 +67,7 @@ impl Kubelet {
         matches!(name, "kubelet" | "hyperkube") || EMBEDDING.contains(&name)
     }
 
-    /// The kubelet in this process. Processes of pods and users do not count: root would read any file in their flags.
+    /// The kubelet in this process, unless a user or a pod started it: its flags could make us read any file as root.
     pub(crate) fn of(proc: &Proc, process: &Process) -> Option<Self> {
         let pid = process.pid;
         if !Self::has_name_of(process) || proc.belongs(pid) != Some(Belongs::System) {
@@ -112,7 +112,7 @@ impl Kubelet {
         identity(&self.here(Path::new(path))).map(|theirs| theirs != ours)
     }
 
-    /// The endpoint of the kubelet's runtime, unless it is known to be this socket.
+    /// The endpoint of the kubelet's runtime. `None` if that runtime is known to serve this socket.
     pub(crate) fn other_runtime(&self, socket: &Path) -> Option<String> {
         let other = self.embedded_in.is_none() && self.is_other(socket) != Some(false);
         other.then(|| self.endpoint()).flatten()
@@ -138,14 +138,14 @@ impl Kubelet {
         }
     }
 
-    /// A value in its configuration files, if all of them can be read. The last file counts.
+    /// A value in the kubelet's configuration files, if all files can be read. The last file that has the value counts.
     fn configured<T>(&self, value: impl Fn(Configuration) -> Option<T>) -> Option<T> {
         let read = self.configurations().into_iter().map(|(_, read)| read);
         let all: Vec<Configuration> = read.collect::<Result<_, _>>().ok()?;
         all.into_iter().filter_map(value).next_back()
     }
 
-    /// Its configuration files, as it names them. The files in `--config-dir` override the file `--config`.
+    /// The kubelet's configuration files, with the paths that the kubelet uses. `--config-dir` overrides `--config`.
     fn configurations(&self) -> Vec<(PathBuf, Result<Configuration, &'static str>)> {
         let flag = |name| value(&self.arguments, &[name]).map(PathBuf::from);
         let default = Some(PathBuf::from(DEFAULT_CONFIG)).filter(|path| self.here(path).exists());
@@ -169,7 +169,7 @@ impl Kubelet {
         read.collect()
     }
 
-    /// The reason why it subscribes or may subscribe. Flags override the files.
+    /// The reason why the kubelet subscribes or may subscribe. Flags override the files.
     fn subscribes(&self) -> Option<String> {
         let flags = values(&self.arguments, "--feature-gates").flat_map(|list| list.split(','));
         let flags = flags.map(|gate| {

@@ -50,7 +50,7 @@ pub(crate) fn show_error(error: &anyhow::Error) {
     print(Level::ERROR, style, "error:", &format!("{error:#}"));
 }
 
-/// In text, the label is in this style, or the message if there is no label.
+/// Prints a line. In the text format, the label has this style; without a label, the message has this style.
 fn print(level: Level, style: Style, label: &str, message: &str) {
     let line = match FORMAT.get().copied().unwrap_or_default() {
         LogFormat::Text if label.is_empty() => format!("{style}{}{style:#}\n", safe(message)),

@@ -111,7 +111,7 @@ struct InFlight<'a> {
     about: About,
     key: Key,
     began: Instant,
-    /// Whether the runtime answered it. `None` if it was cancelled.
+    /// Whether the runtime answered the call. `None` if the call was cancelled.
     answered: Option<bool>,
 }
 

@@ -96,7 +96,7 @@ impl Observer {
         Picture::now(&self.0.pleg, &self.facts(), &mut lock(&self.0.generator))
     }
 
-    /// Is notified when a view has changed in more than ages and durations.
+    /// Is notified when something in the view has changed other than ages and durations.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }

@@ -130,14 +130,14 @@ fn is_pods(line: &str) -> bool {
 /// A process or thread in state D.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blocked {
-    /// The number of times that it was switched out.
+    /// The number of times that the thread was switched out.
     switches: Option<u64>,
-    /// The function of the kernel in which it waits.
+    /// The function of the kernel in which the thread waits.
     pub(crate) at: Option<String>,
 }
 
 impl Blocked {
-    /// Returns true if it has not run since an earlier sample.
+    /// Returns true if the thread has not run since an earlier sample.
     pub(crate) fn since(&self, before: &Self) -> bool {
         self.switches.is_some() && self.switches == before.switches
     }
@@ -175,7 +175,7 @@ impl Proc {
             && self.read("1/cmdline").is_ok()
     }
 
-    /// The text of a file of the kernel. Saves two system calls of [`bounded::read`]: hundreds of files are read.
+    /// The text of a file of the kernel. Makes two fewer system calls than [`bounded::read`]: many files are read.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::with_capacity(1024);
         let file = fs::File::open(self.path(path))?;
@@ -216,7 +216,7 @@ impl Proc {
 
     /// The process or thread of this directory. A process may end at any time.
     pub(crate) fn process(&self, directory: impl Display) -> Option<Process> {
-        // The file is shorter than the buffer, and the kernel returns it in one read. No second read must find its end.
+        // The kernel returns the file, which is shorter than the buffer, in one read, so no second read is needed.
         let mut bytes = [0; 1024];
         let mut file = fs::File::open(self.path(&format!("{directory}/stat"))).ok()?;
         let length = file.read(&mut bytes).ok()?;

@@ -41,7 +41,7 @@ pub(crate) struct Record {
     pub(crate) latency_ms: Option<f64>,
     /// `Synced`: the number of pods on the node.
     pub(crate) pods: Option<usize>,
-    /// `Lagged`: the number of exits and removals, or of records, that are not shown.
+    /// `Lagged`: the number of exits and removals that are not shown; with `pleg watch --agent`, of records.
     pub(crate) missed: Option<u64>,
     /// A change of health: its code, as in the runbook.
     pub(crate) code: Option<String>,
@@ -193,9 +193,9 @@ pub(crate) struct Page {
     pub(crate) agent: String,
     /// The time since which the agent has kept every record.
     pub(crate) complete_since: jiff::Timestamp,
-    /// The number of records after the given one that the agent no longer has.
+    /// How many records after the given one are missing, because the agent has dropped them.
     pub(crate) missed: u64,
-    /// The number of the last record up to which this page is complete.
+    /// The page has every record up to the one with this number.
     pub(crate) last: u64,
     pub(crate) more: bool,
 }

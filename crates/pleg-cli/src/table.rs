@@ -152,7 +152,7 @@ mod tests {
             (49, [10, 20, 5, 8]),
             (48, [10, 19, 5, 8]),
             (41, [10, 12, 5, 8]),
-            // Where a column is omitted, the column that was narrowed has its full width again.
+            // Once a column is omitted, the narrowed column has its full width again.
             (40, [10, 20, 5, 0]),
             (30, [10, 18, 0, 0]),
             (5, [10, 12, 0, 0]),

@@ -113,7 +113,7 @@ pub(crate) fn age(seconds: f64) -> String {
     }
 }
 
-/// Formats a duration as ` for 9s`, or as nothing.
+/// Formats a duration as ` for 9s`, and `None` as an empty text.
 pub(crate) fn lasting(seconds: Option<f64>) -> String {
     seconds.map_or_else(String::new, |seconds| format!(" for {}", age(seconds)))
 }

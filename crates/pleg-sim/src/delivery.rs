@@ -282,8 +282,8 @@ impl Broadcast {
             return false;
         };
         if subscriber.disconnected.is_cancelled() {
-            // Go's select picks one of the ready cases at random. While the channel has capacity, in half of the
-            // cases the event is sent to the channel and lost.
+            // Go's select picks one of the ready cases at random. While the channel has capacity, every event has an
+            // even chance to be sent to the channel and lost.
             subscriber.sent_after_failure += 1;
             return sends && subscriber.sent_after_failure <= BUFFER;
         }

@@ -51,7 +51,7 @@ struct Knob {
     value: Value,
     /// The instant at which the knob was set.
     since: Instant,
-    /// The number of cases that the knob has decided since it was set.
+    /// With `#N`: the number of cases since the knob was set in which it could fire.
     cases: u64,
 }
 

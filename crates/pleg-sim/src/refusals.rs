@@ -28,7 +28,7 @@ pub(crate) fn check_sandbox(config: &v1::PodSandboxConfig) -> Result<(), Status>
     }
 }
 
-/// Checks a `CreateContainer` request: the configuration of the container, and the repeated one of its sandbox.
+/// Checks a `CreateContainer` request: the container's configuration, and the copy of the sandbox's configuration.
 pub(crate) fn check_container(
     sandbox: Option<&v1::PodSandboxConfig>,
     config: &v1::ContainerConfig,

@@ -117,7 +117,7 @@ impl Workload {
             if let Err(status) = self.step().await {
                 tracing::debug!(%status, "a step of the workload failed");
             }
-            // Between 50 % and 150 % of the interval.
+            // A random pause between 50 % and 150 % of the interval.
             let percent = u32::try_from(50 + self.rng.below(101)).unwrap_or(100);
             engine.pause(STEP_INTERVAL * percent / 100).await;
         }

@@ -6,7 +6,7 @@ use crate::check::sentence;
 
 const MOST_PODS: usize = 100;
 
-/// The checks; for each, the layer of the findings that make it fail.
+/// The checks. Each has the layer whose findings make the check fail.
 const CHECKS: [(&str, Layer); 7] = [
     ("host", Layer::Host),
     ("runtime", Layer::Runtime),

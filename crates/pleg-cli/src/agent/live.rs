@@ -1,8 +1,8 @@
 //! `/debug/live`: the records and the view of a node as server-sent events, for the page.
 //!
 //! Records have ids, so that a client that connects again misses none and gets none twice. The first view of a
-//! connection is complete. Each later view is a patch of the view before it, so that the page of an idle node costs
-//! little. The next message is computed only when the client has received the one before it.
+//! connection is complete. Each later view is a patch of the view before it, so that an idle node needs few bytes. The
+//! next message is computed only when the client has received the one before it.
 
 use futures::{Stream, stream};
 
@@ -17,7 +17,7 @@ const VIEW_PAUSE: Duration = Duration::from_millis(250);
 /// The pause between two views if nothing has changed. A client that gets nothing during several such pauses reports
 /// that the agent does not answer.
 const IDLE_PAUSE: Duration = Duration::from_secs(2);
-/// A client that connects for the first time gets the records of this last period.
+/// The age of the oldest records that a client gets when it connects for the first time.
 const HISTORY: Duration = Duration::from_secs(15 * 60);
 
 /// The messages for one client. `last_id` is the id of the last message that it got before it connected again.
@@ -39,7 +39,7 @@ pub(super) fn stream(
         clock,
         query,
         sent: known.map_or(0, |(_, number)| number.parse().unwrap_or(0)),
-        // A client that connects again has the old records, even if it got them before a restart of the agent.
+        // A client that connects again gets all later records, or after a restart of the agent all that it has.
         since: last.is_none().then(|| clock.wall().before(HISTORY)),
         has_changed: true,
         records_due: now,
@@ -101,7 +101,7 @@ impl Client {
     }
 
     /// The records after those that were sent last, as many as fit; later messages have the rest. `None` if there are
-    /// none, except in the first message: it gives the client its first id.
+    /// none, except in the first message, which gives the client its first id.
     fn records(&mut self) -> Option<String> {
         let page = self.observer.lines(self.since, self.sent);
         if self.view.is_some() && page.lines.is_empty() && page.head.missed == 0 {

@@ -1,8 +1,8 @@
 //! What `/metrics` shows of the recorded metrics.
 //!
-//! The crates record some metrics under the names of the kubelet. Sums over a scrape of the agent and one of the
-//! kubelet would count twice, so `/metrics` shows these metrics as `pleg_*`. Histograms are shown as their sum and
-//! count, because with buckets a node would have three times as many series.
+//! The crates record some metrics under the names of the kubelet. A sum over the metrics of agent and kubelet would
+//! count a node twice, so `/metrics` shows these metrics as `pleg_*`. Histograms are shown as their sum and count,
+//! because with buckets a node would have three times as many series.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::picture::facts;
 
 /// The period of the metrics recorder's upkeep, which aggregates the histograms.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Prometheus' default buckets, as in the kubelet, and smaller ones, because an event takes less than a millisecond.
+/// Prometheus' default buckets, as in the kubelet, and smaller ones, because handling an event takes less than 1 ms.
 const BUCKETS: [f64; 17] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 60.0,

@@ -103,7 +103,7 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     let mut settings = Settings::default();
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;
-    // Keep the default between the other two periods. If these two are invalid, `validate` reports them.
+    // No flag sets this period: limit its default to the two periods above, whose values `validate` checks.
     settings.relist_period_unproven = settings
         .relist_period_unproven
         .min(args.relist_period_max)

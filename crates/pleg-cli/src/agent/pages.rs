@@ -29,7 +29,7 @@ pub(super) struct Pages {
     pub(super) rendered: Rendered,
     pub(super) observer: Observer,
     pub(super) live_clients: Arc<Semaphore>,
-    /// Anybody who can connect may read everything, because only processes of this host can connect.
+    /// Every client may read everything without a token, because only processes of this host can connect.
     pub(super) is_open_to_host: bool,
 }
 
@@ -41,7 +41,7 @@ impl Pages {
             let headers = [(CONTENT_TYPE, TEXT), (ALLOW, "GET, HEAD")];
             return http::reply(StatusCode::METHOD_NOT_ALLOWED, &headers, "only GET\n");
         }
-        // `/metrics` ignores the `Host` header: it names no pods, and a proxy may pass on its own name.
+        // `/metrics` names no pods, so it ignores the `Host` header, in which a proxy may pass on its own name.
         let is_foreign = self.is_open_to_host && !names_this_host(request);
         let query = request.uri().query().unwrap_or_default();
         match (request.uri().path(), allowed && !is_foreign) {
@@ -49,7 +49,7 @@ impl Pages {
             ("/healthz", _) => self.alive(),
             ("/readyz", true) => self.ready(query.split('&').any(|p| p.starts_with("verbose"))),
             ("/readyz", false) => match self.health.ready() {
-                // Not a bare "ok": `pleg check` must not conclude that the node has no degraded reasons.
+                // Not a bare "ok", from which `pleg check` would conclude that the node has no degraded reasons.
                 Ok(()) => found(TEXT, "ok (brief)\n"),
                 Err(_) => unavailable("not ready\n"),
             },

@@ -92,7 +92,7 @@ fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
 fn status(picture: &Picture) -> String {
     let mut text = match &picture.ready {
         Ok(()) => "ready".to_owned(),
-        // Without the time since the last list, because the status would change every second.
+        // Does not show the time since the last list, with which the status would change every second.
         Err(reason) => format!("not ready ({})", reason.as_str()),
     };
     let shown = picture.findings.iter();

@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 
 use super::*;
 
-/// The most connections that wait to be accepted: the most that Linux allows by default. If there are more, Linux drops
-/// the attempt of a new client, which tries again after a second. tokio's own value is 128.
+/// The maximum number of connections that wait to be accepted, which is also the default limit of Linux. Above it,
+/// Linux drops the attempt of a new client, which tries again after a second. tokio's own value is 128.
 const BACKLOG: u32 = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ async fn remove_stale_socket(path: &Path) -> io::Result<()> {
 
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    /// The file of the socket is removed when this is dropped. If that fails, the next start removes it.
+    /// The file of the socket is removed when the listener is dropped. If that fails, the next start removes the file.
     Unix(UnixListener, TempPath),
 }
 

@@ -1,4 +1,4 @@
-//! Log lines about rejected clients. The first client with a reason is logged at once, later ones in one line a minute.
+//! Log lines about rejected clients: for each reason, the first client at once, and later clients in one line a minute.
 
 use rustls::Error;
 
@@ -72,7 +72,7 @@ mod tests {
         rejected.note("wrong token", "10.0.0.1");
         let line = "rejected 2 more within a minute, no token: the last one 10.0.0.3";
         assert_eq!(rejected.counts(), [line]);
-        // In the minute after this line even the first client is counted, and not logged at once.
+        // In the minute after this summary line, even the first client with this reason is only counted.
         rejected.note("no token", "10.0.0.4");
         assert_eq!(rejected.counts().len(), 1);
         assert!(rejected.counts().is_empty() && rejected.0.lock().unwrap().is_empty());

@@ -18,7 +18,7 @@ fn found(host: &FakeHost) -> Option<Kubelet> {
     kubelets.into_iter().next()
 }
 
-/// Command lines, the text of a configuration file, and how the reason ends.
+/// Command lines, the text of a configuration file => the end of the reason.
 const GATES: &str = r#"
 /usr/bin/kubelet ; =>
 kubelet --feature-gates=EventedPLEG=true ; => the kubelet (pid 800) subscribes to them (--feature-gates=EventedPLEG=true)
@@ -122,7 +122,7 @@ fn kubelet_whose_configuration_is_unknown_counts_as_subscriber() {
 }
 
 #[test]
-fn endpoint_of_the_kubelet_precedes_found_sockets() {
+fn endpoint_of_the_kubelet_is_used_before_found_sockets() {
     let host = node("kubelet --container-runtime-endpoint=unix:///run/theirs.sock");
     host.write("run/crio/x", "");
     let socket = host.root().join("run/crio/crio.sock");

@@ -22,7 +22,7 @@ const PERIOD: Duration = Duration::from_secs(30);
 /// The period while the runtime does not answer or a thread may block, because some facts of the host need two looks.
 const TROUBLED: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Bounds of the metrics: findings shown at a time, characters of a runtime's name or version, and runtimes.
+/// Limits of the metrics: the findings at a time, the characters of a runtime's name or version, the runtimes.
 const MOST_SHOWN: usize = 12;
 const MOST_NAME: usize = 64;
 const MOST_RUNTIMES: usize = 16;
@@ -135,7 +135,7 @@ pub(crate) struct Collector {
     host: Option<host::Watch>,
     /// Names and versions of the runtimes in the metrics, the present one last.
     runtimes: Vec<[String; 2]>,
-    /// The last two snapshots of the pods while the runtime answered. `earlier` precedes the last look at the host.
+    /// The last two snapshots of the pods while the runtime answered. `earlier` was made before the last host look.
     earlier: Option<Vec<PodView>>,
     views: Option<Vec<PodView>>,
     pods: Pods,
@@ -230,7 +230,7 @@ impl Collector {
 
     /// The findings about the host. Those that follow from lists need a new list, because events may have been lost.
     async fn check_host(&mut self, host: &Host, slow: bool, usable: bool) -> Vec<Finding> {
-        // Without an earlier snapshot, a change since the look at the host could become a finding.
+        // Without `earlier`, a pod that has changed since the look at the host could become a finding.
         let usable = usable && self.earlier.is_some();
         let check = |pods: &Pods, listed| host::check(host, Calls::new(pods, slow, listed));
         let findings = check(&self.pods, usable);

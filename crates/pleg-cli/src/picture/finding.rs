@@ -220,7 +220,7 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     }
     findings.sort_by_key(|finding| {
         let layer = match finding.severity {
-            // Among findings without trouble, the load of the host comes last, because it explains nothing.
+            // Of findings of severity `Info`, the load of the host comes last, because it explains nothing.
             Severity::Info => -(finding.layer as i32),
             _ => finding.layer as i32,
         };
@@ -290,7 +290,7 @@ list_failed critical; list_large warning list_failed => list_large critical ; li
 io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pressure info";
 
     #[test]
-    fn cause_precedes_what_it_explains_and_gets_its_severity() {
+    fn cause_precedes_explained_findings_and_gets_the_worst_severity() {
         for row in ARRANGED.trim().lines() {
             let (all, expected) = row.split_once(" => ").unwrap();
             let cause = |f: &Finding| f.cause.unwrap_or_default();

@@ -36,7 +36,7 @@ pub(crate) enum State {
     #[default]
     Off,
     Open,
-    /// The call is open, and an event has arrived.
+    /// The stream is open, and an event has arrived.
     Proven,
     /// The runtime has no events, or they are disabled.
     NotOffered,

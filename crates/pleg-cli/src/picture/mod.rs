@@ -43,7 +43,7 @@ impl Picture {
         }
     }
 
-    /// The picture of these arguments alone. Leaves out facts about a silent runtime that has answered since.
+    /// The picture that these arguments give. Leaves out facts about a silent runtime that has answered since.
     pub(crate) fn of(
         ready: Result<(), NotReady>,
         generator: &Generator,

@@ -79,7 +79,7 @@ fn arguments_ports_mounts_and_rights_of_the_manifest_agree() {
 
 /// The patch is commented out.
 #[test]
-fn patch_for_another_runtime_replaces_containerd() {
+fn patch_in_the_kustomization_replaces_every_containerd_path() {
     let text = read("kubernetes/kustomization.yaml");
     let (_, patch) = text.split_once("patch: |-\n").expect("a patch");
     let lines = patch.lines().map(|line| line.trim_start_matches('#'));

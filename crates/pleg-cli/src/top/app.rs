@@ -33,7 +33,7 @@ pub(super) enum Field {
 #[derive(Default)]
 pub(super) struct App {
     pub(super) colour: bool,
-    /// The filters and the order. [`App::wanted`] adds the rest.
+    /// The filters and the order. [`App::wanted`] adds the page, the selected pod and the number of records.
     pub(super) query: Query,
     pub(super) page: Page,
     pub(super) pod: String,
@@ -185,7 +185,7 @@ impl App {
         self.top = top;
     }
 
-    /// The time since the last answer, if the screen is old for that reason.
+    /// The time since the last answer, if it is at least [`OLD_AFTER`], or if the last query failed.
     pub(super) fn unanswered_for(&self, now: Instant) -> Option<Duration> {
         let silent = now.since(self.answered?);
         (silent >= OLD_AFTER || self.error.is_some()).then_some(silent)

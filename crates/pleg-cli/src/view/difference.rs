@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::View;
 
-/// Fields that grow by a second each second. As a moment, `lastSeconds` is renamed to `lastAt`, and `seconds` to `at`.
+/// Ages, which grow by a second each second. `lastSeconds` is sent as the moment `lastAt`, and `seconds` as `at`.
 const AGES: [&str; 8] = [
     "seconds",
     "lastSeconds",
@@ -44,7 +44,7 @@ pub(crate) fn with_moments(view: &View) -> Value {
             if let (Some(fresh), Some(listed)) = (fresh, listed)
                 && (fresh - listed).abs() < SAME
             {
-                // As a moment, this age would change in each row with each list.
+                // Leave out the moment if the last list has read the row: it would change in each row with each list.
                 fields.remove("freshAt");
                 fields.insert("isListed".to_owned(), Value::Bool(true));
             }

@@ -107,7 +107,7 @@ impl Feed {
         }
     }
 
-    /// The mean of the last seconds, without the present second, which is not over, and the time before the start.
+    /// The mean of the last seconds, without the time before the start. Leaves out the present second: it is not over.
     fn events_per_second(&self, now: Instant) -> f64 {
         let now = second(now);
         let lasted = now.saturating_sub(second(self.began));

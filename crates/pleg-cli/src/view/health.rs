@@ -10,7 +10,7 @@ pub(crate) struct HealthView {
     /// The findings with a severity above information: the worst first, each cause before what it explains.
     pub(crate) reasons: Vec<Reason>,
     pub(crate) pods: usize,
-    /// For how long the runtime has answered no call, if it does not answer now. The shown data is as old.
+    /// For how long the runtime has answered no call, if it does not answer now. The shown data has the same age.
     pub(crate) no_answer_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) not_examined: Vec<String>,
@@ -32,10 +32,10 @@ pub(crate) struct Reason {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) evidence: Vec<String>,
     pub(crate) seconds: Option<f64>,
-    /// The code of the reason that explains this one, and that comes before it in the list.
+    /// The code of the finding that explains this one and comes before it in the list.
     pub(crate) cause: Option<String>,
     pub(crate) action: String,
-    /// Where the runbook explains it. Empty if it does not.
+    /// Where the runbook explains the finding. Empty if it does not.
     pub(crate) runbook: String,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct StreamView {
     pub(crate) state: String,
     pub(crate) seconds: Option<f64>,
     pub(crate) reason: Option<String>,
-    /// Events that it did not deliver, since the start.
+    /// Since the start: the number of events that the stream did not deliver.
     pub(crate) missed: u64,
     /// Of the last ten minutes: how many events should have arrived, and how many of them did not.
     pub(crate) recently_expected: u64,

@@ -89,7 +89,7 @@ pub(crate) struct Latency {
     pub(crate) lists: Vec<Point>,
     /// Calls about one pod, one container or one sandbox.
     pub(crate) reads: Vec<Point>,
-    /// From a change, by the runtime's clock, to its announcement.
+    /// The time from a change, by the runtime's clock, to its announcement.
     pub(crate) events: Vec<Point>,
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct ContainerRow {
     pub(crate) restarts: u32,
     pub(crate) exit_code: Option<i32>,
     pub(crate) reason: Option<String>,
-    /// The last exit of a container of this name that still exists.
+    /// The last exit of the existing containers with this name.
     pub(crate) last_exit: Option<ExitRow>,
     pub(crate) image: String,
     /// Its status could not be read, or the status call returns NotFound.
@@ -246,7 +246,7 @@ fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
     newest
 }
 
-/// Returns true if it has exited with a code other than 0, or with an unknown one.
+/// Returns true if the container has exited, and its exit code is not 0 or not known.
 fn has_failed(container: &ContainerStatus) -> bool {
     container.state == ContainerState::Exited && container.details.exit_code != Some(0)
 }

@@ -35,7 +35,7 @@ pub(super) fn print(table: &Table, simulated: bool, record: &Record) -> io::Resu
     let (style, dim) = (style(record), dim());
     let mark = simulated.then(|| Cell::new(SIMULATED).style(colour(AnsiColor::Yellow)));
     let time = match record.initial {
-        // The record shows what existed at the start. The time of its detection has no meaning.
+        // The record shows what existed at the start, so the time of its detection has no meaning.
         Some(true) => "initial".to_owned(),
         _ => time_of_day(&record.time, "%H:%M:%S%.3f"),
     };

@@ -27,8 +27,8 @@ const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const EVENTS: &str = "GET /debug/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const LIVE: &str = "GET /debug/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// The hostile clients, some 1,100: their first bytes, the number of bytes that they send again and again, and the number of
-/// such clients. Those that send no more read a byte and then nothing, except that `METRICS` is read.
+/// The hostile clients, some 1,100: their first bytes, the number of bytes that they send again and again, their count.
+/// A client that sends no more bytes reads one byte of the response, or with `METRICS` the whole response.
 const CLIENTS: [(&str, usize, usize); 7] = [
     ("", 0, 500),
     (HEADER, 1, 300),

@@ -19,7 +19,7 @@ pub(super) async fn probes(agent: &mut Agent) -> String {
 }
 
 #[tokio::test]
-async fn slow_and_large_requests_are_ended() {
+async fn connection_with_slow_or_large_request_is_closed() {
     let agent = Agent::start("--sim").await;
     let huge = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
     let body = "POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\nx";

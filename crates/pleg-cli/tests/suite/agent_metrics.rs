@@ -162,7 +162,7 @@ list_message_bytes{operation_type=\"list_containers\"} 15e6
 runtime_operations_errors_total{operation_type=\"version\"} 1
 finding{code=\"disk_full\",severity=\"critical\"} 1";
 
-/// Churn fires no alert; troubles fire each alert of a node that has an agent. Each panel has between one line and a
+/// Churn fires no alert. Troubles fire every alert but those for a missing agent. Each panel has between one line and a
 /// dozen, and the table at most 50 rows.
 #[tokio::test]
 async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {

@@ -82,7 +82,7 @@ const PLANTED: [&str; 10] = [
 
 #[tokio::test]
 async fn planted_trouble_is_the_first_finding() {
-    // Five at a time: the load of all would be a finding.
+    // Five at a time, because the load of all at once would be a finding.
     let examined = futures::stream::iter(PLANTED).map(async |planted| {
         let [code, exit, args] = planted.splitn(3, ' ').collect::<Vec<_>>()[..] else {
             panic!("{planted}");
@@ -235,7 +235,7 @@ async fn shim_that_does_not_reap_is_named_with_its_pod() {
     let _host = HOST.read().await;
     let sim = Sim::start().await;
     let pod = sim.kubelet.run_pod("cart").await.expect("run");
-    // The kernel takes the name of the process from the file.
+    // The kernel names the process after the file of its program.
     let program = sim.dir().path("containerd-shim-runc-v2");
     copy_program(Path::new("/usr/bin/perl"), &program);
     let mut shim = piped(program);

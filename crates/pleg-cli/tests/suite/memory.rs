@@ -177,7 +177,7 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
 async fn agent_answers_while_lists_are_large() {
     for (rows, problem) in [
         (150_000, "the list has 150000 rows; at most 100000 are read"),
-        // As many as the fake runtime can send in time while other tests run: it runs in this process, not optimized.
+        // Not more rows: the fake runtime, which is not optimized, must send them in time while other tests run.
         (20_000, "[+]list ok"),
     ] {
         let place = Sim::down();

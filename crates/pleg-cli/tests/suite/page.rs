@@ -60,7 +60,7 @@ async fn pods_are_searched_shown_paused_and_closed_with_keys() {
     browser.assert_no_complaints();
 }
 
-/// From the detection of an event to its place on the page, as the page measures it: both have the same clock.
+/// The time from the detection of an event until the page shows it, by the clock that page and agent share.
 const MEASURE: &str = "(() => {
   window.delays = [];
   let newest = '';
@@ -73,7 +73,7 @@ const MEASURE: &str = "(() => {
 })()";
 
 #[tokio::test]
-async fn first_picture_under_1_s_and_event_under_200_ms() {
+async fn pods_appear_within_1_s_and_events_within_200_ms() {
     let sim = Sim::start().await;
     sim.run_pod("web-1").await;
     let (agent, mut browser) = open(&sim).await;
@@ -248,7 +248,7 @@ async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
 }
 
 #[tokio::test]
-async fn page_requests_a_token() {
+async fn page_asks_for_a_token_until_it_is_valid() {
     let sim = Sim::start().await;
     let token = sim.dir().path("token");
     std::fs::write(&token, SECRET).expect("written");
@@ -325,7 +325,7 @@ async fn live(agent: &Agent) -> (TcpStream, String) {
     (stream, read)
 }
 
-/// The bytes of six seconds count ten times. Views change at first, because status calls add details of the pods.
+/// The bytes of 6 s, times 10, stand for a minute. Views change at first, because status calls add details of the pods.
 #[tokio::test]
 async fn idle_page_with_100_pods_costs_100_kb_a_minute() {
     let sim = Sim::start().await;
@@ -410,7 +410,7 @@ async fn names_with_markup_and_control_characters_are_text() {
     browser.until("byId('rows').rows.length === 1").await;
     browser.eval("byId('rows').rows[0].click()");
     browser.until_shows("<b>99</b>\\u{202e}").await;
-    // The label of 10 kB belongs to the other pod, which is shown now.
+    // Open the other pod, whose name and uid have 10 kB.
     browser.press(&["Escape", "c"]);
     browser.until("byId('rows').rows.length === 2").await;
     browser.eval("[...byId('rows').rows].find(row => row.innerText.includes('long')).click()");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::run::{Sim, arg, parse};
 
-/// Its name contains escape sequences for the terminal, and characters that change the direction of text.
+/// The name of a pod, with escape sequences for the terminal and characters that change the direction of text.
 const OLD: &str = "o\u{1b}\u{202e}\u{9b}";
 
 /// A pod with a running, an exited and a created container, and a stopped pod.

@@ -61,7 +61,7 @@ async fn independent_client_is_served() {
     assert!(left.is_none(), "{left:?}");
 }
 
-/// Several times, because there was a race once. Meanwhile a command waits for the runtime, whose calls hang.
+/// Repeated, because there was a race once. Meanwhile, `watch` or `pods` waits for the runtime, whose calls all hang.
 #[tokio::test]
 async fn simulated_runtime_and_its_client_end_while_calls_hang() {
     let other = Sim::start().await;

@@ -137,7 +137,7 @@ async fn screen_has_no_colours_if_the_user_wants_none() {
 }
 
 #[tokio::test]
-async fn agent_is_browsed_and_missing_answers_are_shown() {
+async fn top_shows_an_agent_and_reports_when_it_stops_answering() {
     let dir = TestDir::new();
     let [token, tokens, socket] = ["token", "tokens", "agent.sock"].map(|name| dir.path(name));
     std::fs::write(&token, "secret\n").expect("written");

@@ -79,7 +79,7 @@ async fn json_is_one_object_per_line() {
             assert_eq!(count, 1, "{once}: {events:?}");
         }
     }
-    // There are no events, so nothing else ends the command.
+    // The pods do not change any more, so only the signal can end the command.
     assert_eq!(watch.stop("INT", 130).await.outcome(), (Some(130), ""));
 }
 
@@ -224,7 +224,7 @@ async fn pods_are_selected_by_label_until_they_are_gone() {
         assert_eq!(event["pod"]["name"], "two");
         events.insert(shown(&event));
     }
-    // A container that is started at once may not be seen as created, nor a pod without one.
+    // These two are optional: a container may be seen only after its start, and a pod only with a container.
     events.retain(|event| !event.starts_with("ContainerChanged") && !event.starts_with("PodSync"));
     assert_eq!(events.len(), 6, "{events:?}");
 }

@@ -67,7 +67,7 @@ async fn knobs_lose_duplicate_or_swap_events() {
     }
 }
 
-/// Each knob fires for the third event, CREATED(A). `freeze` fires for the fourth: the first has no previous event.
+/// Each knob fires in its third case: the third event, or the fourth for `freeze`, which needs a previous event.
 #[tokio::test(start_paused = true)]
 async fn knobs_change_statuses_or_timestamp_of_event() {
     let now = 1_700_000_000_000_000_000_i64;

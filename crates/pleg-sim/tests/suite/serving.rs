@@ -189,8 +189,8 @@ async fn shutdown_ends_a_workload_whose_call_hangs() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_a_workload_that_a_slow_subscriber_blocks() {
     let sim = sim().mode(Mode::Containerd2).build();
-    // The subscriber does not read, and there are far more events than its buffer holds. A call without a connection
-    // has no other buffers.
+    // The subscriber does not read, and there are far more events than its buffer holds. The call is made without a
+    // connection, which would have more buffers.
     let service = sim.service();
     let subscriber = tokio::spawn(async move {
         let request = tonic::Request::new(v1::GetEventsRequest {});

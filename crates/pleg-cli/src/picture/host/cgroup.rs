@@ -3,8 +3,8 @@
 use super::*;
 
 const MOUNT: &str = "/sys/fs/cgroup";
-/// In a cgroup namespace of its own, this process sees the path of another process's group only below the nearest
-/// common parent of both. For a pod, that is one of these groups, or the root.
+/// In a pod with its own cgroup namespace, this process sees the group of another process as a path below the nearest
+/// common parent of the two groups. That parent is one of these groups, or the root.
 const ABOVE: &str = " /kubepods /kubepods/burstable /kubepods/besteffort /kubepods.slice \
                      /kubepods.slice/kubepods-burstable.slice /kubepods.slice/kubepods-besteffort.slice";
 /// The share of a limit at which a process is close to it.
@@ -16,8 +16,8 @@ const THROTTLED: f64 = 25.0;
 /// Version 1 shows a limit of about 2^63 where there is none.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Where the figures of a limit are, in the cgroup version of the group: limit, use, the part of the use that can be
-/// dropped, events. Each is a file and, unless the figure is its first word, `2nd` or the word before the figure.
+/// The places of a limit's figures, by cgroup version: limit, use, the part of the use that can be dropped, events. A
+/// place is a file name, then nothing if the figure is the first word in the file, else `2nd` or the word before it.
 fn figures(group: &str, controller: &str) -> impl Iterator<Item = &'static str> {
     let figures = match (controller, is_old(group, controller)) {
         ("cpu", true) => "cpu.cfs_quota_us, cpu.cfs_period_us, , cpu.stat nr_throttled",
@@ -151,7 +151,7 @@ impl Group {
     }
 }
 
-/// The limits of a process, found by the text of its `/proc/PID/cgroup`. The counts began when each group was made.
+/// The limits of a process, found by the text of its `/proc/PID/cgroup`. Counts of a group began when it was made.
 pub(super) fn limits(files: &Path, text: &str) -> Vec<Limit> {
     let limits = ["cpu", "memory", "pids"].map(|controller| {
         let group = Group::find(files, text, controller);
@@ -215,7 +215,7 @@ pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {
     found.collect()
 }
 
-/// The command that raises a limit until a restart. A unit's limit is set by systemd, which would overwrite the file.
+/// The command that raises a limit until a restart. For a unit: `systemctl`, because systemd would overwrite the file.
 fn raise(limit: &Limit) -> String {
     let (group, name) = (&limit.group, &*limit.controller);
     let twice = limit.limit.saturating_mul(2).to_string();

@@ -19,7 +19,7 @@ pub(crate) struct Daemon {
     pub(crate) descriptors: Option<Open>,
     pub(crate) threads: u64,
     pub(crate) resident_bytes: u64,
-    /// The CPU time that it used, in CPUs.
+    /// The CPU time that the daemon used, in CPUs.
     pub(crate) cpus: f64,
     pub(crate) waiting_for_cpu: Option<f64>,
     pub(crate) age_seconds: Option<f64>,
@@ -66,7 +66,7 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
     })
 }
 
-/// `limited`: the runtime is at its memory limit. This is a finding of its own, and explains blocked threads.
+/// `limited`: the runtime is at its memory limit, which is another finding and explains blocked threads.
 pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
     let files = full(host.files).map(|used| {
         let next = "Find the process with most of them: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | \

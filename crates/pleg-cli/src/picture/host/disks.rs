@@ -20,7 +20,7 @@ pub(crate) struct Disk {
     pub(crate) bytes: u64,
     /// Including the space that is reserved for root.
     pub(crate) free_bytes: u64,
-    /// 0 where the file system does not count them.
+    /// 0 if the file system does not count inodes.
     pub(crate) inodes: u64,
     pub(crate) free_inodes: u64,
     pub(crate) read_only: bool,

@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const SLOW: f64 = 1.0;
 /// The age up to which a complaint in the log is still true, in seconds. The kubelet repeats it at least every 5 s.
 const RECENT: f64 = 60.0;
-/// The complaint of a kubelet until its first relist has ended, and the age in seconds up to which it is normal.
+/// The complaint of a kubelet until its first relist ends. It is normal in the kubelet's first `STARTED` seconds.
 const STARTS: &str = "pleg has yet to be successful";
 const STARTED: f64 = 60.0;
 /// The age up to which lines of the log count, in seconds.
@@ -34,7 +34,7 @@ pub(crate) struct Kubelet {
     pub(crate) pid: u32,
     /// The kubelet was in state T (stopped by a signal) in both samples.
     pub(crate) stopped: bool,
-    /// The endpoint of its runtime, if that is not the examined one. Then nothing else of it was read.
+    /// The endpoint of the kubelet's runtime, if another one was examined. Then nothing else of the kubelet was read.
     pub(crate) other_runtime: Option<String>,
     pub(crate) healthz: Option<Healthz>,
     pub(crate) relists: Option<Relists>,
@@ -44,7 +44,7 @@ pub(crate) struct Kubelet {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Healthz {
-    /// It accepted the connection, but did not answer.
+    /// The kubelet accepted the connection, but did not answer.
     pub(crate) silent: bool,
     pub(crate) healthy: bool,
     pub(crate) failed: Vec<String>,
@@ -70,7 +70,7 @@ pub(crate) struct Journal {
     /// Lines with "skipping pod synchronization".
     pub(crate) skipped: u64,
     pub(crate) ago_seconds: Option<f64>,
-    /// From the last such line: how long the PLEG was not active, for example `3m5.6s`, and the threshold.
+    /// From the last line with "PLEG is not healthy": how long the PLEG was not active (`3m5.6s`), and the threshold.
     pub(crate) inactive: Option<String>,
     pub(crate) threshold: Option<String>,
 }

@@ -241,7 +241,7 @@ impl Watch {
         Ok(Samples { begin, end })
     }
 
-    /// The process that listens on the socket. Connects only if it is not known yet: a hung runtime may not accept.
+    /// The process that listens on the socket. Connects only if the known one has ended: a hung runtime may not accept.
     async fn listener(&self) -> Result<Option<u32>, String> {
         let Some(socket) = &self.target.socket else {
             return Ok(None);

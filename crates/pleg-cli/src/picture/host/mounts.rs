@@ -35,9 +35,9 @@ pub(crate) struct Mounts {
 pub(crate) struct Mount {
     pub(crate) path: String,
     pub(crate) fs: String,
-    /// The uid of the pod in whose directory it is.
+    /// The uid of the pod in whose directory the mount is.
     pub(crate) pod: Option<String>,
-    /// The time until it answered. `None` if that was longer than the deadline.
+    /// The time until the mount answered. `None` if that was longer than the deadline.
     pub(crate) answer_millis: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option
     Ok(Some(clock.now().since(begin)))
 }
 
-/// Reads one mount, in a process of its own. A `stat` is not enough: not every file system asks its server for it.
+/// Reads one mount, in a process of its own. A `stat` is not enough: some file systems answer it without their server.
 pub(crate) fn ask_mount(path: &Path) {
     // An error is also an answer.
     let _answers = (fs::metadata(path), nix::sys::statfs::statfs(path));

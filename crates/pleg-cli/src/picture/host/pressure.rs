@@ -17,7 +17,7 @@ const MEMORY: &str = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-r
                       the system (kubelet: systemReserved)";
 const CPU: &str = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
                    systemReserved)";
-/// The average number of the runtime's threads waiting for a CPU from which on this makes calls slow.
+/// CPU pressure slows calls if, on average, at least this number of the runtime's threads wait for a CPU.
 const WAITS: f64 = 0.1;
 
 pub(crate) type Pressure = BTreeMap<String, Option<Stalls>>;
@@ -44,7 +44,7 @@ pub(crate) struct Stall {
 pub(crate) struct BlockedProcess {
     pub(crate) pid: u32,
     pub(crate) name: String,
-    /// The function of the kernel in which it waits.
+    /// The function of the kernel in which the process waits.
     pub(crate) at: String,
 }
 

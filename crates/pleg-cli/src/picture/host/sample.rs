@@ -33,13 +33,13 @@ pub(super) struct Sample {
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) process: Process,
-    /// `None` if it has nothing to do with pods.
+    /// `None` if the process has nothing to do with pods.
     pub(super) role: Option<Arc<Role>>,
-    /// Set if it is in state D.
+    /// Set if the process is in state D.
     pub(super) blocked: Option<Blocked>,
     /// The threads of the daemon or of a shim that are in state D.
     pub(super) threads: BTreeMap<u32, Blocked>,
-    /// The frozen control group in which it is.
+    /// The frozen control group of the process.
     pub(super) frozen: Option<String>,
 }
 
@@ -221,8 +221,8 @@ impl Samples {
 #[serde(default)]
 pub(crate) struct Lasting {
     pub(crate) stopped: bool,
-    /// The frozen control group in which it is.
+    /// The frozen control group of the process.
     pub(crate) frozen: Option<String>,
-    /// The functions of the kernel in which it and its threads are blocked.
+    /// The functions of the kernel in which the process and its threads are blocked.
     pub(crate) blocked: Vec<String>,
 }

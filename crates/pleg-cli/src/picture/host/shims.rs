@@ -5,7 +5,7 @@ use super::*;
 use crate::kubelet::Kubelet;
 use crate::proc::Belongs;
 
-/// The start of the name of containerd's shims. The kernel keeps no more of it.
+/// The start of the name of containerd's shims. The kernel keeps only 15 characters of a name.
 const CONTAINERD: &str = "containerd-shim";
 /// CRI-O's, one for each container.
 const CONMON: &str = "conmon";
@@ -15,7 +15,7 @@ const NAMESPACE: &str = "k8s.io";
 const OLDER: f64 = 10.0;
 /// Programs that the runtime starts for each operation on a container, and for which it waits.
 const HELPERS: [&str; 5] = ["runc", "crun", "runsc", "youki", "kata-runtime"];
-/// Such a program that runs for more than this many seconds hangs: an operation takes some tens of milliseconds.
+/// A program of [`HELPERS`] hangs if it runs for more seconds than this: an operation takes some tens of milliseconds.
 const LONG: f64 = 10.0;
 /// The most bundles that are read, helpers that are reported, and processes or containers that a command names.
 const MOST_BUNDLES: usize = 4096;
@@ -30,8 +30,8 @@ pub(crate) struct Shims {
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
     pub(crate) processes: Vec<Member>,
-    /// Programs such as `runc` that hang. Their parent is the runtime or a shim, as people may start others that run
-    /// long.
+    /// Programs such as `runc` that hang, if the runtime or a shim started them. Others do not count, because people
+    /// may start programs that run long.
     pub(crate) helpers: Vec<Member>,
     /// Containers whose init process was gone or a zombie in both samples.
     pub(crate) dead_inits: Vec<DeadInit>,
@@ -44,10 +44,10 @@ pub(crate) struct Member {
     pub(crate) pid: u32,
     /// Shim: the id of its sandbox (CRI-O: container). Process: the id of its container or sandbox. Program: its name.
     pub(crate) id: String,
-    /// The id of the shim that is its parent. A program without one was started by the runtime itself.
+    /// The id of the shim that is the parent. `None` for a program that the runtime itself started.
     pub(crate) shim: Option<String>,
     pub(crate) age_seconds: f64,
-    /// It is so old that the list before the examination should contain its sandbox or container.
+    /// The process is so old that the list before the examination should contain its sandbox or container.
     pub(crate) old: bool,
     #[serde(flatten)]
     pub(crate) lasting: Lasting,
@@ -62,7 +62,7 @@ impl Member {
         Self { pid, id, ..member }
     }
 
-    /// Returns true if it is blocked in the kernel. A stopped or frozen process is another finding.
+    /// Returns true if the process is blocked in the kernel. A stopped or frozen process has another finding.
     const fn is_blocked(&self) -> bool {
         let lasting = &self.lasting;
         !lasting.stopped && lasting.frozen.is_none() && !lasting.blocked.is_empty()
@@ -81,9 +81,9 @@ pub(crate) struct DeadInit {
 /// The role of a process. Only a [`Child`](Role::Child) can get another role while it lives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// With the id of its sandbox, or for CRI-O of its container.
+    /// A shim, with the id of its sandbox, or for CRI-O of its container.
     Shim(String),
-    /// A program that runs as root in a pod, with the name of a shim: Kata Containers, or one that pretends to be it.
+    /// A program that runs as root in a pod, with the name of a shim: Kata Containers, or a program that imitates it.
     ShimInPod,
     /// A process that has the name of a shim or kubelet, but is not one.
     Other,

@@ -28,7 +28,7 @@ pub(crate) struct Lists {
     /// The sizes of the largest answers.
     pub(crate) sandbox_bytes: u64,
     pub(crate) container_bytes: u64,
-    /// The size of other pods' rows in the list of a pod that does not exist: the runtime ignores the filter.
+    /// The size of other pods' rows in the list of a pod that does not exist. Not 0 if the runtime ignores the filter.
     pub(crate) unfiltered_bytes: u64,
 }
 

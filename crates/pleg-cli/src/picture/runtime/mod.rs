@@ -39,7 +39,7 @@ use crate::record;
 use crate::text::{clip, short};
 
 const MOST_TEXT: usize = 300;
-/// The number of conditions that are recorded. containerd has three.
+/// The maximum number of recorded conditions. containerd has three.
 const MOST_CONDITIONS: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ const MANY_ATTEMPTS: u32 = 3;
 const RECENT: f64 = 10.0 * MINUTE;
 /// The number of restarts in a minute from which on they load the node.
 const MANY_RESTARTS: usize = 30;
-/// The number of pods that are recorded with each code.
+/// The maximum number of pods that are recorded with each code.
 const MOST: usize = 100;
 
 type Rule = fn(&Oddity) -> bool;

@@ -4,7 +4,7 @@ use super::*;
 
 /// The number of dead containers from which on lists are large and slow.
 const MANY_DEAD: usize = 1000;
-/// A kubelet keeps one dead container of each name and one dead sandbox of each pod. This many more are unusual.
+/// A kubelet keeps one dead container of each name and one dead sandbox of each pod. This many others are unusual.
 const MANY_SUPERFLUOUS: usize = 200;
 /// The smallest difference between wall and monotonic clock that counts as a step, in milliseconds.
 const STEP: f64 = 1000.0;
@@ -30,7 +30,7 @@ pub(crate) struct Pods {
     pub(crate) restarted: usize,
     /// Ready sandboxes that have no address and are not on the host network, by the uid of their pod.
     pub(crate) without_address: Vec<String>,
-    /// All sandboxes and containers of both looks; true if at least one look shows it as not ended.
+    /// The ids of all sandboxes and containers of both looks. True if at least one look shows the id as not ended.
     pub(crate) listed: BTreeMap<String, bool>,
 }
 
@@ -81,7 +81,7 @@ impl Pods {
     fn count(&mut self, view: &PodView) {
         let mut names = BTreeSet::new();
         for container in &view.status.containers {
-            // The newest one of a name comes first.
+            // The newest container of a name comes first.
             let is_newest = names.insert(&container.name);
             match container.state {
                 ContainerState::Running => self.running += 1,
@@ -110,7 +110,7 @@ impl Pods {
     }
 }
 
-/// The sandboxes and containers of a pod: id, whether it has not ended, and when it was created.
+/// The sandboxes and containers of a pod: id, true if it has not ended, and time of creation.
 pub(super) fn objects(view: &PodView) -> impl Iterator<Item = (&Id, bool, Option<WallTime>)> {
     let sandboxes = view.status.sandboxes.iter();
     let sandboxes = sandboxes.map(|s| (&s.id, s.state != SandboxState::NotReady, s.created_at));

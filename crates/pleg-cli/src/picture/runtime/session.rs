@@ -36,7 +36,7 @@ pub(crate) async fn collect<T>(
     let mut builder = target.builder(events, settings)?;
     let events = builder.subscribe();
     let pleg = builder.spawn()?;
-    // After a failure there is nothing to compare with.
+    // Ignore a failure: then only the comparison of the first look with the second one is missing.
     let _late = tokio::time::timeout(READ, pleg.wait_until_synced()).await;
     let (clock, before) = (pleg.clock(), pleg.snapshot());
     let until = clock.now().after(duration);
@@ -154,7 +154,7 @@ async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
     reads.for_each(async |_| ()).await;
 }
 
-/// Adds degraded reasons until `until`, and counts changes.
+/// Adds the degraded reasons until `until`, and counts the lifecycle events after the initial ones.
 async fn watch(pleg: &Pleg, mut events: Subscription, until: Instant) -> Generator {
     let (mut stream, health, clock) = (Generator::default(), pleg.health(), pleg.clock());
     let mut looks = tokio::time::interval(LOOK);

@@ -91,7 +91,7 @@ const REPLACED: &str = r#"
 {"unusable": {"silent": true}} => runtime_silent runtime_unreachable"#;
 
 #[test]
-fn finding_replaces_the_one_that_it_makes_pointless() {
+fn finding_replaces_a_finding_that_it_makes_pointless() {
     for row in REPLACED.trim().lines() {
         let (evidence, found) = row.split_once(" => ").unwrap();
         let evidence: serde_json::Map<_, _> = serde_json::from_str(evidence).unwrap();

@@ -55,7 +55,7 @@ fn worst(lines: &mut Lines, app: &App, view: &View, reasons: &[Reason], most: us
         return lines.spans(&texts);
     };
     let used: usize = texts.iter().map(|(text, _)| text.len()).sum();
-    // A word as wide as the text that is on the first line already, so that the rest is wrapped correctly.
+    // A word of `x` stands for the text that is on the first line already, so that the rest is wrapped correctly.
     let text = format!("{} {}", "x".repeat(used - 1), sentence(reason));
     let parts = wrapped_within(most, &text, lines.width);
     let tone = tone_of(reason);

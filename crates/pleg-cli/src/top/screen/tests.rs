@@ -229,7 +229,7 @@ r => by name, reversed | 5s ago⏎shop/web-1 Running 1/1 app: 3 Error, 40s ago�
     pods.retain(|pod| &*pod.status.name != "cart-7f9");
     top.answer();
     top.play(" => ⏎>");
-    // At the first place, the cursor stays there instead.
+    // On the first line, the cursor stays there instead of following its pod.
     let mut top = Top::new(Sample::new(), (80, 24));
     top.keys("↓k");
     top.sample.hang("web-1");

@@ -102,7 +102,7 @@ pub(super) fn padded(text: &str, columns: usize) -> String {
     text + &" ".repeat(rest)
 }
 
-/// The age of something: `, 9s ago`, or nothing.
+/// Formats an age as `, 9s ago`, and `None` as an empty text.
 pub(super) fn ago(lasts: Option<f64>) -> String {
     lasts.map_or_else(String::new, |lasts| format!(", {} ago", age(lasts)))
 }

@@ -20,7 +20,7 @@ pub(crate) fn all(pod: &str) -> Query {
 }
 
 #[test]
-fn view_is_the_same_after_json() {
+fn view_is_the_same_after_a_json_round_trip() {
     let mut sample = Sample::new();
     sample.hang("web-1");
     sample.died("shop", "web-1", "app", 3);
@@ -32,7 +32,7 @@ fn view_is_the_same_after_json() {
 
 /// 10,000 pods with long texts, 100 containers in some, and 100,000 events.
 #[test]
-fn view_is_bounded() {
+fn view_of_10000_pods_has_at_most_2_mib() {
     let mut sample = Sample::empty();
     let long = "x".repeat(10_000);
     for n in 0..10_000 {
@@ -67,7 +67,7 @@ fn view_is_bounded() {
 }
 
 #[test]
-fn generic_pleg_reads_changed_pods_once_a_second() {
+fn estimate_for_generic_pleg_reads_changed_pods_once_a_second() {
     let mut sample = Sample::new();
     for _ in 0..5 {
         sample.died("shop", "web-1", "app", 3);

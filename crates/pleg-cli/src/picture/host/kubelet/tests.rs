@@ -36,7 +36,7 @@ fn log_lines_of_old_and_new_kubelets_are_counted() {
 }
 
 #[test]
-fn first_minute_of_a_kubelet_is_no_alarm() {
+fn kubelet_in_its_first_minute_causes_no_alarm() {
     let text = "err=\"PLEG is not healthy: pleg has yet to be successful\"";
     for (at, counted) in [(1000.5, 0), (1059.0, 0), (1061.0, 1)] {
         let journal = read(&format!("{at} n kubelet: {text}\n"), 1100.0, Some(1000.0));
@@ -80,7 +80,7 @@ fn relists_are_counted_between_both_reads_of_the_metrics() {
     assert_eq!(relists(None, ""), Relists::default());
 }
 
-/// A server that answers every request with this.
+/// A server that answers every request with this status and text.
 async fn serve(status: &'static str, text: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

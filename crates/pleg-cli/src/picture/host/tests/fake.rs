@@ -79,7 +79,7 @@ impl FakeHost {
         self.write(&format!("proc/{dir}/wchan"), at);
     }
 
-    /// Its CPU time is 100 clock ticks for each time that it was switched out.
+    /// The CPU time is 100 clock ticks for each time that the process or thread was switched out.
     fn stat(&self, dir: &str, name: &str, state: char, parent: u32, switches: u32) {
         let (pid, ticks) = (dir.rsplit('/').next().unwrap(), 100 * switches);
         let threads = if state == 'Z' { 1 } else { 4 };

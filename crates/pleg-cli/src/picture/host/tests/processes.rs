@@ -67,7 +67,7 @@ fn program_of_a_user_or_a_pod_is_no_shim() {
 }
 
 #[test]
-fn only_what_lasts_is_reported() {
+fn only_what_both_samples_show_is_reported() {
     let host = FakeHost::new();
     for pid in [10, 11, 12] {
         host.run(pid, &format!("containerd-shim -id s{pid}"));
@@ -103,7 +103,7 @@ fn only_what_lasts_is_reported() {
     assert_eq!(blocked, r#"[{"pid":20,"name":"app","at":"nfs_wait"}]"#);
 }
 
-/// Group of the process; group above; file that shows a freeze; its text if frozen; if thawed; flag of the cause.
+/// Group of a process; its frozen parent; file that shows a freeze; its text if frozen; if thawed; file that freezes.
 const FREEZERS: &str = "
 4:freezer:/kubepods/pod1/ID; freezer/kubepods/pod1; freezer.state; FROZEN; THAWED; freezer.self_freezing
 0::/kubepods.slice/pod1.slice/cri-containerd-ID.scope; kubepods.slice/pod1.slice; cgroup.events; frozen 1; frozen 0; cgroup.freeze
@@ -159,7 +159,7 @@ fn init_that_is_gone_in_both_samples_is_reported() {
 }
 
 #[test]
-fn helper_that_runs_for_long_is_found() {
+fn program_such_as_runc_that_hangs_is_found() {
     let host = FakeHost::new();
     host.run(10, "containerd-shim -id s1");
     // People start 13 and 14.
@@ -194,7 +194,7 @@ fn threads_of_shims_are_read_if_the_load_is_high() {
         let threads = after.processes[&10].threads.len();
         assert_eq!(threads, expected, "load {load}");
         assert_eq!(after.suspects(&before), expected > 0);
-        // A thread that was blocked is read again, and is nothing new.
+        // A thread that was blocked in the sample before is read again, but does not make this sample suspect.
         let again = take("0.00", 'D', &after);
         assert_eq!(again.processes[&10].threads.len(), expected);
         assert!(!again.suspects(&after));
@@ -202,7 +202,7 @@ fn threads_of_shims_are_read_if_the_load_is_high() {
 }
 
 #[test]
-fn daemon_is_assessed_from_two_samples() {
+fn figures_of_the_daemon_follow_from_two_samples() {
     let host = FakeHost::new();
     host.process(800, "containerd", 'S', 1);
     host.thread(800, 801, 'D', 3, "rpc_wait");
