@@ -63,7 +63,7 @@ impl Exit {
         }
     }
 
-    /// Fills in details of a later announcement of the same end. A known code never becomes unknown.
+    /// Fills in details of a later announcement of the same end. A known exit code never becomes unknown.
     fn update(&mut self, later: Self) {
         *self = Self {
             exit_code: later.exit_code.or(self.exit_code),
@@ -211,7 +211,7 @@ impl ExitRecords {
         self.remove(id)
     }
 
-    /// The pod has no sandbox or container at `now`.
+    /// Notes that the pod has no sandbox or container since `now`.
     pub(crate) fn pod_is_gone(&mut self, uid: &PodUid, now: Instant) {
         if let Some(pod) = self.pods.get_mut(uid)
             && pod.gone.is_none()

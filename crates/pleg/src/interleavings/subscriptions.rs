@@ -40,8 +40,8 @@ fn subscribe_then_snapshot_misses_nothing() {
     });
 }
 
-/// A waiting subscriber is woken for every announcement, in order, and at the end. A subscription
-/// made while the generator stops also ends.
+/// A waiting subscriber is woken for every announcement, in order, and when the generator ends. A subscription made
+/// while the generator stops also ends.
 #[test]
 fn waiting_subscriber_gets_every_event_and_the_end() {
     const EVENTS: u64 = 3;
