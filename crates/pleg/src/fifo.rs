@@ -41,7 +41,7 @@ impl Fifo {
         self.queue.recv().await
     }
 
-    /// The next event if there is one now, without waiting.
+    /// The next event if one is available now. Does not wait.
     pub fn try_next(&mut self) -> Option<FifoEvent> {
         self.queue.try_recv().ok()
     }

@@ -76,7 +76,7 @@ impl Subscription {
         std::future::poll_fn(|cx| self.poll_delivery(cx)).await
     }
 
-    /// The next delivery if there is one now, without waiting.
+    /// The next delivery if one is available now. Does not wait.
     pub fn try_next(&mut self) -> Option<Delivery> {
         self.shared.lock().take()
     }

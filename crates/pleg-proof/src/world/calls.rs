@@ -326,7 +326,7 @@ impl World {
         };
         call.answers.push((id, answer));
         if trouble == Some(Trouble::Hangs) {
-            // The statuses of a call are answered together, at the deadline at the latest.
+            // The core gets all statuses of a call together, at the deadline at the latest.
             call.failed = Some(error(CallErrorKind::DeadlineExceeded));
         }
         let hangs = call.failed.is_some();

@@ -96,7 +96,7 @@ pub(crate) struct ExitRecords {
     pods: BTreeMap<PodUid, PodRecords>,
     pod_of: BTreeMap<Id, PodUid>,
     awaited: Awaited,
-    /// Pods that are gone, in the order in which they disappeared. An entry is void if the pod exists again or has no
+    /// Pods that are gone, in the order of disappearance. An entry is ignored if the pod exists again or has no
     /// records any more.
     gone: VecDeque<(Instant, PodUid)>,
 }

@@ -20,7 +20,7 @@ fn subscribe_then_snapshot_misses_nothing() {
             let (published, subscribers) = (published.clone(), subscribers.clone());
             let view = view.clone();
             move || {
-                // Updates the cache before it announces, in the order of the reconciler's outputs.
+                // The writer updates the cache before it announces, in the order of the reconciler's outputs.
                 published.put("p".into(), view);
                 subscribers.announce(&announcement(LifecycleType::ContainerStarted, 1));
                 subscribers.close();
