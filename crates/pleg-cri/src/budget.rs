@@ -96,7 +96,7 @@ pub(crate) struct Budgeted<B> {
     budget: ReceiveBudget,
     acquired: Option<OwnedSemaphorePermit>,
     excess: Option<OwnedSemaphorePermit>,
-    /// The reservation for the frame that arrived most recently, while the budget has no room for that frame.
+    /// The pending reservation for the frame that arrived most recently; `None` if the budget has room for the frame.
     waiting: Option<BoxFuture<'static, Reserved>>,
 }
 

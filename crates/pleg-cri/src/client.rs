@@ -115,7 +115,7 @@ impl CriClient {
             .await
     }
 
-    /// Makes a call that changes object `id`, or creates an object in it: a sandbox of a pod, a container of a sandbox.
+    /// Makes a call that changes object `id`, or creates one for it: a sandbox for a pod, a container for a sandbox.
     async fn write<T>(
         &self,
         operation: Operation,
@@ -147,7 +147,7 @@ fn created(operation: Operation, id: String) -> Result<Id, CallError> {
     Ok(id.into())
 }
 
-/// Whole seconds, for the CRI. Rounded up, because 0 has a special meaning.
+/// Converts a duration to whole seconds. Rounds up, because 0 has a special meaning in the CRI.
 fn seconds(duration: Duration) -> i64 {
     let rest = u64::from(duration.subsec_nanos() > 0);
     i64::try_from(duration.as_secs().saturating_add(rest)).unwrap_or(i64::MAX)

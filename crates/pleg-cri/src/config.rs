@@ -11,9 +11,9 @@ use crate::endpoint::Endpoint;
 pub struct CriConfig {
     /// The socket of the runtime.
     pub endpoint: Endpoint,
-    /// The deadline of every unary call and list. Callers set shorter deadlines; this one ensures that every call ends.
-    /// [`CriClient`](crate::CriClient) derives the longer deadlines of some calls from it. Default: 2 min, as in the
-    /// kubelet (`runtimeRequestTimeout`).
+    /// The deadline of every unary call and list. It ensures that every call ends, although callers set shorter
+    /// deadlines. [`CriClient`](crate::CriClient) derives the longer deadlines of some calls from it. Default: 2 min,
+    /// as in the kubelet (`runtimeRequestTimeout`).
     pub call_deadline: Duration,
     /// The deadline of a pull. Default: 30 min; the kubelet has none.
     pub pull_deadline: Duration,

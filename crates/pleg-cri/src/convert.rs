@@ -33,7 +33,7 @@ const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 /// KiB, and the kubelet and the runtime add a few. Only a broken runtime sends more than this maximum, and the
 /// generator would store all of it for each object.
 const MAX_LABELS: usize = 320 << 10;
-/// If the labels of an object are too large together, labels longer than this are dropped.
+/// The maximum size of one label if the labels of its object are too large together; larger ones are dropped.
 const MAX_SHORT_LABEL: usize = 512;
 
 /// Converts a row of `ListPodSandbox`. `None` if it has no id.

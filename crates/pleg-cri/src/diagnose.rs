@@ -207,7 +207,7 @@ fn other_file_type(path: &Path) -> Option<&'static str> {
 async fn status_error(endpoint: &Endpoint, status: &Status, channel: Channel) -> ConnectError {
     let (endpoint, error) = (endpoint.clone(), call_error(Operation::VERSION, status));
     let message = error.message.to_string();
-    // tonic's message for a response without a gRPC status. Compared because the status code varies.
+    // A response without a gRPC status, recognised by tonic's message, because the status code varies.
     if message.starts_with("grpc-status header missing") {
         let what = "it speaks HTTP/2, but not gRPC".to_owned();
         return ConnectError::NotCri { endpoint, what };
@@ -249,7 +249,7 @@ async fn v1alpha2(channel: Channel) -> Option<String> {
     )))
 }
 
-/// The error for a server that sent no gRPC response: looks at the first bytes that it sends.
+/// The error for a server that sent no gRPC response, chosen by the first bytes that the server sends.
 /// `error` is the message of the failed call; `None` if the call timed out.
 async fn identify_server(endpoint: &Endpoint, error: Option<String>) -> ConnectError {
     let mut received = Vec::new();

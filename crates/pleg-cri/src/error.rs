@@ -1,7 +1,7 @@
 //! Converts the gRPC status of a failed call to a [`CallError`] that names the operation.
 //!
 //! A status that the client's transport generated has a source; a status that the runtime sent has
-//! none. This is more reliable than the code: a broken connection is reported as `Unknown`,
+//! none. The source is more reliable than the code: a broken connection is reported as `Unknown`,
 //! `Cancelled` or `Internal`, depending on when it breaks (quirk `codes of a lost connection`).
 
 use std::error::Error;
@@ -113,8 +113,8 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
     })
 }
 
-/// Makes a single line of bounded length: the text of a runtime may be logged or printed on a
-/// terminal.
+/// Reduces a text to a single line of bounded length, because texts of a runtime may be logged or printed on
+/// a terminal.
 pub(crate) fn clean(text: &str) -> String {
     let text = text.trim();
     let mut clean: String = text

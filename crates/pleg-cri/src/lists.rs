@@ -219,8 +219,8 @@ async fn ready(client: &mut Grpc<impl Calls>) -> Result<(), Status> {
 /// Passes on the pages of a stream as they arrive. Returns `false` if the runtime does not implement
 /// the call.
 ///
-/// The call may return `Unimplemented`. If the response headers came first, `Unimplemented` comes in place of the first
-/// page. After a page, `Unimplemented` is an error like any other.
+/// The runtime returns `Unimplemented` from the call or, if it has sent the response headers already, in place of the
+/// first page. After a page, `Unimplemented` is an error like any other.
 async fn pages(
     call: impl Future<Output = Result<Response<Streaming<Bytes>>, Status>>,
     received: &mut Received<'_>,

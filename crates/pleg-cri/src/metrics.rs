@@ -130,7 +130,7 @@ impl Drop for Measurement {
     }
 }
 
-/// The kinds of irregular input from the runtime, which is expected and counted.
+/// The kinds of irregular input from the runtime. Such input is expected and counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Irregular {
     /// A row, a status or an event without an id; it is dropped.

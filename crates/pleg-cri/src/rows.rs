@@ -153,7 +153,7 @@ pub(crate) fn pass_on<B: BriefRow>(
 mod tests {
     #[test]
     fn field_of_a_newer_cri_between_rows_is_skipped() {
-        // Fields that must be skipped: 15 with 32 and with 64 bits, an empty group, a key in more bytes than needed.
+        // Fields to skip: number 15 as a 32-bit and a 64-bit value, an empty group, a key in more bytes than needed.
         let fixed: [&[u8]; 2] = [&[0x7d, 1, 2, 3, 4], &[0x79, 1, 2, 3, 4, 5, 6, 7, 8]];
         let other: [&[u8]; 2] = [&[0x7b, 0x7c], &[0xf8, 0x80, 0x00, 1]];
         for field in fixed.into_iter().chain(other) {

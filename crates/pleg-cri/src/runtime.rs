@@ -132,9 +132,9 @@ impl CriRuntime {
         self
     }
 
-    /// For a program that runs next to a kubelet. If the runtime gives each event to one subscriber only
-    /// ([`quirks::stream_hazard`]), the client calls `check`, which returns the reason to expect another subscriber, if
-    /// any. Without a check, the client expects no other subscriber.
+    /// Sets the check for another subscriber, for a program that runs next to a kubelet. If the runtime gives each
+    /// event to one subscriber only ([`quirks::stream_hazard`]), the client calls `check`, which returns the reason to
+    /// expect another subscriber, if any. Without a check, the client expects no other subscriber.
     ///
     /// `check` may block. If it takes longer than 2 s, the client expects another subscriber.
     pub fn with_subscriber_check<F>(mut self, check: F) -> Self

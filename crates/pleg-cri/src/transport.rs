@@ -54,7 +54,7 @@ const RESPONSE_WINDOW: u32 = 128 << 10;
 /// unlimited, because unread responses would otherwise block all others.
 const CONNECTION_WINDOW: u32 = i32::MAX as u32;
 
-/// The number of times that the reconnecting channel has connected. It identifies the connection.
+/// The number of times that the reconnecting channel has connected, which identifies the present connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connections(Arc<AtomicU64>);
 

@@ -50,12 +50,12 @@ pub const REQUIRED: &[&str] = &[
     "world with a hundred workers and a slow runtime",
 ];
 
-/// How often each fault and each point has occurred.
+/// How often each fault and each situation has occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     faults: BTreeMap<Fault, u64>,
     points: BTreeMap<&'static str, u64>,
-    /// Actions of the node, the runtime, the driver and the consumers.
+    /// The number of actions of the node, the runtime, the driver and the consumers.
     pub events: u64,
     /// Calls to the runtime.
     pub calls: u64,
@@ -74,7 +74,7 @@ impl Coverage {
         *self.points.entry(point).or_default() += 1;
     }
 
-    /// The number of times that a point of [`REQUIRED`] has occurred.
+    /// The number of times that a situation of [`REQUIRED`] has occurred.
     pub fn count(&self, point: &str) -> u64 {
         self.points.get(point).copied().unwrap_or(0)
     }
@@ -93,7 +93,7 @@ impl Coverage {
         self.nanos += other.nanos;
     }
 
-    /// Faults and required points that have not occurred.
+    /// Faults and required situations that have not occurred.
     pub fn missing(&self) -> Vec<String> {
         let faults = Fault::ALL.iter().map(|(fault, ..)| fault);
         let faults = faults.filter(|fault| !self.faults.contains_key(fault));

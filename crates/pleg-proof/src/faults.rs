@@ -19,7 +19,7 @@ macro_rules! faults {
 }
 
 faults! {
-    // Reads.
+    // Faults of reads.
     /// Lists and statuses show an exit or a removal late.
     Lag: 200 300,
     /// A step of a call takes up to 700 ms.
@@ -44,7 +44,7 @@ faults! {
     SickStatuses: 80 40,
     /// The lists of the node exceed the message size, until the faults of the world end.
     TooLarge: 40 60,
-    // The runtime's process.
+    // Faults of the runtime's process.
     /// The runtime is frozen for seconds: it answers no call and sends no event, and then catches up at once.
     Freeze: 80 40,
     /// The runtime restarts, and containers end meanwhile without events.
@@ -78,9 +78,9 @@ faults! {
     LateSubscriber: 200 500,
     /// Another subscriber takes half of the events, for seconds.
     SecondSubscriber: 80 60,
-    /// The stream delivers nothing any more until it is cut.
+    /// The stream stays open but delivers nothing more, until it is cut.
     Mute: 60 30,
-    // Objects.
+    // Faults of objects.
     /// An id is UNKNOWN for a while.
     Unknown: 100 30,
     /// The row and the status of an id contradict each other for good.
@@ -130,7 +130,7 @@ faults! {
     FutureWait: 1000 50,
 }
 
-/// How often each fault happens in one world, and how late its reads and events are.
+/// How often each fault happens in one world, and how late reads and events are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Faults {
     chances: Vec<u32>,

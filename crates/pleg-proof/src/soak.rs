@@ -46,7 +46,7 @@ pub fn run_bytes(bytes: &[u8], with_trace: bool) -> Result<World, Failure> {
     Ok(world)
 }
 
-/// Runs `count` worlds from a seed on, on `threads` threads.
+/// Runs `count` worlds on `threads` threads, with the seeds from `from` upwards.
 pub fn soak(from: u64, count: u64, threads: usize) -> Totals {
     let next = AtomicU64::new(from);
     let totals = Mutex::new(Totals::default());

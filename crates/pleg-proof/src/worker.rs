@@ -90,7 +90,7 @@ fn may_run(c: &ContainerStatus) -> bool {
     }
 }
 
-/// The next step for a pod that has no ready sandbox or was deleted: all stops before a new sandbox is made.
+/// The next step for a pod that has no ready sandbox or was deleted: stop everything, then make a new sandbox.
 fn without_sandbox(spec: &Spec, pod: &PodStatus) -> Option<Op> {
     if let Some(c) = pod.containers.iter().find(|c| runs(c)) {
         return Some(Op::Stop(id(&c.id)));
@@ -136,7 +136,7 @@ fn keep_running(
     collect: bool,
 ) -> Option<Op> {
     let of_name = || pod.containers.iter().filter(|c| &*c.name == name);
-    // A container that may run, or that a call in flight may start, blocks another of its name.
+    // A container that may run, or that a call in flight may start, blocks another one with its name.
     let blocks =
         |c: &ContainerStatus| may_run(c) || (c.status_missing && c.state != ContainerState::Exited);
     if of_name().any(blocks) {

@@ -42,7 +42,7 @@ fn worlds_chosen_by_byte_strings_have_no_violation() {
     }
 }
 
-/// Counts the loss of an event as a violation.
+/// In this test, a lost event counts as a violation.
 #[test]
 fn shrinker_removes_choices_that_the_violation_does_not_need() {
     let fails = |bytes: &[u8]| {

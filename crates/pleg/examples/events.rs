@@ -4,7 +4,7 @@
 //! $ cargo run -p pleg --example events -- unix:///run/containerd/containerd.sock
 //! ```
 //!
-//! An optional second argument is the number of events after which it exits.
+//! An optional second argument is the number of events after which the example exits.
 
 #![allow(clippy::print_stdout, reason = "an example")]
 

@@ -94,7 +94,7 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// The clock that it uses. A test on paused time needs one whose wall clock advances with the paused
+    /// The clock of the generator. A test on paused time needs a clock whose wall clock advances with the paused
     /// time ([`Clock::start_at`]).
     pub const fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
@@ -122,7 +122,7 @@ impl<R: Runtime> Builder<R> {
     }
 
     /// Registers a consumer that acknowledges exit records, from the start. Health and logs report it under that name
-    /// if it does not acknowledge an end within ten minutes.
+    /// if it does not acknowledge an exit within ten minutes.
     pub fn register_consumer(&mut self, name: &str) -> Consumer {
         let registered = self.requests.consumers.add(name.into());
         Consumer::new(registered, self.commands.0.clone())

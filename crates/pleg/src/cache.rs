@@ -29,7 +29,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The view with its present `as_of`. `confirmed` must have been read before this entry.
+    /// The view with its present `as_of`. The caller must have read `confirmed` before this entry.
     fn view(&self, confirmed: u64) -> PodView {
         let mut view = self.view.clone();
         if confirmed > self.written_after {
@@ -55,7 +55,7 @@ impl Published {
         );
     }
 
-    /// A complete list began at `as_of`: pods that are not in the map did not exist then.
+    /// Publishes a complete list that began at `as_of`: pods that are not in the map did not exist then.
     pub(crate) fn sweep(&self, as_of: Instant, gone: &[PodUid]) {
         // Stored before the removals: a reader that no longer finds a pod must see the list that removed it.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
@@ -103,7 +103,7 @@ impl Published {
             if let Some(shown) = self.pods.get(uid) {
                 return shown.view(confirmed);
             }
-            // Loaded before the map, `swept` may be older than the list that removed the pod; loaded after it, newer
+            // A `swept` loaded before the map may be older than the list that removed the pod; a later one may be newer
             // than a list that found the pod. So both values must agree. Lists are a second apart, so the loop ends.
             if self.swept() == swept {
                 return PodView::new(Arc::new(PodStatus::nothing(uid.clone())), swept, None);

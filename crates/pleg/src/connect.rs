@@ -8,7 +8,7 @@ use crate::handle::Pleg;
 /// An invalid endpoint or CRI configuration.
 ///
 /// A runtime that does not respond is not an error here: the generator connects lazily and waits for its runtime
-/// indefinitely. [`diagnose`](pleg_cri::diagnose) finds the fault of an endpoint.
+/// indefinitely. [`diagnose`](pleg_cri::diagnose) finds out why an endpoint does not work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -25,7 +25,7 @@ impl Pleg {
     /// `unix:///run/containerd/containerd.sock`, and a client for the write side of that runtime.
     /// Needs a tokio runtime. Both connect with the first call, and reconnect when necessary.
     ///
-    /// Its mode is [`Auto`](pleg_core::Mode::Auto): it does not subscribe to runtimes for which
+    /// The generator's mode is [`Auto`](pleg_core::Mode::Auto): the generator does not subscribe to runtimes for which
     /// [`quirks::stream_hazard`](pleg_cri::quirks::stream_hazard) returns a reason.
     ///
     /// ```no_run

@@ -25,7 +25,7 @@ pub struct Consumer {
     commands: mpsc::Sender<Command>,
 }
 
-/// The consumer's half of its registration. The writer sees when it is dropped.
+/// The consumer's half of its registration. The writer notices when the consumer drops this half.
 #[derive(Debug)]
 pub(crate) struct Registered {
     id: ConsumerId,

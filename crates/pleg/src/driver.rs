@@ -44,7 +44,7 @@ pub(crate) struct Driver<R> {
     renew: Arc<Notify>,
     profile: Profile,
     reads: Reads,
-    /// When each pod read in progress began, by ticket, if it makes a list of its pod.
+    /// The start of each pod read in progress that lists its pod, by the number (ticket) of the read.
     pod_reads: HashMap<Ticket, Instant>,
     problems: PodProblems,
     metrics: metrics::MetricsWriter,
@@ -106,7 +106,7 @@ impl<R: Runtime> Driver<R> {
                 () = &mut stopped => break,
                 () = hints.wait() => self.handle_hints(hints.take()).await,
                 Some(read) = self.reads.next() => {
-                    // Events first, so that an exit found by the read is announced with the exit code of an event.
+                    // Handles events before the read, so that an exit in both is announced with the event's exit code.
                     self.handle_hints(hints.take()).await;
                     self.handle_read(read);
                 }
@@ -184,8 +184,8 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// A step of a read has ended: the rows of a pod or the statuses. Records the duration of a pod read if this was
-    /// its last step.
+    /// Handles the end of one step of a read: the rows of a pod, or the statuses. After the last step of a pod read,
+    /// records its duration.
     fn handle_step(&mut self, ticket: Ticket) {
         self.perform_all();
         if !self.reads.is_reading(ticket)

@@ -22,10 +22,10 @@ pub struct FifoEvent {
     pub data: Option<Id>,
 }
 
-/// Announcements with upstream's semantics: one queue of 1000 in order; an event that does not fit
-/// is dropped and counted in `kubelet_pleg_discard_events` (upstream k#136408: it is never
-/// generated again). Prefer [`Subscription`](crate::Subscription), which never loses an end without
-/// saying so.
+/// Announcements with upstream's semantics: one queue of 1000 events, in order; an event that does not fit is dropped
+/// and counted in `kubelet_pleg_discard_events`, and is never generated again (upstream k#136408). Prefer
+/// [`Subscription`](crate::Subscription), which never loses a Died or Removed without reporting
+/// [`Lagged`](crate::Delivery::Lagged).
 #[derive(Debug)]
 #[must_use]
 pub struct Fifo {
@@ -41,7 +41,7 @@ impl Fifo {
         self.queue.recv().await
     }
 
-    /// The next event if there is one now, without waiting.
+    /// The next event if one is available now. Does not wait.
     pub fn try_next(&mut self) -> Option<FifoEvent> {
         self.queue.try_recv().ok()
     }

@@ -52,9 +52,8 @@ pub(crate) struct Shared {
 }
 
 impl Pleg {
-    /// The present status of the pod in the cache. A pod that does not exist is an answer, not an
-    /// error: its status does not [`exist`](pleg_core::PodStatus::exists), as of the last complete
-    /// list.
+    /// The present status of the pod in the cache. For a pod that the last complete list did not show, this returns
+    /// not an error but a status for which [`exists`](pleg_core::PodStatus::exists) is false.
     ///
     /// Never blocks and makes no call. The status is as old as its `as_of`. After the generator has ended, this returns
     /// the last status, with [`error`](pleg_core::PodStatus::error) set.
@@ -81,12 +80,12 @@ impl Pleg {
     /// the answer is that the pod does not exist.
     ///
     /// The states are newer than `after`. The details of an id that did not change may be older:
-    /// [`details_as_of`](PodView::details_as_of) is their instant, and [`details_newer_than`](Self::details_newer_than)
-    /// requests newer ones. If the status call of an id failed, that id has the error; its state is the listed one.
+    /// [`details_as_of`](PodView::details_as_of) limits their age, and [`details_newer_than`](Self::details_newer_than)
+    /// requests newer details. If the status call of an id failed, that id has the error; its state is the listed one.
     ///
     /// # Errors
-    /// If the pod cannot be listed (the error contains the last good view), if there is no answer within `within`, or,
-    /// at once, if the generator shuts down.
+    /// If the pod cannot be listed (the error contains the last good view), if there is no answer within `within`, or
+    /// as soon as the generator shuts down.
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -238,8 +237,8 @@ impl Pleg {
     /// acknowledged it. Without consumers, the announcement suffices. Garbage collection must not remove an exited
     /// container before this returns true.
     ///
-    /// Returns false if the id has not ended or is not known, or if the generator has shut down; true if the record was
-    /// dropped at the bounds of [exit records](Self::exits).
+    /// Returns false if the container or sandbox has not ended or is not known, or if the generator has shut down; true
+    /// if the record was dropped at the bounds of [exit records](Self::exits).
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
@@ -372,7 +371,7 @@ impl HealthWatch {
         health
     }
 
-    /// Checks that the generator is ready, by the caller's clock: a generator that no longer runs must not look ready.
+    /// Checks that the generator is ready at the present time, so that a generator that no longer runs is not ready.
     ///
     /// # Errors
     /// The reason, if it is not ready.
@@ -404,7 +403,7 @@ impl HealthWatch {
     /// Completes when the writer has published a change. Returns false once it has shut down.
     ///
     /// Readiness and some degraded reasons also change as time passes, without a publication: a
-    /// caller that shows them must also check periodically.
+    /// caller that shows readiness or these reasons must also check periodically.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.

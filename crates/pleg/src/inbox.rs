@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn lagging_subscriber_loses_no_end() {
+    fn lagging_subscriber_loses_no_died_or_removed() {
         let mut inbox = Inbox::new(2);
         for id in ["a", "b", "c"] {
             inbox.push(event(0, ContainerStarted, id, id));

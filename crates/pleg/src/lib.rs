@@ -124,7 +124,7 @@
 //! * Late, duplicate, reordered and replayed events do no harm: they only cause reads. And an exit is final, unless a
 //!   read that begins more than 10 s after its detection shows that the container runs.
 //! * Only reads answer [`Pleg::newer_than`], never an event or a timer.
-//! * Each transition of an id is announced at most once, unless its end is undone, and exactly once to a
+//! * Each transition of an id is announced at most once, unless a read undoes its end, and exactly once to a
 //!   [`Subscription`] that keeps up. A subscription that lags never loses a Died or Removed without getting
 //!   [`Delivery::Lagged`].
 //! * Events about containers and sandboxes from before the start are marked [`initial`](PodLifecycleEvent::initial);
@@ -141,7 +141,7 @@
 //!
 //! | feature | default | adds |
 //! | --- | --- | --- |
-//! | `cri` | yes | `Pleg::connect` and the module `cri`: a client of CRI runtimes, for both sides |
+//! | `cri` | yes | `Pleg::connect` and the module `cri`: a client of CRI runtimes, for reads and writes |
 //! | `fake` | no | [`runtime::fake`](pleg_runtime): a runtime in memory, for tests |
 //! | `serde` | no | `Serialize` and `Deserialize` for the published types ([`core`] says which) |
 //!
@@ -153,7 +153,7 @@
 //! | the runtime does not answer, or restarts | the generator retries and reconnects without end. [`HealthWatch::degraded`] reports it; [`HealthWatch::ready`] fails after 3 min |
 //! | a list fails or hangs | the list has a deadline (30 s, growing to 2 min); the next list follows after 1 s |
 //! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names the pod; other pods and readiness are not affected |
-//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; [`Degraded`] gives the share lost |
+//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; [`Degraded`] gives the share of lost events |
 //! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache does not change |
 //! | a consumer is too slow | [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
 //! | a task of a source panics | the reader restarts it like a lost stream, and counts it |
@@ -174,7 +174,7 @@
 //! | `pleg_event_latency_seconds` | histogram | from the runtime's timestamp of an event to its arrival |
 //! | `pleg_missed_events_total` | counter | events that the stream did not deliver |
 //! | `pleg_pods_failing` | gauge | pods that cannot be read |
-//! | `pleg_unacknowledged_timestamp_seconds` | gauge | detection of the earliest end that a registered `consumer` has not acknowledged; 0 if there is none |
+//! | `pleg_unacknowledged_timestamp_seconds` | gauge | detection time of the earliest exit that a registered `consumer` has not acknowledged; 0 if there is none |
 //!
 //! [`describe_metrics`] registers all of them with their descriptions.
 

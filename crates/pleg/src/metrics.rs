@@ -146,7 +146,7 @@ pub(crate) struct MetricsWriter {
     waiting: Option<usize>,
     /// The instant of the last write.
     at: Option<Instant>,
-    /// The instant of the next write even if nothing else happens.
+    /// The instant of the next write, if nothing else causes an earlier one.
     due: Option<Instant>,
 }
 

@@ -115,8 +115,8 @@ impl Outputs {
     }
 }
 
-/// Logs the death of a container. Containers that had ended before the start are logged at debug
-/// level, so that an alert on this line does not fire at each restart of the generator.
+/// Logs the exit of a container. Exits from before the generator's start are logged at debug level, so that an alert
+/// on this line does not fire at each restart of the generator.
 fn log_death(event: &PodLifecycleEvent, subject: &Subject) {
     macro_rules! log {
         ($level:ident) => {

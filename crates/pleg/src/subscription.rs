@@ -53,7 +53,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Slot {
-    /// Announcements from before the sync that the subscriber has not taken. [`Delivery::Synced`] follows them.
+    /// Announcements from before the sync that still wait for the subscriber. [`Delivery::Synced`] follows them.
     before_synced: Option<Inbox>,
     inbox: Inbox,
     waker: Option<Waker>,
@@ -76,7 +76,7 @@ impl Subscription {
         std::future::poll_fn(|cx| self.poll_delivery(cx)).await
     }
 
-    /// The next delivery if there is one now, without waiting.
+    /// The next delivery if one is available now. Does not wait.
     pub fn try_next(&mut self) -> Option<Delivery> {
         self.shared.lock().take()
     }
@@ -175,8 +175,8 @@ fn take_from(inbox: &mut Inbox) -> Option<Delivery> {
     inbox.pop().map(Delivery::Event)
 }
 
-/// The writer's handle to all subscribers. Dropping it ends the subscriptions: if a builder never spawned, the writer
-/// panicked, or the tokio runtime was dropped.
+/// The writer's handle to all subscribers. Dropping it ends the subscriptions, so they end even if a builder never
+/// spawned, the writer panicked, or the tokio runtime was dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Announcer(Arc<Subscribers>);
 
@@ -249,14 +249,14 @@ impl Subscribers {
         each(subscribers, |slot| slot.inbox.push(event.clone()));
     }
 
-    /// Everything that existed at the start was announced.
+    /// Delivers `Synced`: everything that existed at the start was announced.
     pub(crate) fn synced(&self) {
         let mut all = self.lock();
         all.synced = true;
         each(all.subscribers(), Slot::synced);
     }
 
-    /// The generator has shut down.
+    /// Ends all subscriptions, because the generator has shut down.
     pub(crate) fn close(&self) {
         let mut all = self.lock();
         all.closed = true;

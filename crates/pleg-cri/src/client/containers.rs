@@ -85,7 +85,7 @@ impl CriClient {
     }
 
     /// `UpdateContainerResources`: changes the resources of a container. Only the details of a status show the change:
-    /// use `Pleg::details_newer_than`.
+    /// request them with `Pleg::details_newer_than`.
     pub async fn update_container_resources(
         &self,
         request: v1::UpdateContainerResourcesRequest,

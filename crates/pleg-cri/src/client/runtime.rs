@@ -76,7 +76,7 @@ impl CriClient {
     /// `RuntimeConfig`: the cgroup driver.
     ///
     /// # Errors
-    /// `Unimplemented` by runtimes older than containerd 2.0 and CRI-O 1.28; any other failure of the
+    /// `Unimplemented` from runtimes older than containerd 2.0 and CRI-O 1.28; any other failure of the
     /// call.
     pub async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, CallError> {
         let mut client = self.connection.runtime();

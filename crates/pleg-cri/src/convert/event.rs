@@ -53,8 +53,8 @@ struct BriefStatus {
 
 /// The status of a container in an event: [`v1::ContainerStatus`] without mounts and annotations.
 ///
-/// A pod read uses this status instead of a status call, so it has all that lists lack or show differently: containerd
-/// lists a container's image by its id, but the container's status names the repository digest.
+/// A pod read uses this status instead of a status call, so the type has every field that lists lack or show
+/// differently: containerd lists a container's image by its id, but the container's status names the repository digest.
 #[derive(Clone, PartialEq, Message)]
 struct EventStatus {
     #[prost(string, tag = "1")]

@@ -161,7 +161,7 @@ fn states_map_as_in_kubelet_and_invalid_states_are_counted() {
 }
 
 #[test]
-fn labels_name_pod_of_container_and_only_row_names_sandbox() {
+fn labels_name_pod_of_container_and_its_row_names_sandbox() {
     let report = regular(|| container_status(container(v1::ContainerState::ContainerRunning)));
     let identity = report.unwrap().identity;
     let mut expected = Identity::new(Kind::Container);
@@ -340,7 +340,7 @@ fn irregular_parts_of_an_event_are_counted_and_left_out() {
             &["no_subject_status"],
             (true, 0),
         ),
-        // DELETED needs no status of its subject. An event of a sandbox needs no container status.
+        // DELETED without a status of its subject is regular, and so is a sandbox event without container statuses.
         (
             |e| {
                 e.set_container_event_type(ContainerDeletedEvent);

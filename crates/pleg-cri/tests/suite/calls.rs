@@ -150,7 +150,7 @@ async fn streaming_list_without_pages_is_empty_list() {
 }
 
 #[tokio::test]
-async fn unimplemented_falls_back_only_before_first_page() {
+async fn list_falls_back_on_unimplemented_only_before_first_page() {
     let unimplemented = || Err(Status::unimplemented("changed my mind"));
     let fake = Fake::new(FakeState {
         stream: Some(vec![Ok(1), unimplemented()]),

@@ -80,7 +80,7 @@ fn declared(pool: &DescriptorPool) -> Contract {
     for service in pool.services() {
         add_service(&mut all, &service);
     }
-    // `all_messages` includes nested messages. A map entry is left out, because it is part of its field.
+    // `all_messages` includes nested messages. A map entry is left out: its map field stands for it.
     for message in pool.all_messages().filter(|m| !m.is_map_entry()) {
         add_message(&mut all, &message);
     }
@@ -297,7 +297,7 @@ fn proto_declares_the_required_messages() {
 #[test]
 fn mistake_in_proto_is_reported() {
     let proto = repository_file("runtime/v1/api.proto");
-    // Each causes two reports: the new number is not in the facts, and the old number is not declared.
+    // Each of these changes causes two reports: the new number is not in the facts, and the old number is not declared.
     let renumbered = [
         ("created_at = 3; // ns, stamped", "created_at = 6; //"),
         ("CONTAINER_UNKNOWN = 3;", "CONTAINER_UNKNOWN = 4;"),

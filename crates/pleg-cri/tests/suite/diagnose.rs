@@ -147,7 +147,7 @@ async fn http_1_server_returns_not_cri() {
 
 #[tokio::test]
 async fn unknown_protocol_returns_not_cri() {
-    // The first bytes are longer or shorter than an HTTP/2 frame header, or very long; with and without disconnect.
+    // The server sends more or fewer bytes than an HTTP/2 frame header has, or very many, and may then disconnect.
     let long: &[u8] = &[0xff; 100_000];
     for garbage in [&b"SSH-2.0-OpenSSH_9.7\r\n"[..], b"\x1b[31m", long] {
         for disconnects in [false, true] {

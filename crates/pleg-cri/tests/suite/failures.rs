@@ -167,7 +167,7 @@ async fn list_above_limit_is_too_large_unless_streamed() {
 /// state is UNKNOWN, an event of unknown type only causes a pod read, and all other elements are
 /// used.
 #[tokio::test]
-async fn unknown_enum_value_is_unknown_state_or_other_event() {
+async fn unknown_enum_value_becomes_unknown_state_or_other_event_type() {
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let unknown = v1::Container {
         state: 42,

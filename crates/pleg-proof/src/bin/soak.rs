@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use pleg_proof::soak::{run, soak};
 
-/// After this many worlds, every fault and every required point must have occurred.
+/// After this many worlds, every fault and every required situation must have occurred.
 const COMPLETE: u64 = 5_000;
 
 fn main() -> std::io::Result<ExitCode> {

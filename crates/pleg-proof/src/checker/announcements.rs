@@ -66,7 +66,7 @@ impl Checker {
         is_unread
     }
 
-    /// Returns true if a status of the ended container must have shown its exit code.
+    /// Returns true if the statuses of the ended container must always have shown its exit code.
     fn has_code(&self, o: &Object) -> bool {
         let may_be_late = [Fault::LateCode, Fault::Lag, Fault::Unknown];
         o.kind == Kind::Container
@@ -179,7 +179,7 @@ impl Announced {
             }
             LifecycleType::ContainerDied => {
                 self.died += 1;
-                // A container that is removed before it was started is announced as died as well.
+                // A container that is removed before its start is also announced as died.
                 self.died > 1 || before.removed > 0 || o.state() < State::Exited
             }
             LifecycleType::ContainerRemoved => {

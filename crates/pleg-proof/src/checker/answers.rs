@@ -8,7 +8,7 @@ use pleg_node_model::{Label, Node, Object, Shown, Source, State};
 use super::{Checker, cache, time};
 use crate::world::SECOND;
 
-/// A wait may take this long when nothing goes wrong any more: a hung read and its retry.
+/// The longest wait while no new faults occur: one hung read and its retry.
 const LONGEST: u64 = 12 * SECOND;
 
 /// The waits in progress, and the start of every wait.
@@ -78,13 +78,13 @@ impl Checker {
     }
 }
 
-/// Returns true if `shown` is an earlier state than every row and every status of the object shows at `after`.
+/// Returns true if, at `after`, both the row and the status of the object show a later state than `shown`.
 fn is_too_old(o: &Object, shown: Option<State>, after: u64, has_error: bool) -> bool {
     let row = o.shown(after, Source::List);
     let status = o.shown(after, Source::Status);
     let was_there = o.state_at(after).is_some();
     if row.is_none() && status.is_none() {
-        // The cache keeps an id whose status call fails with an error other than NotFound.
+        // The object is gone, but the cache keeps an id whose status call fails with an error other than NotFound.
         return was_there && shown.is_some() && !has_error;
     }
     let is_unknown = o.overrides.unknown_until > after;

@@ -44,8 +44,8 @@ impl Freshness {
         self.node.is_none() && !self.pods.contains_key(pod)
     }
 
-    /// Records a read of rows, with each change that both lists and statuses show when the rows are read. (The core
-    /// accepts a status that lags behind its row, and reads the status again only with the next relist.)
+    /// Records a read of rows for each listed object whose latest change both lists and statuses showed at that
+    /// time. (The core accepts a status that lags behind its row, and reads the status again only at the next relist.)
     pub(super) fn read_of_rows(&mut self, read: &ReadOfRows<'_>, node: &Node) {
         let shows = |o: &&Object| {
             let is_listed = match read.pod {

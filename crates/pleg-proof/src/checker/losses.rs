@@ -65,7 +65,7 @@ impl Losses {
         }
     }
 
-    /// Records an event that has arrived. `removed_at`: when the removal of its subject was announced.
+    /// Records an event that has arrived. `removed_at`: when the removal of the event's subject was announced.
     pub(super) fn delivered(
         &mut self,
         now: u64,

@@ -116,12 +116,12 @@ impl Checker {
 
     // ------------------------------------------------------------------------------------------- inputs
 
-    /// Excuses an id with contradictory answers of the runtime.
+    /// Exempts an id from most rules, because the runtime gives contradictory answers about it.
     pub(crate) fn excuse(&mut self, id: &Id) {
         self.excused.insert(id.clone());
     }
 
-    /// Excuses an id that a timed-out call or a third party started: the worker may not know it yet.
+    /// Exempts an id that a timed-out call or a third party started from the rules for workers, which may not know it.
     pub(crate) fn excuse_start(&mut self, id: &Id) {
         self.late_starts.insert(id.clone());
     }
@@ -161,7 +161,7 @@ impl Checker {
         self.budget.failed();
     }
 
-    /// Records the answer of a list. The core has not seen it yet.
+    /// Records the answer of a list before the core receives that answer.
     pub(crate) fn read_of_rows(&mut self, read: &ReadOfRows<'_>, node: &Node) {
         self.freshness.read_of_rows(read, node);
         if read.pod.is_some() {
@@ -302,7 +302,7 @@ impl Checker {
 
     /// The last checks of a world.
     pub(crate) fn end(&mut self, now: u64, node: &Node, counters: &Counters, health: &Health) {
-        // The probe reads one id every 15 s. After it has read all ids, it must have found even late exit codes.
+        // A probe reads one id every 15 s. After probes of all ids, the core must have found even late exit codes.
         let probed = now.saturating_sub(15 * SECOND * node.objects().count() as u64);
         for o in node.objects() {
             if !self.is_excused(o) && o.since() + 70 * SECOND < now {

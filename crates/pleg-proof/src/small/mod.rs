@@ -17,7 +17,7 @@ pub struct Explored {
     pub states: usize,
     /// Steps that were taken.
     pub steps: usize,
-    /// States after which no order of actions is left to choose; each was followed to its end.
+    /// States in which nothing is left to choose. From each, the world ran to its end and was checked.
     pub ends: usize,
     /// True if no state was left out.
     pub is_complete: bool,
@@ -122,7 +122,7 @@ pub fn explore(start: &World, most: usize) -> Explored {
     explored
 }
 
-/// The trace of a path, with its end.
+/// The trace of a world that makes the choices in `path`, up to the end of the world.
 fn replay(start: &World, path: &[u32]) -> Vec<String> {
     let mut world = start.clone();
     world.with_trace();

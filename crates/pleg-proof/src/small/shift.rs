@@ -70,7 +70,7 @@ impl Hasher for Instants {
     }
 }
 
-/// Hashes the place of each instant, relative to that of now.
+/// Hashes the place of each instant, relative to the place of `now`.
 struct Places {
     inner: DefaultHasher,
     places: Vec<(u64, u64)>,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_order_counts_below_a_millisecond() {
+    fn gaps_below_a_millisecond_do_not_change_the_hash() {
         let now = EPOCH + 9;
         assert_eq!(
             hash(&(now - 3, now - 1), now),

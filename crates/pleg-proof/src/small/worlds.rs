@@ -55,7 +55,7 @@ pub const WORLDS: &[SmallWorld] = &[
     ("birth, the status hangs", || {
         containerd(&[Fault::Hang], 1, &[birth(), Act::Relist])
     }),
-    // Containers that start and exit between two reads. No action waits as long as the shortest pause of the core.
+    // Containers start and exit between two reads, because actions are put off for less than the core's shortest pause.
     ("life between two reads", || {
         let acts = [birth(), Act::Exit(second(), 3), Act::ThirdRemoval(second())];
         containerd(&[], 0, &acts).with_patience(20 * MS)
@@ -153,7 +153,7 @@ fn crio(acts: &[Act]) -> World {
     small(Profile::crio("1.36.3"), &[], 0, acts)
 }
 
-/// A small world with these faults. Each may happen or not, and at most `most` of them.
+/// A small world with these faults. Any of them may happen, but at most `most` do.
 fn small(profile: Profile, these: &[Fault], most: u32, acts: &[Act]) -> World {
     let mut faults = Faults::none();
     for &fault in these {

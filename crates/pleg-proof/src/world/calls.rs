@@ -167,7 +167,7 @@ impl World {
         self.coverage.calls += 1;
         self.checker.call(self.now);
         let deadline = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-        // A list that hangs for longer would still hang after the phase without faults, when all must have converged.
+        // A list that hangs for longer would still hang after the phase without faults, when the cache must be right.
         let deadline = self.now + deadline.min(30 * SECOND);
         let ticket = ticket.get();
         let statuses = match &what {
@@ -219,7 +219,7 @@ impl World {
             What::ListPod(uid) => Some(uid.as_str()),
             What::List(_) | What::Statuses(_) => None,
         };
-        // Reads that need this list wait until the list's deadline.
+        // A hang counts as a failure, because reads that need the answer wait until the deadline of the call.
         self.checker.failed(self.now, pod);
         self.log(|| format!("{ticket} hangs"));
         self.queue.push(at, Act::Answer(ticket));
@@ -256,7 +256,7 @@ impl World {
         self.fault(dice, fault).then_some(fails)
     }
 
-    /// Reads the rows of sandboxes, or those of containers: two lists are no snapshot.
+    /// Reads the rows of sandboxes or of containers, separately: the two lists show different instants.
     pub(super) fn take_rows(&mut self, dice: &mut Dice<'_>, ticket: u64) {
         let now = self.now;
         let Some(mut call) = self.calls.in_flight.remove(&ticket) else {
@@ -326,7 +326,7 @@ impl World {
         };
         call.answers.push((id, answer));
         if trouble == Some(Trouble::Hangs) {
-            // The statuses of a call are answered together, at the deadline at the latest.
+            // The core gets all statuses of a call together, at the deadline at the latest.
             call.failed = Some(error(CallErrorKind::DeadlineExceeded));
         }
         let hangs = call.failed.is_some();
@@ -385,7 +385,7 @@ impl World {
         let (began, number) = (Instant::from_nanos(call.began), Ticket::from(ticket));
         let failed = call.failed.as_ref().map(|e| e.kind);
         self.log(|| format!("answer of {ticket}, failed {failed:?}"));
-        // The core has abandoned a list that was sent before an outage ended, and ignores its answer.
+        // The core has abandoned a list that was sent before an outage ended, and ignores the answer of that list.
         let is_awaited = !matches!(call.what, What::List(_)) || self.core.is_current_list(number);
         if is_awaited {
             self.record(&call);

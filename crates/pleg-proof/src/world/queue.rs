@@ -29,7 +29,7 @@ pub(crate) enum Act {
     Open,
     /// The runtime makes an event (CRI-O does it after a while).
     Generate(Due),
-    /// An event arrives on the stream of that number.
+    /// An event arrives on the stream with that number.
     Deliver(u64, RuntimeEvent, u64),
     /// The driver takes the map of hints.
     Drain,

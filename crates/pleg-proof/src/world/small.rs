@@ -14,8 +14,8 @@ const HORIZON: u64 = 100 * MS;
 
 impl World {
     /// A pod with a ready sandbox `s1` and a running container `k2`, which the core knows. The stream has delivered an
-    /// event. From now on actions happen in any order. Containers of [`Act::Birth`] are created already, and their
-    /// events are on the way.
+    /// event. From now on actions happen in any order. Containers that `acts` creates ([`Act::Birth`]) exist already,
+    /// and their events are on the way.
     pub(crate) fn small(profile: Profile, faults: Faults, acts: Vec<Act>) -> Self {
         let mut world = Self::new(profile, Faults::none(), false);
         let mut quiet = Quiet;

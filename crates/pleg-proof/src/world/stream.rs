@@ -135,7 +135,7 @@ impl World {
             return self.stream.stored.push((self.now, event));
         };
         let after = old + self.delay(dice);
-        // The states of small worlds do not depend on the time at which they were reached.
+        // The state of a small world must not depend on the time, so its events do not store the time of the change.
         let since = if self.is_small { u64::MAX } else { due.at };
         if self.fault(dice, Fault::EventTwice) {
             let after = after + self.delay(dice);
@@ -243,7 +243,7 @@ impl World {
         if self.stream.open != Some(stream) {
             return self.checker.lost_on_the_way(self.now, &event);
         }
-        // The runtime was frozen, so the event is late. If a read expected it, the core has counted it as missed.
+        // The runtime was frozen, so the event is late. If a read has shown the change, the core counted it as missed.
         if self.now.saturating_sub(since) > EXPECTED_FOR {
             self.checker.lost_on_the_way(self.now, &event);
         }

@@ -13,7 +13,7 @@ use crate::worker::{Op, Policy, Spec, decide};
 #[derive(Clone, Debug, Hash)]
 pub(super) struct PodWorker {
     pub(super) spec: Spec,
-    /// When its last call ended: the worker needs a newer view.
+    /// The instant at which the worker's last call ended: the worker needs a view newer than that.
     changed: u64,
     /// The wait for a view, and the instant that the worker named.
     waiting: Option<(WaiterId, u64)>,

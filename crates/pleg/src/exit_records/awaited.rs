@@ -18,9 +18,9 @@ pub(super) struct Awaited {
 struct Owing {
     name: Text,
     ends: BTreeSet<(Instant, Id)>,
-    /// When the earliest exit was detected whose record the bounds have dropped since this consumer's last
-    /// acknowledgement. Without this instant, a consumer would never seem late for a container that crashes every few
-    /// seconds, because the bounds drop its records within seconds.
+    /// The detection time of the earliest exit whose record the bounds have dropped since this consumer's last
+    /// acknowledgement. Without this time, a consumer would never seem late for a container that crashes every few
+    /// seconds, because the bounds drop the container's records within seconds.
     dropped: Option<Instant>,
 }
 
@@ -75,7 +75,7 @@ impl Awaited {
         self.ends.insert(id.clone(), End { detected, by });
     }
 
-    /// The bounds have dropped the record of that id. Consumers that have not acknowledged it still count as late.
+    /// Notes that the bounds dropped the record of that id. Consumers that did not acknowledge it still count as late.
     pub(super) fn dropped(&mut self, id: &Id) {
         if let Some(End { detected, by }) = self.ends.get(id) {
             for consumer in by {
@@ -87,7 +87,7 @@ impl Awaited {
         self.remove(id);
     }
 
-    /// Removes the end of that id: it awaits no acknowledgement any more.
+    /// Removes the end of that id, so that it awaits no acknowledgement any more.
     pub(super) fn remove(&mut self, id: &Id) {
         let Some(End { detected, by }) = self.ends.remove(id) else {
             return;
@@ -100,7 +100,7 @@ impl Awaited {
         }
     }
 
-    /// The consumer has acknowledged the end of that id. Returns true if no other acknowledgement is missing.
+    /// Notes that the consumer acknowledged the end of that id. Returns true if no other acknowledgement is missing.
     pub(super) fn acknowledge(&mut self, id: &Id, consumer: ConsumerId) -> bool {
         if let Some(end) = self.ends.get(id)
             && let Some(owing) = self.consumers.get_mut(&consumer)

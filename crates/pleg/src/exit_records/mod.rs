@@ -63,7 +63,7 @@ impl Exit {
         }
     }
 
-    /// Fills in details of a later announcement of the same end. A known code never becomes unknown.
+    /// Fills in details of a later announcement of the same end. A known exit code never becomes unknown.
     fn update(&mut self, later: Self) {
         *self = Self {
             exit_code: later.exit_code.or(self.exit_code),
@@ -96,7 +96,7 @@ pub(crate) struct ExitRecords {
     pods: BTreeMap<PodUid, PodRecords>,
     pod_of: BTreeMap<Id, PodUid>,
     awaited: Awaited,
-    /// Pods that are gone, in the order in which they disappeared. An entry is void if the pod exists again or has no
+    /// Pods that are gone, in the order of disappearance. An entry is ignored if the pod exists again or has no
     /// records any more.
     gone: VecDeque<(Instant, PodUid)>,
 }
@@ -211,7 +211,7 @@ impl ExitRecords {
         self.remove(id)
     }
 
-    /// The pod has no sandbox or container at `now`.
+    /// Notes that the pod has no sandbox or container since `now`.
     pub(crate) fn pod_is_gone(&mut self, uid: &PodUid, now: Instant) {
         if let Some(pod) = self.pods.get_mut(uid)
             && pod.gone.is_none()

@@ -42,7 +42,7 @@ impl Node {
         exists.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Starts a container and returns the instant at which it ran.
+    /// Starts a container and returns the instant of the start.
     pub(super) fn start(&self, pod: &str, id: &str) -> Instant {
         let mut identity = Identity::new(Kind::Container);
         identity.pod = Some(pod.into());
@@ -56,7 +56,7 @@ impl Node {
     }
 }
 
-/// Works as the driver does, except that a read takes as long as the schedule chooses.
+/// A writer that works as the driver does, except that a read takes as long as the schedule chooses.
 pub(super) struct Writer {
     node: Node,
     machine: Reconciler,

@@ -20,7 +20,7 @@ fn subscribe_then_snapshot_misses_nothing() {
             let (published, subscribers) = (published.clone(), subscribers.clone());
             let view = view.clone();
             move || {
-                // Updates the cache before it announces, in the order of the reconciler's outputs.
+                // The writer updates the cache before it announces, in the order of the reconciler's outputs.
                 published.put("p".into(), view);
                 subscribers.announce(&announcement(LifecycleType::ContainerStarted, 1));
                 subscribers.close();
@@ -40,8 +40,8 @@ fn subscribe_then_snapshot_misses_nothing() {
     });
 }
 
-/// A waiting subscriber is woken for every announcement, in order, and at the end. A subscription
-/// made while the generator stops also ends.
+/// A waiting subscriber is woken for every announcement, in order, and when the generator ends. A subscription made
+/// while the generator stops also ends.
 #[test]
 fn waiting_subscriber_gets_every_event_and_the_end() {
     const EVENTS: u64 = 3;

@@ -12,8 +12,8 @@ use crate::support::{
 use pleg::core::{CallErrorKind, ContainerState, Instant, PodUid};
 use pleg::{Pleg, WaitError};
 
-/// `getIfNewerThan`: the answer of the cache without a read. The caller must let reads of the pod hang, or take into
-/// account that the pod is read.
+/// `getIfNewerThan`: the answer of the cache without a read. The caller must let reads of the pod hang, or expect that
+/// this call causes a read.
 async fn if_newer_than(pleg: &Pleg, uid: &PodUid, after: Instant) -> Option<pleg::core::PodView> {
     match pleg.newer_than(uid, after, MS).await {
         Ok(view) => Some(view),
@@ -49,8 +49,8 @@ async fn uninitialized_cache_answers_a_waiter_only_after_a_read() {
     assert_eq!(pleg.health().current().last_list, None);
 }
 
-/// K2, TestGetIfNewerThanWhenPodExists: is the pod newer than t? Yes, if (global, modified) is (t+1, t), (t+1, t−10) or
-/// (t−1, t+3). No, if it is (t−1, t−1).
+/// K2, TestGetIfNewerThanWhenPodExists: is the pod's status newer than t? Yes, if (global, modified) is (t+1, t),
+/// (t+1, t−10) or (t−1, t+3). No, if it is (t−1, t−1).
 ///
 /// Deviation: where upstream's answer is no, the pod is read.
 #[tokio::test(start_paused = true)]
@@ -220,8 +220,8 @@ async fn deleted_pod_has_an_empty_status() {
 /// K7, TestRegisterNotification: a waiter for g+1 is notified by a Set with the time g+1 (a later time is not needed);
 /// another waiter is notified by UpdateTime(g+2).
 ///
-/// Deviations: invariant 3. A read with the time t answers a waiter for t only if it was issued after the waiter
-/// registered, such as the read that the waiter causes. And a list answers no waiter whose own read is in flight.
+/// Deviations: invariant 3. A read with the time t answers a waiter for t only if the read was issued after the waiter
+/// registered; the waiter causes such a read. And a list answers no waiter whose own read is in flight.
 #[tokio::test(start_paused = true)]
 async fn waiter_is_answered_by_a_read_begun_at_its_instant() {
     let node = FakeRuntime::new();
@@ -244,9 +244,9 @@ async fn waiter_is_answered_by_a_read_begun_at_its_instant() {
     assert!(soon(waits).await.unwrap().unwrap().as_of >= Some(at));
 }
 
-/// K8, TestGetNewerThan, five cases: a waiter waits for min = 10 s from now. A Set, a
-/// SetObservedTime or an UpdateTime at min − 1 s leaves it blocked; one at min + 1 s unblocks it
-/// with the right id, and then a second call returns at once. The pod exists or not.
+/// K8, TestGetNewerThan, five cases, with an existing or an unknown pod: a waiter waits for min = 10 s from now. A Set,
+/// a SetObservedTime or an UpdateTime at min − 1 s leaves the waiter blocked; such a call at min + 1 s unblocks it with
+/// the right id, and then a second call returns at once.
 ///
 /// Deviations: invariant 4: the waiter's own read, which begins at min, unblocks the waiter. SetObservedTime is no
 /// separate case here: a read of the pod is a Set, changed or not, and also works for a pod that does not exist.
@@ -285,7 +285,7 @@ async fn waiter_for_a_future_instant_is_answered_at_that_instant() {
             assert!(is_soon_after(view.as_of.unwrap(), min), "{case}");
             assert_eq!(view.status.exists(), exists, "{case}");
             assert_eq!(node.count(&Op::pod("p")), reads + 1, "{case}");
-            // At once, from the cache: a list at min + 1 s shows that the pod exists or does not.
+            // The cache answers at once, because a list at min + 1 s has shown if the pod exists.
             pass(&pleg, SECOND).await;
             soon(pleg.relist_now()).await.unwrap();
             node.hang(Op::pod("p"));

@@ -39,9 +39,8 @@ fn take(fifo: &mut Fifo) -> Vec<String> {
         .collect()
 }
 
-/// G4, TestEventChannelFull: five events for a channel of four: exactly four arrive, some of the
-/// five, and the sender does not block. Here 1071 for the channel of 1000; 71 are counted as
-/// discarded.
+/// G4, TestEventChannelFull: if five events are sent to a channel of four, exactly four of them arrive, and the sender
+/// does not block. Here 1071 events are sent to the channel of 1000, and 71 are counted as discarded.
 ///
 /// Deviation: invariant 9, for subscriptions: they get all events, and when they lag beyond the
 /// bound, no Died or Removed is missing.
@@ -100,7 +99,7 @@ async fn full_upstream_channel_drops_events_and_subscriptions_lose_no_end() {
             assert!(got.contains(&end), "{end} is missing");
         }
     }
-    // When it has room again, the channel accepts the next event.
+    // When the channel has room again, it accepts the next event.
     node.run_pod("late");
     pass(&pleg, 2 * MINUTE).await;
     assert_eq!(

@@ -30,7 +30,7 @@ pub(crate) struct FakeState {
     pub(crate) version_hangs: bool,
     pub(crate) sandboxes: Vec<v1::PodSandbox>,
     pub(crate) containers: Vec<v1::Container>,
-    /// The pages of a streaming list: the number of rows, or an error. `None`: not implemented.
+    /// The pages of a streaming list, each as its number of rows or an error. `None`: not implemented.
     pub(crate) stream: Option<Vec<Result<usize, Status>>>,
     /// The streaming lists stay open after their pages.
     pub(crate) stream_hangs: bool,

@@ -54,7 +54,7 @@ fn as_of_never_goes_back() {
 /// A list that confirms every pod does not confirm a pod that was published after it, and no reader
 /// misses a confirmation.
 #[test]
-fn list_does_not_confirm_a_later_pod() {
+fn list_does_not_confirm_a_pod_published_after_it() {
     let (first, listed) = (something("p", 5), something("q", 14));
     explore(move || {
         let published = Arc::new(Published::default());

@@ -47,14 +47,14 @@ async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
     }
 }
 
-/// Shuts down on several threads, with a call that takes a while to drop.
+/// The shutdown runs on several threads, and a call takes a while to drop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_waits_for_dropped_calls() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = Pleg::builder(node.clone()).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
-    // Lists are blocked as well: otherwise one in flight might answer first.
+    // Lists are blocked as well: otherwise a list in flight might answer the waiter before the shutdown.
     node.hang(Op::List);
     node.hang(Op::pod("p"));
     let waits = waiting(&pleg, "p", pleg.now(), MINUTE).await;
@@ -233,7 +233,7 @@ async fn polling_never_subscribes() {
     pass(&pleg, SECOND).await;
     assert_eq!(drain(&mut subscription), ["p Died p-c"]);
     assert_eq!(node.count(&Op::Subscribe), 0);
-    // The statuses are read at the start, at the change, and by probes.
+    // The statuses are read at the start, after the exit, and by probes.
     let statuses = node.count(&Op::status("p-c"));
     assert!((2..=10).contains(&statuses), "{statuses}");
 }

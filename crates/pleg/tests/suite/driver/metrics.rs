@@ -40,7 +40,7 @@ fn values(shown: &Snapshotter) -> BTreeMap<String, u64> {
 
 /// One generator has two pods and a stream, the other has one pod and polls.
 #[tokio::test(start_paused = true)]
-async fn two_generators_with_two_recorders_record_apart() {
+async fn each_generator_records_to_its_own_recorder() {
     let (one, other) = (FakeRuntime::new(), FakeRuntime::new());
     for uid in ["p", "q"] {
         one.run_pod(uid);

@@ -53,7 +53,7 @@ async fn newer_than_accepts_an_instant_of_another_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loop_over_events_ends_with_the_generator_only() {
+async fn loop_over_events_ends_only_when_the_generator_ends() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let mut builder = Pleg::builder(node.clone());
@@ -106,7 +106,7 @@ fn start_outside_of_tokio_is_an_error() {
     assert_eq!(error, StartError::NoRuntime);
 }
 
-/// In an earlier version this wait panicked: a wait needs a timer, and other executors have no tokio timers.
+/// A wait needs a timer, and other executors have no tokio timers, so in an earlier version this wait panicked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn wait_works_on_every_executor() {
     let pleg = synced(&FakeRuntime::new(), Settings::default()).await;

@@ -51,7 +51,7 @@ async fn hung_pod_is_reported_when_the_hang_begins_and_ends() {
     };
     assert_eq!(log.take(), (0..7).map(line).collect::<Vec<_>>());
 
-    // The calls time out and are retried: it stays the same problem.
+    // The calls time out and are retried, but the problem of each pod stays the same.
     pass(&pleg, 20 * SECOND).await;
     assert_eq!(log.take(), <[&str; 0]>::default());
     let problems = pleg.health().pod_problems();

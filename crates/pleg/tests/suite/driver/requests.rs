@@ -60,7 +60,7 @@ async fn relist_now_lists_the_node() {
 
 /// Requests and waiters share one read. A read in flight serves only the request that caused it.
 #[tokio::test(start_paused = true)]
-async fn requests_are_coalesced() {
+async fn requests_made_before_a_read_share_that_read() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;

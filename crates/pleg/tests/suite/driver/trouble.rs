@@ -9,8 +9,8 @@ use crate::support::{
     polling, rarely, settings, soon, synced, until,
 };
 
-/// Invariant 12: a list that hangs is reported within 3 s. The node stays ready for 3 min, and then reports the reason
-/// in upstream's words. It recovers by itself.
+/// Invariant 12: a list that hangs is reported within 3 s. The node stays ready for 3 min; then readiness fails with
+/// upstream's error text. After the hang the node becomes ready by itself.
 #[tokio::test(start_paused = true)]
 async fn hung_list_is_reported_and_the_node_stays_ready() {
     for mode in [Mode::Evented, Mode::Polling] {
@@ -175,7 +175,7 @@ async fn panicking_call_counts_as_failed() {
     assert_eq!(pleg.health().ready(), Ok(()));
 }
 
-/// Invariant 12: health also reports a first connection that hangs.
+/// Invariant 12: health also reports a first subscription whose call hangs.
 #[tokio::test(start_paused = true)]
 async fn stream_that_cannot_be_opened_is_reported() {
     let node = FakeRuntime::new();
@@ -230,9 +230,9 @@ async fn auto_polls_while_a_subscription_may_do_harm() {
     until(&pleg, || is_confirmed(&pleg)).await;
 }
 
-/// In either order of the two calls.
+/// The calls of `mode` and `settings` come in either order.
 #[tokio::test(start_paused = true)]
-async fn mode_is_not_overwritten_by_settings() {
+async fn mode_of_builder_overrides_settings_in_either_order() {
     let builder = || Pleg::builder(FakeRuntime::new());
     for builder in [
         builder().mode(Mode::Polling).settings(settings(|_| ())),
@@ -264,8 +264,8 @@ async fn generator_polls_and_retries_while_runtime_declines_the_stream() {
     assert!(took <= MINUTE + 3 * SECOND, "{took:?}");
 }
 
-/// On a quiet node the writer's next work is always known, so a reader of the last published health
-/// sees that work is overdue.
+/// The published health has the time at which the writer's next work is due, even on a quiet node. So a reader of the
+/// last published health notices if work is overdue.
 #[tokio::test(start_paused = true)]
 async fn overdue_work_makes_the_node_unready() {
     let node = FakeRuntime::new();

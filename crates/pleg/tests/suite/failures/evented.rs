@@ -71,8 +71,8 @@ async fn events_are_used_again_after_any_outage() {
     assert_eq!(pleg.counters().missed.total(), 0);
 }
 
-/// Upstream: a full channel is unhealthy, and an unhealthy kubelet stops reading from it. The
-/// channel stays full, and the node NotReady, until a restart.
+/// Upstream: a full channel makes the kubelet unhealthy, and an unhealthy kubelet stops reading from the channel. So
+/// the channel stays full, and the node NotReady, until a restart.
 #[tokio::test(start_paused = true)]
 async fn full_queue_does_not_affect_readiness() {
     let node = FakeRuntime::new();

@@ -243,7 +243,7 @@ async fn termination_steps_do_not_wait_for_the_next_list() {
 
 /// Upstream: running_containers keeps the last count of a state that no container is in any more.
 #[tokio::test(start_paused = true)]
-async fn container_count_of_a_state_falls_to_zero() {
+async fn count_is_zero_when_no_container_has_the_state() {
     let (recorder, snapshotter) = recorder();
     let _recording = metrics::set_default_local_recorder(&recorder);
     let node = FakeRuntime::new();
@@ -274,18 +274,18 @@ async fn container_count_of_a_state_falls_to_zero() {
 /// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker
 /// hangs.
 #[tokio::test(start_paused = true)]
-async fn wait_ends_at_its_deadline_or_drop_or_at_shutdown() {
+async fn wait_ends_at_deadline_when_dropped_and_at_shutdown() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
     let uid = "p".into();
     let reads = node.count(&Op::pod("p"));
-    // The deadline of the wait comes before its instant.
+    // The deadline of the wait comes before the instant that the wait requests.
     let later = pleg.now().after(10 * SECOND);
     let within = 2 * SECOND;
     let waits = soon(pleg.newer_than(&uid, later, within)).await;
     assert_eq!(waits, Err(WaitError::DeadlineExceeded { within }));
-    // The wait is dropped before its instant.
+    // The wait is dropped before that instant.
     let waits = waiting(&pleg, "p", later, MINUTE).await;
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());

@@ -158,7 +158,7 @@ pub(crate) async fn next(subscription: &mut Subscription) -> PodLifecycleEvent {
     }
 }
 
-/// The next announcement, which must be this one.
+/// The next announcement, which must be `announced`.
 pub(crate) async fn expect(subscription: &mut Subscription, announced: &str) -> PodLifecycleEvent {
     let event = next(subscription).await;
     assert_eq!(in_short(&event), announced);

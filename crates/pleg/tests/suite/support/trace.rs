@@ -35,7 +35,7 @@ impl Visit for Fields {
 }
 
 impl Trace {
-    /// Records up to that level until the returned guards are dropped.
+    /// Records spans and lines up to level `most` until the returned guards are dropped.
     ///
     /// The second subscriber records nothing. With only one subscriber, tracing decides once per line if it is enabled:
     /// in the first thread that reaches the line. That may be the thread of another test, which has no subscriber.
