@@ -29,9 +29,9 @@ impl Version {
 /// A running private containerd. Dropping it removes its pods, processes and files.
 #[derive(Debug)]
 pub struct Daemon {
-    /// Its version.
+    /// The daemon's version.
     pub version: Version,
-    /// Its socket.
+    /// The daemon's socket.
     pub endpoint: Endpoint,
     /// The image of all pods and containers on this daemon.
     pub image: String,

@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_secs(20);
 pub struct Generator {
     /// The generator.
     pub pleg: Pleg,
-    /// Its announcements from the start.
+    /// The generator's announcements from the start.
     pub events: Subscription,
     /// The announcements that [`drain`](Self::drain) has taken.
     pub announced: Announcements,

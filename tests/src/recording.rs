@@ -27,9 +27,9 @@ pub struct Calls {
 /// One event as it arrived.
 #[derive(Clone, Debug)]
 pub struct ReceivedEvent {
-    /// Its subject.
+    /// The event's subject.
     pub id: Id,
-    /// Its type.
+    /// The event's type.
     pub event: EventType,
     /// The states in its statuses.
     pub shown: Vec<(Id, ReportedState)>,

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn shuffled_message_with_changed_fields_decodes_to_the_same_fields() {
+    fn message_with_replaced_fields_in_any_order_decodes_to_them() {
         let pod = typical::pod(7);
         let mut app = pod.containers[0].clone();
         let status = typical::container_status(&pod, &app);

@@ -103,7 +103,7 @@ impl Kubelet {
         flag.map(str::to_owned).or_else(configured)
     }
 
-    /// Returns true if the kubelet's runtime serves another socket. `None` if the kubelet's socket does not exist.
+    /// Returns true if the kubelet's runtime has another socket than this. `None` if the kubelet's socket does not exist.
     fn is_other(&self, socket: &Path) -> Option<bool> {
         let Some((endpoint, ours)) = self.endpoint().zip(identity(socket)) else {
             return Some(false);

@@ -31,7 +31,7 @@ pub(crate) struct Process {
     pub(crate) threads: u64,
     /// CPU time, in clock ticks.
     ticks: u64,
-    /// Its virtual memory in bytes.
+    /// The virtual memory of the process in bytes.
     pub(crate) memory: u64,
     /// Clock ticks from the boot to its start. They tell apart two processes with the same PID.
     started: u64,
@@ -82,7 +82,7 @@ impl Process {
         boot + seconds(self.started)
     }
 
-    /// Its age in seconds, if the system has been up for `uptime` seconds.
+    /// The age of the process in seconds, if the system has been up for `uptime` seconds.
     pub(crate) fn age(&self, uptime: f64) -> f64 {
         (uptime - seconds(self.started)).max(0.0)
     }

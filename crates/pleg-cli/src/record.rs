@@ -24,7 +24,7 @@ pub(crate) const READY: &str = "Ready";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Record {
-    /// Its number at the agent.
+    /// The record's number at the agent.
     pub(crate) seq: Option<u64>,
     /// When it was detected: UTC, RFC 3339.
     pub(crate) time: String,

@@ -140,7 +140,7 @@ fn check(
 pub struct InvalidPolicy {
     /// The name of the setting.
     pub setting: &'static str,
-    /// Its value.
+    /// The value that was set.
     pub given: String,
     /// The rule that the value breaks.
     pub rule: &'static str,

@@ -283,7 +283,7 @@ fn silent() -> CallError {
     CallError::new(OPERATION, CallErrorKind::Cancelled, message)
 }
 
-/// The reader's end of the handover, and its shutdown.
+/// The reader's side of the handover, and the token that ends the reader.
 struct Outlet {
     out: HintSender,
     shutdown: CancellationToken,

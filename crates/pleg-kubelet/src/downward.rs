@@ -16,7 +16,7 @@ use crate::spec::{container_of, spec_of};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeFile {
     pub(crate) text: String,
-    /// Its permissions, such as `0o644`.
+    /// The file's permissions, such as `0o644`.
     pub(crate) mode: u32,
 }
 

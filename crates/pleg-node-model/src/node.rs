@@ -37,15 +37,15 @@ impl std::error::Error for Refused {}
 /// A container to create.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NewContainer {
-    /// Its id.
+    /// The container's id.
     pub id: Id,
-    /// Its sandbox.
+    /// The container's sandbox.
     pub sandbox: Id,
-    /// Its name.
+    /// The container's name.
     pub name: Arc<str>,
     /// The number of earlier attempts.
     pub attempt: u32,
-    /// Its label with the pod's uid.
+    /// The container's label with the pod's uid.
     pub label: Label,
 }
 

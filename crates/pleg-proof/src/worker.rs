@@ -30,16 +30,16 @@ pub struct Spec {
 pub enum Op {
     /// Runs a sandbox.
     RunSandbox {
-        /// Its attempt.
+        /// The sandbox's attempt number.
         attempt: u32,
     },
     /// Creates and starts a container.
     Run {
-        /// Its name.
+        /// The container's name.
         name: String,
-        /// Its attempt.
+        /// The container's attempt number.
         attempt: u32,
-        /// Its sandbox.
+        /// The container's sandbox.
         sandbox: Id,
     },
     /// Starts a created container.

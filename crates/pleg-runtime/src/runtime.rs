@@ -21,9 +21,9 @@ pub enum Scope {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct RuntimeVersion {
-    /// Its name, for example `containerd`.
+    /// The runtime's name, for example `containerd`.
     pub name: String,
-    /// Its version, for example `1.7.24`.
+    /// The runtime's version, for example `1.7.24`.
     pub version: String,
     /// The version of the CRI that it implements.
     pub api: String,

@@ -186,7 +186,7 @@ mod tests {
 
     /// After catching up, the inbox no longer drops announcements.
     #[test]
-    fn subscriber_that_caught_up_gets_everything_again() {
+    fn subscriber_that_caught_up_loses_no_further_announcement() {
         for lag in [3, 6] {
             let mut inbox = Inbox::new(2);
             for n in 0..lag {

@@ -17,9 +17,9 @@ use pleg_kubelet::quantity::Amount;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct NodeFacts {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// Its labels.
+    /// The node's labels.
     pub labels: BTreeMap<String, String>,
     /// The total that pods may request: `cpu`, `memory`, `pods` and others. A resource that is not listed is unlimited,
     /// but huge pages and extended resources (with a `/`) must be listed: otherwise the node has none.

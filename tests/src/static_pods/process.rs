@@ -42,9 +42,9 @@ pub enum Event {
     Synced,
     /// A container has exited.
     Ended {
-        /// Its id.
+        /// The container's id.
         id: String,
-        /// Its exit code, if it is known.
+        /// The container's exit code, if it is known.
         #[serde(rename = "exitCode")]
         exit_code: Option<i32>,
     },

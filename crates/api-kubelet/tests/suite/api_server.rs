@@ -23,7 +23,7 @@ pub(crate) struct ApiServer {
     store: Arc<Mutex<Store>>,
     /// The newest resource version.
     version: Arc<watch::Sender<u64>>,
-    /// Its address, such as `http://127.0.0.1:41234`.
+    /// The server's address, such as `http://127.0.0.1:41234`.
     pub(crate) url: String,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct SandboxRow {
     pub(crate) state: String,
     pub(crate) attempt: u32,
     pub(crate) seconds: Option<f64>,
-    /// Its status could not be read, or the status call returns NotFound.
+    /// The sandbox's status could not be read, or the status call returns NotFound.
     pub(crate) problem: Option<String>,
 }
 

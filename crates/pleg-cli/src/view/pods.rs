@@ -63,7 +63,7 @@ pub(crate) struct ContainerRow {
     /// The last exit of the existing containers with this name.
     pub(crate) last_exit: Option<ExitRow>,
     pub(crate) image: String,
-    /// Its status could not be read, or the status call returns NotFound.
+    /// The container's status could not be read, or the status call returns NotFound.
     pub(crate) problem: Option<String>,
 }
 
@@ -219,13 +219,13 @@ pub(crate) enum PodState {
     /// The runtime does not know the state of an id.
     #[default]
     Unknown,
-    /// Its newest sandbox is not ready.
+    /// The pod's newest sandbox is not ready.
     NotReady,
     /// All its containers have exited.
     Exited,
     /// A container exists and was not started.
     Created,
-    /// Its sandbox is ready, and it has no container.
+    /// The pod's sandbox is ready, and it has no container.
     Ready,
     Running,
 }

@@ -31,7 +31,7 @@ impl Failures {
         }
     }
 
-    /// Sets whether the status call of an id of the pod fails.
+    /// Records whether a status call of the pod fails.
     pub(crate) fn set_status_failing(&mut self, uid: &PodUid, fails: bool) {
         let changes = match fails {
             true => self.statuses.insert(uid.clone()),

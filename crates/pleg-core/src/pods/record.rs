@@ -140,7 +140,7 @@ impl Record {
         self.status.gave_details(as_of, ended);
     }
 
-    /// Its status call failed. `outage`: the runtime as a whole fails.
+    /// The id's status call failed.
     pub(crate) fn status_failed(&mut self, error: &CallError, outage: bool, now: Instant) {
         self.status.failed(error, self.has_ended(), outage, now);
     }

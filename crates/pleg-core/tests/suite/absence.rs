@@ -57,7 +57,7 @@ fn pod_list_alone_proves_nothing() {
 }
 
 #[test]
-fn pod_list_and_deleted_prove_absence() {
+fn pod_list_together_with_deleted_proves_absence() {
     let of_sandbox = Event::of(Deleted, exited("s", None));
     for (id, event) in [("web", Event::nil(Deleted, "web")), ("s", of_sandbox)] {
         let mut t = Script::with(&["web"]);

@@ -32,7 +32,7 @@ fn event_type_and_sibling_status_record_no_end() {
 }
 
 #[test]
-fn end_is_completed_by_events_and_corrected_by_reads() {
+fn exit_is_completed_by_events_and_corrected_by_reads() {
     type Show = fn(&mut Script, Report);
     let event: Show = |t, status| t.send(Event::of(Stopped, status));
     let read: Show = |t, status| {

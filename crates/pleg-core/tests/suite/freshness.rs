@@ -31,7 +31,7 @@ fn unchanged_relist_makes_every_pod_fresh() {
 }
 
 #[test]
-fn no_event_and_no_timer_answers_a_waiter() {
+fn waiter_is_answered_neither_by_events_nor_by_timers() {
     for mut t in [Script::with(&["web"]), Script::polled(&["web"])] {
         let before = t.as_of("p");
         t.hold(PodLists);

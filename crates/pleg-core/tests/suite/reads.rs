@@ -137,7 +137,7 @@ fn single_status_does_not_revive_a_gone_id() {
 }
 
 #[test]
-fn single_status_that_shows_an_end_records_it() {
+fn exit_in_a_status_read_alone_is_recorded() {
     let mut t = Script::with(&["web"]);
     t.pass(5_500);
     t.node.exit("web", 3);
@@ -184,7 +184,7 @@ fn single_status_not_found_causes_a_pod_read_at_once() {
 }
 
 #[test]
-fn status_that_was_requested_later_gives_the_details() {
+fn of_two_statuses_the_one_requested_later_gives_the_details() {
     let image = |name: &'static str| with(running("web"), |d| d.image = name.into());
     let mut t = Script::with(&["web"]);
     t.hold(StatusCalls);

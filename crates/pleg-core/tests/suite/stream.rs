@@ -24,7 +24,7 @@ fn change_without_its_event_is_missed_after_ten_seconds() {
 
 /// CRI-O sends STOPPED seconds after it lists the container as exited.
 #[test]
-fn event_before_or_soon_after_the_read_is_not_missed() {
+fn event_before_or_soon_after_the_read_counts_as_received() {
     let mut t = Script::with(&["web", "job"]);
     t.event(Started, "web");
     t.node.lag();
@@ -87,7 +87,7 @@ fn stopped_is_expected_unless_the_removal_suppresses_it() {
 }
 
 #[test]
-fn change_that_the_runtime_does_not_report_is_not_missed() {
+fn change_without_an_expected_event_does_not_count_as_missed() {
     type Change = fn(&mut Script);
     let sandboxes_change: Change = |t| {
         t.node.exit("s", None);

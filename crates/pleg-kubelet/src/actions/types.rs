@@ -98,9 +98,9 @@ impl Actions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StopContainer {
-    /// Its id.
+    /// The container's id.
     pub id: Id,
-    /// Its name.
+    /// The container's name.
     pub name: String,
     /// How long the container has to end by itself.
     pub grace: Duration,
@@ -114,9 +114,9 @@ pub struct StopContainer {
 pub enum StopReason {
     /// The pod has ended or is terminated, or its sandbox is replaced.
     Pod,
-    /// Its specification changed.
+    /// The container's specification changed.
     Changed,
-    /// Its state is unknown.
+    /// The container's state is unknown.
     Unknown,
     /// Another container of its name is preferred: this one is older, or in another sandbox.
     Surplus,
@@ -142,7 +142,7 @@ impl StopReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StartContainer {
-    /// Its name.
+    /// The container's name.
     pub name: String,
     /// The attempt number of the new container. No earlier container of this name can have it, not even one whose
     /// create call timed out.
@@ -158,9 +158,9 @@ pub struct StartContainer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResizeContainer {
-    /// Its id.
+    /// The container's id.
     pub id: Id,
-    /// Its name.
+    /// The container's name.
     pub name: String,
     /// The resources that it must get.
     pub to: Resources,

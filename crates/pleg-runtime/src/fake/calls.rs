@@ -13,7 +13,7 @@ use crate::runtime::{Runtime, RuntimeVersion, Scope};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
-    /// Its name in the CRI, for example `ListContainers`.
+    /// The call's name in the CRI, for example `ListContainers`.
     pub operation: &'static str,
     /// The id of a status call.
     pub id: Option<Id>,

@@ -27,7 +27,7 @@ const RETENTION: Duration = Duration::from_secs(600);
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Exit {
-    /// Its id.
+    /// The id of the container or sandbox.
     pub id: Id,
     /// Sandbox or container.
     pub kind: Kind,

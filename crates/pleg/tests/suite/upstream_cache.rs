@@ -54,7 +54,7 @@ async fn uninitialized_cache_answers_a_waiter_only_after_a_read() {
 ///
 /// Deviation: where upstream's answer is no, the pod is read.
 #[tokio::test(start_paused = true)]
-async fn pod_is_read_unless_list_or_read_is_newer() {
+async fn pod_is_read_unless_its_status_is_newer_than_requested() {
     for (global, modified, newer) in [(1, 0, true), (1, -10, true), (-1, 3, true), (-1, -1, false)]
     {
         let case = format!("list at t{global:+}, inspection at t{modified:+}");
@@ -103,7 +103,7 @@ async fn pod_is_read_unless_list_or_read_is_newer() {
 ///
 /// Deviation: where upstream blocks until the next list, the unknown pod is read.
 #[tokio::test(start_paused = true)]
-async fn unknown_pod_is_read_unless_a_list_is_newer() {
+async fn unknown_pod_is_read_unless_a_newer_list_has_ended() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let global = pleg.health().current().last_list.expect("it was listed");

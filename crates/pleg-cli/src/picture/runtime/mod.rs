@@ -136,7 +136,7 @@ impl Condition {
     }
 }
 
-/// Its status, with the reason and the message.
+/// The condition's status, with the reason and the message.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.status.fmt(f)?;
