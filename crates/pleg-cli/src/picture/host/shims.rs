@@ -25,7 +25,7 @@ const MOST_NAMED: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Shims {
-    /// True if all processes of the host are visible, and shims cannot run in pods. Then a shim that was not found does not exist.
+    /// All processes of the host are visible, and shims cannot run in pods. So a shim that was not found does not exist.
     pub(crate) complete: bool,
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
