@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{DoctorArgs, Output};
@@ -73,7 +74,8 @@ pub(crate) struct Examination {
 impl Examination {
     async fn of_node(args: &DoctorArgs) -> anyhow::Result<Self> {
         let target = Target::choose(&args.connection.runtime)?;
-        let began = target.meter.clock().wall();
+        let clock = target.meter.clock();
+        let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
         notice(&format!(
             "reading {} for {:?}",
             target.runtime, args.duration
@@ -83,7 +85,7 @@ impl Examination {
         of_host.root.clone_from(&args.root);
         let (events, duration) = (args.connection.events, args.duration);
         let host = Box::pin(host::collect(&of_host, duration));
-        let both = runtime::collect(&target, events, duration, host);
+        let both = runtime::collect(&target, events, duration, origin, host);
         let (runtime, host) = Box::pin(both).await?;
         target.close().await;
         Ok(Self {

@@ -17,14 +17,15 @@ const RELIST: Duration = Duration::from_secs(2);
 const PROBE: Duration = Duration::from_secs(5);
 const PARALLEL: usize = 4;
 
-/// Reads the node, watches it while `host` runs, and reads it again.
+/// Reads the node, watches it while `host` runs, and reads it again. `origin`: the origin of instants by the wall clock,
+/// read before.
 pub(crate) async fn collect<T>(
     target: &Target,
     events: EventsPolicy,
     duration: Duration,
+    origin: WallTime,
     host: impl Future<Output = T>,
 ) -> anyhow::Result<(Evidence, T)> {
-    let origin = target.meter.clock().wall_at(Instant::ORIGIN);
     let mut settings = Settings::default();
     settings.relist_period_max = RELIST;
     settings.relist_period_unproven = RELIST;
