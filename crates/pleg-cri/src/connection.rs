@@ -7,6 +7,7 @@ use pleg_runtime::clock::Clock;
 use pleg_runtime::core::CallError;
 use tokio::runtime::Handle;
 use tonic::Status;
+use tonic::client::Grpc;
 use tonic::transport::Channel;
 use tracing::Instrument as _;
 
@@ -94,6 +95,15 @@ impl Connection {
     /// The channel of all calls, within the layers and the budget for received bytes.
     pub(crate) fn channel(&self) -> impl Calls + use<> {
         self.budget.limit(self.transport.clone())
+    }
+
+    /// A client for calls whose messages are not decoded into the generated types.
+    pub(crate) async fn grpc(&self) -> Result<Grpc<impl Calls + use<>>, Status> {
+        let client = Grpc::new(self.channel());
+        let mut client = client.max_decoding_message_size(self.config.message_limit);
+        let not_ready = |error| Status::unknown(format!("Service was not ready: {error}"));
+        client.ready().await.map_err(not_ready)?;
+        Ok(client)
     }
 
     pub(crate) fn runtime(&self) -> RuntimeServiceClient<impl Calls + use<>> {

@@ -1,4 +1,4 @@
-//! Converts wire types to domain types. Arguments are passed by value, so that fields can be moved.
+//! Converts wire types to domain types.
 //!
 //! The conversion only checks that values are valid. A field that the runtime leaves out becomes
 //! `None` or empty. An invalid value becomes `None` and is counted. An element without an id is
@@ -7,12 +7,17 @@
 //! [`CriRuntime`](crate::CriRuntime) uses these functions. They are public for users that get CRI
 //! messages from another source: a proxy, a recording or a fuzzer.
 
+pub(crate) mod brief;
 mod event;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use prost::Message;
+use prost::bytes::Bytes;
+
+use self::brief::{BriefContainer, BriefSandbox, BriefStatus};
 use crate::metrics::Irregular;
 use crate::v1;
 use pleg_runtime::core::{
@@ -51,25 +56,7 @@ pub fn sandbox_row(row: v1::PodSandbox) -> Option<Report> {
 
 /// Converts the status of a sandbox. `None` if it has no id.
 pub fn sandbox_status(status: v1::PodSandboxStatus) -> Option<Report> {
-    let (labels, annotations) = (labels(&status.labels), labels(&status.annotations));
-    sandbox_report(status, labels, annotations)
-}
-
-/// Converts the status of a sandbox, apart from the labels and annotations in it.
-fn sandbox_report(
-    status: v1::PodSandboxStatus,
-    labels: Labels,
-    annotations: Labels,
-) -> Option<Report> {
-    let id = id(status.id)?;
-    let shown = sandbox_state_or_unknown(status.state);
-    let identity = sandbox_identity(status.metadata, &labels, status.created_at);
-    let mut details = SandboxDetails::default();
-    details.ips = status.network.map(addresses).unwrap_or_default();
-    details.runtime_handler = text(status.runtime_handler);
-    details.labels = labels;
-    details.annotations = annotations;
-    Some(Report::new(id, shown, identity, details))
+    status_with::<BriefSandbox>(&status, labels(&status.annotations))
 }
 
 /// Converts a row of `ListContainers`. `None` if it has no id.
@@ -91,34 +78,13 @@ pub fn container_row(row: v1::Container) -> Option<Report> {
 /// Converts the status of a container. `None` if it has no id. The result has no sandbox id: CRI v1
 /// has no such field in a container status.
 pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
-    let (labels, annotations) = (labels(&status.labels), labels(&status.annotations));
-    container_report(status, labels, annotations)
+    status_with::<BriefContainer>(&status, labels(&status.annotations))
 }
 
-/// Converts the status of a container, apart from the labels and annotations in it.
-fn container_report(
-    status: v1::ContainerStatus,
-    labels: Labels,
-    annotations: Labels,
-) -> Option<Report> {
-    let shown = container_state_or_unknown(status.state);
-    let id = id(status.id)?;
-    let identity = container_identity(status.metadata, &labels, status.created_at);
-    let linux = status.resources.and_then(|resources| resources.linux);
-    let mut details = ContainerDetails::default();
-    details.started_at = time_unless_zero(status.started_at);
-    details.finished_at = time_unless_zero(status.finished_at);
-    details.exit_code = exit_code(shown, status.exit_code);
-    details.reason = text(status.reason);
-    details.message = text(status.message);
-    details.image = text(status.image.unwrap_or_default().image);
-    details.image_ref = text(status.image_ref);
-    details.image_id = text(status.image_id);
-    details.log_path = text(status.log_path);
-    details.resources = linux.map(resources);
-    details.labels = labels;
-    details.annotations = annotations;
-    Some(Report::new(id, shown, identity, details))
+/// Converts a status by way of its encoded form, so that there is one conversion. Text in a message is always UTF-8.
+fn status_with<S: BriefStatus>(status: &impl Message, annotations: Labels) -> Option<Report> {
+    let status = S::decode(Bytes::from(status.encode_to_vec())).ok()?;
+    status.report(annotations).ok().flatten()
 }
 
 pub(crate) fn version(version: v1::VersionResponse) -> RuntimeVersion {

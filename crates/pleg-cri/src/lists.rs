@@ -5,18 +5,15 @@
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
-use futures::FutureExt as _;
 use pleg_runtime::core::CallError;
 use pleg_runtime::{Row, Scope};
 use prost::bytes::{Buf, Bytes};
 use prost::{DecodeError, Message};
-use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, Streaming};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-use crate::budget::Calls;
 use crate::metrics::{self, Operation};
 use crate::runtime::CriRuntime;
 use crate::{convert, rows, v1};
@@ -127,15 +124,13 @@ impl CriRuntime {
         let received_now = &mut received;
         let calls = async {
             let received = received_now;
-            let mut client = Grpc::new(self.connection.channel())
-                .max_decoding_message_size(self.config().message_limit);
             let connection = self.connection.connections.current();
             let is_unary = self.config().unary_lists
                 || self.unary_lists_on_connection.load(Ordering::Relaxed) == connection;
             if !is_unary {
                 let (path, request) = stream;
                 let call = async {
-                    ready(&mut client).await?;
+                    let mut client = self.connection.grpc().await?;
                     let path = PathAndQuery::from_static(path);
                     client
                         .server_streaming(Request::new(request), path, Undecoded::default())
@@ -149,7 +144,7 @@ impl CriRuntime {
                     .store(connection, Ordering::Relaxed);
             }
             let (path, request) = unary;
-            ready(&mut client).await?;
+            let mut client = self.connection.grpc().await?;
             let path = PathAndQuery::from_static(path);
             let response = client.unary(Request::new(request), path, Undecoded::default());
             received.message(response.await?.into_inner()).await
@@ -209,11 +204,6 @@ fn uid(scope: &Scope) -> &str {
         Scope::Node => "",
         Scope::Pod(uid) => uid.as_str(),
     }
-}
-
-async fn ready(client: &mut Grpc<impl Calls>) -> Result<(), Status> {
-    let not_ready = |error| Status::unknown(format!("Service was not ready: {error}"));
-    client.ready().map(|ready| ready.map_err(not_ready)).await
 }
 
 /// Passes on the pages of a stream as they arrive. Returns `false` if the runtime does not implement

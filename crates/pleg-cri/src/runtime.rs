@@ -9,18 +9,22 @@ use std::sync::atomic::AtomicU64;
 use futures::TryFutureExt as _;
 use http_body::Body;
 use pleg_runtime::clock::Clock;
-use pleg_runtime::core::{CallError, EventProfile, Id, Report};
+use pleg_runtime::core::{CallError, EventProfile, Id, Labels, Report};
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
+use prost::Message;
 use prost::bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::codegen::http;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
 use tower::{BoxError, Layer, Service};
 
 use crate::client::CriClient;
 use crate::config::{ConfigError, CriConfig};
 use crate::connection::Connection;
+use crate::convert::brief::{BriefContainer, BriefSandbox, BriefStatus, StatusResponse};
 use crate::diagnose::{ConnectError, diagnose};
 use crate::error::{malformed, no_connection};
 use crate::events::Events;
@@ -186,7 +190,19 @@ impl CriRuntime {
             .max_decoding_message_size(self.config().message_limit)
     }
 
-    /// Makes a unary call that reads the object `id`.
+    /// Makes a call whose response is decoded as `A`, which may leave out fields.
+    async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<Response<A>, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let path = PathAndQuery::from_static(path);
+        let mut client = self.connection.grpc().await?;
+        let codec = ProstCodec::default();
+        client.unary(Request::new(request), path, codec).await
+    }
+
+    /// Measures a call that reads the object `id`, and limits its time.
     async fn read<T>(
         &self,
         operation: Operation,
@@ -228,12 +244,9 @@ impl Runtime for CriRuntime {
         };
         // The container statuses in the response are not used: few runtimes set them, and an empty
         // list means nothing (quirk `container statuses in PodSandboxStatus`).
-        let mut client = self.connection.runtime();
-        let call = client.pod_sandbox_status(request);
-        let status = self.read(operation, id.as_str(), call).await?.status;
-        status
-            .and_then(convert::sandbox_status)
-            .ok_or_else(|| malformed(operation, "the response has no status"))
+        let path = "/runtime.v1.RuntimeService/PodSandboxStatus";
+        let call = self.call::<_, StatusResponse<BriefSandbox>>(path, request);
+        report(operation, self.read(operation, id.as_str(), call).await?)
     }
 
     async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
@@ -242,12 +255,9 @@ impl Runtime for CriRuntime {
             container_id: id.to_string(),
             verbose: false,
         };
-        let mut client = self.connection.runtime();
-        let call = client.container_status(request);
-        let status = self.read(operation, id.as_str(), call).await?.status;
-        status
-            .and_then(convert::container_status)
-            .ok_or_else(|| malformed(operation, "the response has no status"))
+        let path = "/runtime.v1.RuntimeService/ContainerStatus";
+        let call = self.call::<_, StatusResponse<BriefContainer>>(path, request);
+        report(operation, self.read(operation, id.as_str(), call).await?)
     }
 
     async fn subscribe(&self) -> Result<Events, CallError> {
@@ -281,6 +291,20 @@ impl Runtime for CriRuntime {
             .await
             .map(convert::version)
     }
+}
+
+/// The status in a response.
+fn report<S: BriefStatus>(
+    operation: Operation,
+    response: StatusResponse<S>,
+) -> Result<Report, CallError> {
+    let report = response
+        .status
+        .map(|status| status.report(Labels::default()))
+        .transpose();
+    let report = report.map_err(|error| malformed(operation, &format!("a label: {error}")))?;
+    let missing = || malformed(operation, "the response has no status");
+    report.flatten().ok_or_else(missing)
 }
 
 impl fmt::Debug for CriRuntime {

@@ -8,9 +8,8 @@ use pleg_runtime::core::{
 use prost::bytes::Bytes;
 use prost::{DecodeError, Message};
 
-use super::{
-    bounded, container_report, container_status, id, non_empty, sandbox_report, sandbox_status,
-};
+use super::brief::{BriefContainer, BriefSandbox, BriefStatus as _};
+use super::{container_status, id, non_empty, sandbox_status};
 use crate::metrics::Irregular;
 use crate::v1;
 
@@ -43,78 +42,12 @@ pub struct EncodedEvent {
 
 /// The fields that identify a status and its pod.
 #[derive(Clone, PartialEq, Message)]
-struct BriefStatus {
+struct SubjectAndPod {
     #[prost(bytes = "bytes", tag = "1")]
     id: Bytes,
     /// The metadata of a sandbox; a container's metadata has other fields.
     #[prost(bytes = "bytes", tag = "2")]
     metadata: Bytes,
-}
-
-/// The status of a container in an event: [`v1::ContainerStatus`] without mounts and annotations.
-///
-/// A pod read uses this status instead of a status call, so the type has every field that lists lack or show
-/// differently: containerd lists a container's image by its id, but the container's status names the repository digest.
-#[derive(Clone, PartialEq, Message)]
-struct EventStatus {
-    #[prost(string, tag = "1")]
-    id: String,
-    #[prost(message, optional, tag = "2")]
-    metadata: Option<v1::ContainerMetadata>,
-    #[prost(int32, tag = "3")]
-    state: i32,
-    #[prost(int64, tag = "4")]
-    created_at: i64,
-    #[prost(int64, tag = "5")]
-    started_at: i64,
-    #[prost(int64, tag = "6")]
-    finished_at: i64,
-    #[prost(int32, tag = "7")]
-    exit_code: i32,
-    #[prost(message, optional, tag = "8")]
-    image: Option<v1::ImageSpec>,
-    #[prost(string, tag = "9")]
-    image_ref: String,
-    #[prost(string, tag = "10")]
-    reason: String,
-    #[prost(string, tag = "11")]
-    message: String,
-    #[prost(message, repeated, tag = "12")]
-    labels: Vec<Label>,
-    #[prost(string, tag = "15")]
-    log_path: String,
-    #[prost(message, optional, tag = "16")]
-    resources: Option<v1::ContainerResources>,
-    #[prost(string, tag = "17")]
-    image_id: String,
-}
-
-/// The status of a sandbox in an event: [`v1::PodSandboxStatus`] without annotations and namespaces.
-#[derive(Clone, PartialEq, Message)]
-struct EventSandbox {
-    #[prost(string, tag = "1")]
-    id: String,
-    #[prost(message, optional, tag = "2")]
-    metadata: Option<v1::PodSandboxMetadata>,
-    #[prost(int32, tag = "3")]
-    state: i32,
-    #[prost(int64, tag = "4")]
-    created_at: i64,
-    #[prost(message, optional, tag = "5")]
-    network: Option<v1::PodSandboxNetworkStatus>,
-    #[prost(message, repeated, tag = "7")]
-    labels: Vec<Label>,
-    #[prost(string, tag = "9")]
-    runtime_handler: String,
-}
-
-/// A label. Its texts are slices of the message: copying them would take a third of the decoding time.
-#[derive(Clone, PartialEq, Message)]
-struct Label {
-    #[prost(bytes = "bytes", tag = "1")]
-    key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    value: Bytes,
 }
 
 /// Converts a message of the event stream. `None` if it has no id.
@@ -134,14 +67,16 @@ pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, E
         // Quirk `empty container statuses`: elements without an id (cri-o#9663).
         if whole {
             containers.extend(container_status(v1::ContainerStatus::decode(encoded)?));
-        } else if BriefStatus::decode(encoded.clone())?.id == id.as_str() {
-            containers.extend(brief_status(EventStatus::decode(encoded)?)?);
+        } else if SubjectAndPod::decode(encoded.clone())?.id == id.as_str() {
+            containers.extend(BriefContainer::decode(encoded)?.report(Labels::default())?);
         }
     }
     let sandbox = match event.sandbox {
         Some(encoded) if whole => sandbox_status(v1::PodSandboxStatus::decode(encoded)?),
-        Some(encoded) if containers.is_empty() => brief_sandbox(EventSandbox::decode(encoded)?)?,
-        Some(encoded) => sandbox_of(BriefStatus::decode(encoded)?)?,
+        Some(encoded) if containers.is_empty() => {
+            BriefSandbox::decode(encoded)?.report(Labels::default())?
+        }
+        Some(encoded) => sandbox_of(SubjectAndPod::decode(encoded)?)?,
         None => None,
     };
     // Quirk `nil sandbox status`: normal for DELETED of a sandbox in containerd 1.7.
@@ -159,50 +94,8 @@ pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, E
     Ok(Some(converted))
 }
 
-fn labels(labels: &[Label]) -> Result<Labels, Utf8Error> {
-    let texts = labels.iter();
-    let texts = texts.map(|label| Ok((from_utf8(&label.key)?, from_utf8(&label.value)?)));
-    Ok(bounded(texts.collect::<Result<Vec<_>, _>>()?.into_iter()))
-}
-
-fn brief_sandbox(status: EventSandbox) -> Result<Option<Report>, EventError> {
-    let labels = labels(&status.labels)?;
-    let status = v1::PodSandboxStatus {
-        id: status.id,
-        metadata: status.metadata,
-        state: status.state,
-        created_at: status.created_at,
-        network: status.network,
-        runtime_handler: status.runtime_handler,
-        ..v1::PodSandboxStatus::default()
-    };
-    Ok(sandbox_report(status, labels, Labels::default()))
-}
-
-fn brief_status(status: EventStatus) -> Result<Option<Report>, EventError> {
-    let labels = labels(&status.labels)?;
-    let status = v1::ContainerStatus {
-        id: status.id,
-        metadata: status.metadata,
-        state: status.state,
-        created_at: status.created_at,
-        started_at: status.started_at,
-        finished_at: status.finished_at,
-        exit_code: status.exit_code,
-        image: status.image,
-        image_ref: status.image_ref,
-        reason: status.reason,
-        message: status.message,
-        log_path: status.log_path,
-        resources: status.resources,
-        image_id: status.image_id,
-        ..v1::ContainerStatus::default()
-    };
-    Ok(container_report(status, labels, Labels::default()))
-}
-
 /// The pod of a container whose status an event contains.
-fn sandbox_of(brief: BriefStatus) -> Result<Option<Report>, EventError> {
+fn sandbox_of(brief: SubjectAndPod) -> Result<Option<Report>, EventError> {
     let metadata = v1::PodSandboxMetadata::decode(brief.metadata)?;
     let Some(id) = id(from_utf8(&brief.id)?.to_owned()) else {
         return Ok(None);
