@@ -8,7 +8,6 @@
 //! messages from another source: a proxy, a recording or a fuzzer.
 
 pub(crate) mod brief;
-mod event;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,7 +25,7 @@ use pleg_runtime::core::{
 };
 use pleg_runtime::{RuntimeVersion, Scope};
 
-pub use event::{EncodedEvent, EventError, event};
+pub use brief::{EncodedEvent, EventError, event};
 
 /// The labels by which the kubelet identifies the pod of a container, because the container's metadata does not name
 /// its pod.

@@ -403,7 +403,7 @@ mod tests {
     fn quirks_named_in_comments_exist() {
         let sources = [
             include_str!("convert.rs"),
-            include_str!("convert/event.rs"),
+            include_str!("convert/brief.rs"),
             include_str!("error.rs"),
             include_str!("events.rs"),
             include_str!("runtime.rs"),
