@@ -21,12 +21,15 @@ const COLUMNS: [(&str, u16, u16); 6] = [
     (LAST, 0, 50),
 ];
 
-fn of_pod(row: &PodRow, title: &str) -> String {
+fn of_pod(view: &View, row: &PodRow, title: &str) -> String {
     match title {
-        "STATE" => match row.problem_seconds {
-            Some(lasts) => format!("{:?} {}", row.state, age(lasts)),
-            None => format!("{:?}", row.state),
-        },
+        "STATE" => {
+            let lasts = row.problem_seconds.map(|lasts| format!(" {}", age(lasts)));
+            // While the runtime does not answer, its last answer may be old.
+            let is_old = view.health.no_answer_seconds.is_some();
+            let mark = if is_old { "?" } else { "" };
+            format!("{:?}{}{mark}", row.state, lasts.unwrap_or_default())
+        }
         "RUN" => format!("{}/{}", row.running, row.names),
         "RESTARTS" => row.restarts.to_string(),
         "CHANGED" => age_or(row.changed_seconds, "–"),
@@ -88,7 +91,7 @@ impl<'a> Columns<'a> {
         let shown: Vec<_> = fits.collect();
         let widths = shown.iter().map(|(title, least, _)| match least {
             0 => 0,
-            least => longest(&|row| of_pod(row, title)).clamp(*least, MOST_WIDTH),
+            least => longest(&|row| of_pod(view, row, title)).clamp(*least, MOST_WIDTH),
         });
         let mut widths: Vec<_> = widths.collect();
         let fixed: u16 = widths.iter().map(|width| width + GAP).sum();
@@ -142,12 +145,9 @@ impl<'a> Columns<'a> {
         };
         let cursor = if at_cursor { '>' } else { ' ' };
         let name = format!("{cursor}{mark}{}", row.pod.shown());
-        // The states are those of the runtime's last answer.
-        let is_old = self.view.health.no_answer_seconds.is_some();
-        let line = self.row((name, name_tone), |title| match title {
-            "STATE" if is_old => (of_pod(row, title) + "?", tone),
-            LAST => (of_pod(row, title), note_tone),
-            _ => (of_pod(row, title), tone),
+        let line = self.row((name, name_tone), |title| {
+            let tone = if title == LAST { note_tone } else { tone };
+            (of_pod(self.view, row, title), tone)
         });
         if at_cursor { line.reversed() } else { line }
     }
