@@ -90,7 +90,7 @@ enum Reserved {
 /// The body of a response that counts against a budget until it is dropped.
 ///
 /// The budget counts a frame after the frame has arrived. The next frame is read only when the budget has room for the
-/// arrived one. So every response may exceed the budget by one frame.
+/// arrived frame. So every response may exceed the budget by one frame.
 pub(crate) struct Budgeted<B> {
     body: B,
     budget: ReceiveBudget,

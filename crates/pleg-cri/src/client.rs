@@ -139,7 +139,7 @@ impl fmt::Debug for CriClient {
     }
 }
 
-/// The id of a created object. An empty one is an error, as in the kubelet.
+/// The id of a created object. An empty id is an error, as in the kubelet.
 fn created(operation: Operation, id: String) -> Result<Id, CallError> {
     if id.is_empty() {
         return Err(malformed(operation, "the response has no id"));

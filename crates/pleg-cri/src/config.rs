@@ -20,8 +20,8 @@ pub struct CriConfig {
     /// The maximum size of a received message, in bytes. Default: 16 MiB, as in the kubelet, and the maximum of
     /// containerd. CRI-O sends up to 80 MiB.
     pub message_limit: usize,
-    /// The maximum number of response bytes buffered over all calls, plus one response that may exceed it: further
-    /// responses wait until others are complete. Event streams do not count. Default: 32 MiB.
+    /// The maximum number of response bytes buffered over all calls. One response at a time may exceed this number.
+    /// Further responses wait until others are complete. Event streams do not count. Default: 32 MiB.
     pub receive_budget: usize,
     /// Makes each list in one call, as the kubelet does, even if the runtime has streaming lists. Default: false.
     pub unary_lists: bool,

@@ -80,7 +80,7 @@ pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
     status_with::<BriefContainer>(&status, labels(&status.annotations))
 }
 
-/// Converts a status by way of its encoded form, so that there is one conversion. Text in a message is always UTF-8.
+/// Encodes the status, because only encoded statuses have a conversion. No error can occur: its text is UTF-8.
 fn status_with<S: BriefStatus>(status: &impl Message, annotations: Labels) -> Option<Report> {
     let status = S::decode(Bytes::from(status.encode_to_vec())).ok()?;
     status.report(annotations).ok().flatten()

@@ -203,7 +203,7 @@ fn other_file_type(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// The error for a status from the server, or for one that tonic made from an HTTP/2 response.
+/// The error for a status that the server sent, or that tonic made from an HTTP/2 response.
 async fn status_error(endpoint: &Endpoint, status: &Status, channel: Channel) -> ConnectError {
     let (endpoint, error) = (endpoint.clone(), call_error(Operation::VERSION, status));
     let message = error.message.to_string();

@@ -1,8 +1,8 @@
 //! Converts the gRPC status of a failed call to a [`CallError`] that names the operation.
 //!
-//! A status that the client's transport generated has a source; a status that the runtime sent has
-//! none. The source is more reliable than the code: a broken connection is reported as `Unknown`,
-//! `Cancelled` or `Internal`, depending on when it breaks (quirk `codes of a lost connection`).
+//! A status that the client's transport generated has an error source; a status that the runtime sent has none. The
+//! source is more reliable than the status code: a broken connection is reported as `Unknown`, `Cancelled` or
+//! `Internal`, depending on when it breaks (quirk `codes of a lost connection`).
 
 use std::error::Error;
 use std::io;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn message_is_one_line_and_bounded() {
+    fn error_message_is_one_line_of_bounded_length() {
         assert_eq!(clean("a\n\x1b[31mb"), "a  [31mb");
         let long = clean(&"é".repeat(5000));
         assert_eq!(long.chars().count(), MAX_MESSAGE + 1);

@@ -31,7 +31,7 @@ const METHOD: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 pub struct Events(State);
 
 enum State {
-    /// The call. It starts with the first poll and stays pending until the first event, which may
+    /// The call `GetContainerEvents`. It starts with the first poll and stays pending until the first event, which may
     /// take hours (quirk `headers with the first event`).
     Opening(BoxFuture<'static, Result<Open, CallError>>),
     Open(Box<Open>),

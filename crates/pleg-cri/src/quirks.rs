@@ -12,7 +12,7 @@ use pleg_runtime::core::EventProfile;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quirk {
-    /// The name that comments in the code use.
+    /// The quirk's name, which comments in the code use.
     pub name: &'static str,
     /// The affected runtimes.
     pub runtime: &'static str,

@@ -37,9 +37,9 @@ use crate::{convert, quirks, v1};
 /// A client for a runtime that implements CRI v1, on a unix socket or on connections that the
 /// embedder creates.
 ///
-/// It connects with the first call and reconnects after the connection is lost. All calls share one
-/// connection. Every event stream has its own, so that calls and events do not delay each other.
-/// Clones share the connection.
+/// The client connects with the first call and reconnects after the connection is lost. All calls share one connection.
+/// Every event stream has its own connection, so that calls and events do not delay each other. Clones share the
+/// connection of calls.
 ///
 /// Each call runs in a `tracing` span `cri` of level debug, with the fields `operation` (the name of
 /// the call) and `id` (the id that it reads, or the uid of the pod that it lists).
@@ -66,9 +66,9 @@ impl CriRuntime {
     /// Creates a client that connects with `connect`: over an in-process pipe, through a proxy, or
     /// on a socket that another component has opened. Does not connect yet.
     ///
-    /// `connect` is called for each connection: with the first call, for every event stream, and after a connection is
-    /// lost. Its time limit is 5 s. If it returns an error, the call fails, and the next call tries again. Only
-    /// [`diagnose`](Self::diagnose) uses the endpoint in `config`.
+    /// The client calls `connect` for each connection: with the first call, for every event stream, and after a loss;
+    /// its time limit is 5 s. If `connect` fails, the CRI call that needs it fails, and the next CRI call tries again.
+    /// Only [`diagnose`](Self::diagnose) uses the endpoint in `config`.
     ///
     /// # Errors
     /// If a setting is out of range, or if this is called outside of a tokio runtime.

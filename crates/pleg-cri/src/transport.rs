@@ -212,7 +212,7 @@ pub(crate) fn reconnecting(connector: &Connector, connections: &Connections) -> 
     }))
 }
 
-/// A channel over this connection only. After the connection is lost, every call fails.
+/// A channel over the connection `stream` only. After this connection is lost, every call fails.
 pub(crate) async fn single(stream: impl Io) -> io::Result<Channel> {
     let mut stream = Some(stream);
     let once = service_fn(move |_| {

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_dials_are_frequent_first_and_are_no_calls() {
+    fn failed_dials_repeat_often_at_first_and_are_no_calls() {
         let mut pace = pace(|_| ());
         let mut now = at(0);
         let mut dials = Vec::new();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_only_shortens_and_follows_from_the_seed() {
+    fn jitter_only_shortens_pauses_and_follows_from_the_seed() {
         let jittered = |seed| {
             let change = |s: &mut ReconnectSettings| {
                 (s.jitter_percent, s.seed, s.subscribes_per_minute) = (50, seed, 600);

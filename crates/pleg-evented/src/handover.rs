@@ -12,11 +12,11 @@ use tokio::sync::Notify;
 
 use crate::ReaderGauges;
 
-/// The maximum number of stream changes that wait. Beyond it, the oldest is dropped, because a later subscribe or end
-/// makes it irrelevant.
+/// The maximum number of stream changes that wait for the writer. Beyond it, the oldest is dropped, because a later
+/// subscribe or end makes it irrelevant.
 const MOST_CHANGES: usize = 16;
 
-/// The maximum number of latencies that wait. A histogram does not need more.
+/// The maximum number of latencies that wait for the writer. A histogram does not need more.
 const MOST_LATENCIES: usize = 1000;
 
 /// A connected pair of the reader's and the writer's end.
@@ -64,7 +64,7 @@ impl Waiting {
         }
         let nanos = arrival.wall.as_nanos();
         let nanos = nanos.saturating_sub(arrival.event.created_at);
-        // If the runtime's clock is ahead, there is no latency.
+        // If the runtime's clock is ahead, the latency is not known and not recorded.
         let latency = u64::try_from(nanos).map(Duration::from_nanos);
         self.latencies.extend(latency);
     }

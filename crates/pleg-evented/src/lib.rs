@@ -1,12 +1,11 @@
 //! The stream side: subscribes to a runtime's events, drains them, classifies the end of a stream, and always
 //! reconnects.
 //!
-//! [`run`] is its entry point. It stamps each event and adds it to the hint of its subject. It never
-//! waits for the writer, because a subscriber that stops reading blocks containerd's own container
-//! creation.
+//! [`run`] is the entry point of this crate. It stamps each event and adds it to the hint of its subject. It never
+//! waits for the writer, because a subscriber that stops reading blocks containerd's own container creation.
 //!
-//! It uses only [`Runtime::subscribe`] and `stream_hazard` of its [`Runtime`], and the clock: no gRPC, and no lock for
-//! longer than it takes to swap a map.
+//! The crate uses only [`Runtime::subscribe`], `stream_hazard` of the same [`Runtime`], and the clock: no gRPC, and no
+//! lock for longer than it takes to swap a map.
 //!
 //! ```
 //! use std::sync::Arc;

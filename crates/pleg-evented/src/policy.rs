@@ -15,7 +15,7 @@ pub struct ReconnectSettings {
     pub dial_every: Duration,
     /// The time after the first failed dial in which dials follow each other every `dial_every`.
     pub dial_every_for: Duration,
-    /// The first pause after `dial_every_for`, and after a call that ended early. It doubles each time.
+    /// The first pause after `dial_every_for`, and after a call that ended early. Each further pause is twice as long.
     pub backoff_from: Duration,
     /// The longest of the doubling pauses.
     pub backoff_to: Duration,

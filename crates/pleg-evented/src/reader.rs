@@ -1,7 +1,7 @@
 //! The reader: one task that subscribes, drains and reconnects until it is shut down.
 //!
-//! Whenever it waits, it also watches for the shutdown; see [`Outlet::during`]. It never waits for
-//! the writer.
+//! Whenever the reader waits, it also watches for the shutdown; see [`Outlet::during`]. The reader never waits for the
+//! writer.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -27,11 +27,11 @@ use crate::{HintSender, ReconnectPolicy, stream_end};
 
 /// Subscribes to the runtime's events and hands them over, until it is shut down.
 ///
-/// On each notification of `renew` the reader ends the present stream and subscribes again, as after a loss. It handles
-/// a stream that panics like a lost one.
+/// On each notification of `renew` the reader ends the present stream and subscribes again, as after a loss. It also
+/// subscribes again after the stream has panicked.
 ///
-/// Reconnecting never stops: `run` returns only when `shutdown` is cancelled or the other end of `out` is gone,
-/// promptly and with no task left. Its future may be dropped at any time.
+/// Reconnecting never stops: `run` returns only when `shutdown` is cancelled or the other end of `out` is gone. Then it
+/// returns promptly and leaves no task. The future of `run` may be dropped at any time.
 pub async fn run<R: Runtime>(
     runtime: Arc<R>,
     clock: Clock,
@@ -67,7 +67,7 @@ pub async fn run<R: Runtime>(
     }
 }
 
-/// While a stream is open, the reader checks this often whether the stream may do harm: another subscriber may start.
+/// The interval at which the reader checks if the open stream may do harm: another subscriber may start.
 const HAZARD_CHECK: Duration = Duration::from_secs(60);
 
 /// The number of events read before the task yields.
@@ -144,7 +144,7 @@ impl<R: Runtime> Reader<R> {
             let next = self.clock.now().after(HAZARD_CHECK);
             self.clock.sleep_until(next).await;
             if let Ok(Some(hazard)) = self.hazard().await {
-                // The next attempt finds the same hazard: then the reader does not subscribe, and reports the hazard.
+                // At its next attempt the reader finds the same reason not to subscribe, and reports it.
                 return CallError::new(OPERATION, CallErrorKind::Cancelled, hazard.message);
             }
         }
@@ -152,7 +152,7 @@ impl<R: Runtime> Reader<R> {
 
     /// Reports a failed dial. Returns the instant of the next dial.
     fn no_connection(&mut self, is_known: bool, why: StreamEnd) -> Instant {
-        // There are 20 attempts a second; only the first is a warning.
+        // There are 20 attempts a second; only the first failure is logged as a warning.
         let at = self.clock.now();
         match &why {
             _ if is_known => tracing::debug!(%why, "still no event stream"),
@@ -165,10 +165,10 @@ impl<R: Runtime> Reader<R> {
         retry_at
     }
 
-    /// Issues the call and drains it to its end. Returns the instant of the next dial.
+    /// Issues the subscribe call and reads its events to the end. Returns the instant of the next dial.
     async fn drain(&mut self, mut events: R::Events) -> Result<Instant, Over> {
         let (at, wall) = (self.clock.now(), self.clock.wall());
-        // The first poll issues the call, so the subscribe is reported only after it.
+        // The first poll issues the call, so the subscribe is reported only after this poll.
         let item = poll_fn(|cx| Poll::Ready(events.poll_next_unpin(cx))).await;
         self.backoff.issued(at);
         self.outlet

@@ -2,7 +2,7 @@
 //!
 //! Status codes are not reliable: tonic returns `Unknown` for a lost connection, containerd 1.7
 //! returns `Unknown` for "not initialized yet", and CRI-O ends a disabled stream with OK. The
-//! reader relies on three only: OK, `Unimplemented`, and a message over the size limit.
+//! reader relies on three outcomes only: OK, `Unimplemented`, and a message over the size limit.
 
 use pleg_runtime::core::{CallError, CallErrorKind, StreamEnd};
 

@@ -5,7 +5,7 @@
 //! no absence. If one of several status calls fails or hangs, the reader still returns the others. Dropping a future
 //! cancels its calls.
 //!
-//! It uses only its [`Runtime`] and the clock, and has no state between reads.
+//! A reader uses only its [`Runtime`] and the clock, and has no state between reads.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct Reader<R> {
 }
 
 impl<R: Runtime> Reader<R> {
-    /// A reader of that runtime. It must use the clock of the driver.
+    /// Creates a reader of `runtime`. `clock` must be the clock of the driver.
     pub fn new(runtime: Arc<R>, clock: Clock) -> Self {
         Self { runtime, clock }
     }

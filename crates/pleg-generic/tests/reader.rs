@@ -195,7 +195,7 @@ async fn failed_statuses_are_returned_with_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_status_does_not_withhold_the_others() {
+async fn hanging_status_call_does_not_withhold_other_statuses() {
     let runtime = one_pod();
     runtime.hang(Op::status("p-a"));
     let read = statuses(&runtime, &["p-a", "p-b"]).await;

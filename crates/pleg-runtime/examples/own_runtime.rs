@@ -46,7 +46,7 @@ impl Runtime for EmptyNode {
     }
 
     async fn subscribe(&self) -> Result<Self::Events, CallError> {
-        // This stream never ends, because the generator would subscribe again.
+        // This stream never ends, because after its end the generator would subscribe again.
         Ok(Box::pin(stream::pending()))
     }
 

@@ -88,7 +88,7 @@ impl Clock {
         Instant::from_nanos(self.last.fetch_add(1, Relaxed) + 1)
     }
 
-    /// The same instant for tokio's timers, at most 30 years after the origin.
+    /// The instant as tokio's timers need it, at most 30 years after the origin.
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     #[must_use]
     pub fn tokio(&self, at: Instant) -> tokio::time::Instant {
@@ -113,7 +113,7 @@ impl Clock {
         }
     }
 
-    /// The local wall-clock time of that instant, if nobody has set the clock since. For display.
+    /// The local wall-clock time of that instant, if nobody has set the wall clock since then. For display.
     #[must_use]
     pub fn wall_at(&self, at: Instant) -> WallTime {
         let nanos = |at: Instant| Duration::from_nanos(at.as_nanos());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn default_wall_clock_is_the_hosts() {
+    fn default_wall_clock_shows_the_time_of_the_host() {
         let (before, shown, after) = (wall(), Clock::start().wall(), wall());
         assert!(before <= shown && shown <= after);
     }

@@ -25,7 +25,7 @@ pub struct RuntimeVersion {
     pub name: String,
     /// The runtime's version, for example `1.7.24`.
     pub version: String,
-    /// The version of the CRI that it implements.
+    /// The version of the CRI that the runtime implements.
     pub api: String,
 }
 
@@ -84,7 +84,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Connects and prepares the event stream. The call itself is issued when the stream is first
     /// polled.
     ///
-    /// It must not wait for the runtime's response: runtimes send the response headers with the
+    /// This method must not wait for the runtime's response: runtimes send the response headers with the
     /// first event, so on a quiet node that can take hours.
     ///
     /// The stream ends with `None`: after an error, or directly if the runtime ended it with OK.

@@ -108,7 +108,7 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// Runs all work that records metrics within `scope`, which must call its argument once. To set a local recorder:
+    /// Runs within `scope` all work that records metrics. `scope` must call its argument once. To set a local recorder:
     /// `|work| metrics::with_local_recorder(&recorder, work)`. By default the metrics go to the global recorder.
     pub fn metrics(mut self, scope: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
         self.metrics.scope = Some(Arc::new(scope));

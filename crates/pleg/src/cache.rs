@@ -57,7 +57,7 @@ impl Published {
 
     /// Publishes a complete list that began at `as_of`: pods that are not in the map did not exist then.
     pub(crate) fn sweep(&self, as_of: Instant, gone: &[PodUid]) {
-        // Stored before the removals: a reader that no longer finds a pod must see the list that removed it.
+        // `swept` is stored before the removals: a reader that no longer finds a pod must see the list that removed it.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
         for uid in gone {
             let is_gone = |_: &PodUid, shown: &Entry| !shown.view.status.exists();
@@ -98,12 +98,12 @@ impl Published {
     pub(crate) fn get(&self, uid: &PodUid) -> PodView {
         loop {
             let swept = self.swept();
-            // Loaded before the entry, because a list that ends later may confirm a newer entry than the one read here.
+            // `confirmed` is loaded before the entry: a list that ends later may confirm a newer entry than this one.
             let confirmed = self.confirmed.load(Ordering::Acquire);
             if let Some(shown) = self.pods.get(uid) {
                 return shown.view(confirmed);
             }
-            // A `swept` loaded before the map may be older than the list that removed the pod; a later one may be newer
+            // `swept` before the lookup may be older than the list that removed the pod; `swept` now may be newer
             // than a list that found the pod. So both values must agree. Lists are a second apart, so the loop ends.
             if self.swept() == swept {
                 return PodView::new(Arc::new(PodStatus::nothing(uid.clone())), swept, None);

@@ -17,7 +17,7 @@ use crate::sync::{mpsc, oneshot};
 /// acknowledged it, within bounds: the records of existing ids, and of the last three removed ids per (pod, container
 /// name); at most 1,000 records per pod; none once the pod has been gone for ten minutes.
 ///
-/// Dropping it unregisters the consumer. Records that it did not acknowledge stay, within the bounds.
+/// Dropping a `Consumer` unregisters it. Records that it did not acknowledge stay, within the bounds.
 #[derive(Debug)]
 #[must_use = "dropping it unregisters the consumer"]
 pub struct Consumer {
@@ -42,7 +42,7 @@ impl Consumer {
 
     /// Acknowledges an exit record.
     ///
-    /// Has no effect if the container has exited again since: acknowledge the record of the new exit instead.
+    /// Has no effect if the container has exited again since this exit: acknowledge the record of the new exit instead.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the record in place.

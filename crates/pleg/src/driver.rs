@@ -219,7 +219,7 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// Publishes health, counters and metrics once per turn.
+    /// Publishes health, counters and metrics once per turn of the loop.
     fn show(&mut self) {
         let now = self.clock.now();
         let mut health = self.machine.health(now);

@@ -67,7 +67,7 @@ impl FifoSender {
     }
 }
 
-/// Upstream filters ContainerChanged. If a container goes back to running, upstream sends Started,
+/// Upstream does not send ContainerChanged. If a container goes back to running, upstream sends Started,
 /// and so does the generator.
 fn as_upstream_sends(announced: &PodLifecycleEvent) -> Option<FifoEvent> {
     if announced.event == LifecycleType::ContainerChanged {

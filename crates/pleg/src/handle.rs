@@ -79,7 +79,7 @@ impl Pleg {
     /// answers a waiter. If `after` is in the future, the generator reads the pod at that instant. For an unknown uid
     /// the answer is that the pod does not exist.
     ///
-    /// The states are newer than `after`. The details of an id that did not change may be older:
+    /// The states in the view are newer than `after`. The details of an id that did not change may be older:
     /// [`details_as_of`](PodView::details_as_of) limits their age, and [`details_newer_than`](Self::details_newer_than)
     /// requests newer details. If the status call of an id failed, that id has the error; its state is the listed one.
     ///
@@ -374,7 +374,7 @@ impl HealthWatch {
     /// Checks that the generator is ready at the present time, so that a generator that no longer runs is not ready.
     ///
     /// # Errors
-    /// The reason, if it is not ready.
+    /// The reason why the generator is not ready.
     pub fn ready(&self) -> Result<(), NotReady> {
         if self.health.has_changed().is_err() {
             return Err(NotReady::Closed);
@@ -400,7 +400,7 @@ impl HealthWatch {
         self.problems.borrow().clone()
     }
 
-    /// Completes when the writer has published a change. Returns false once it has shut down.
+    /// Completes when the writer has published a change. Returns false once the writer has shut down.
     ///
     /// Readiness and some degraded reasons also change as time passes, without a publication: a
     /// caller that shows readiness or these reasons must also check periodically.

@@ -37,7 +37,7 @@ impl Inbox {
         self.waiting.push_back(event);
         if self.waiting.len() > self.compact_at {
             self.compact();
-            // Compacts again only after the length has doubled, so the average cost per announcement is constant.
+            // Compacts again only after the inbox has doubled, so the average cost per announcement is constant.
             self.compact_at = self.plain.max(self.waiting.len().saturating_mul(2));
         }
     }
@@ -119,7 +119,7 @@ mod tests {
     };
 
     #[test]
-    fn subscriber_that_keeps_up_gets_everything() {
+    fn subscriber_that_keeps_up_gets_every_announcement() {
         let mut inbox = Inbox::new(4);
         for what in [ContainerStarted, PodSync, ContainerDied, ContainerRemoved] {
             inbox.push(event(0, what, if what == PodSync { "" } else { "a" }, "a"));
@@ -163,7 +163,7 @@ mod tests {
 
     /// Reads can undo the end of an id repeatedly.
     #[test]
-    fn ends_of_one_id_are_coalesced() {
+    fn ends_of_one_id_are_coalesced_if_the_subscriber_lags() {
         let mut inbox = Inbox::new(2);
         for n in 0..100 {
             inbox.push(event(n, ContainerStarted, "a", "app"));

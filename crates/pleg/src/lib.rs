@@ -127,8 +127,8 @@
 //! * Each transition of an id is announced at most once, unless a read undoes its end, and exactly once to a
 //!   [`Subscription`] that keeps up. A subscription that lags never loses a Died or Removed without getting
 //!   [`Delivery::Lagged`].
-//! * Events about containers and sandboxes from before the start are marked [`initial`](PodLifecycleEvent::initial);
-//!   [`Delivery::Synced`] follows them.
+//! * Events about containers and sandboxes that existed at the start are marked
+//!   [`initial`](PodLifecycleEvent::initial); [`Delivery::Synced`] follows them.
 //! * A hung pod does not delay other pods, and the node stays ready.
 //! * The generator never stops reconnecting, and uses the stream again after any loss.
 //!
@@ -176,7 +176,7 @@
 //! | `pleg_pods_failing` | gauge | pods that cannot be read |
 //! | `pleg_unacknowledged_timestamp_seconds` | gauge | detection time of the earliest exit that a registered `consumer` has not acknowledged; 0 if there is none |
 //!
-//! [`describe_metrics`] registers all of them with their descriptions.
+//! [`describe_metrics`] registers all metrics with their descriptions.
 
 mod builder;
 mod cache;

@@ -305,7 +305,7 @@ fn show_census(published: &Published) {
         ("exited", exited),
         ("unknown", unknown),
     ] {
-        // Also written when the count is zero. Otherwise the previous count would stay, as it does upstream.
+        // The gauge is also written if the count is zero. Otherwise the last count would stay, as it does upstream.
         gauge!(RUNNING_CONTAINERS, "container_state" => state).set(number);
     }
 }

@@ -66,7 +66,7 @@ impl PodHandle {
         true
     }
 
-    /// The exit records of its containers and sandboxes: [`Pleg::exits`].
+    /// The exit records of the pod's containers and sandboxes: [`Pleg::exits`].
     pub fn exits(&self) -> Arc<[Exit]> {
         self.pleg.exits(&self.uid)
     }

@@ -13,7 +13,7 @@ use ::metrics::{
 };
 use futures::future::Either;
 
-/// Calls its argument, for example with a local recorder.
+/// A function that calls its argument, for example with a local recorder.
 type Scope = dyn Fn(&mut dyn FnMut()) + Send + Sync;
 
 /// Records the metrics of a generator with the recorder that its scope sets, or otherwise with the global one.
@@ -97,7 +97,7 @@ impl<F> Drop for Recorded<F> {
     }
 }
 
-/// A recorder that adds the label `name` and forwards to another one.
+/// A recorder that adds the label `name` and forwards to another recorder.
 struct Named<'a> {
     name: &'a Arc<str>,
     to: &'a dyn Recorder,

@@ -36,7 +36,7 @@ pub(crate) enum Command {
     Acknowledge {
         consumer: ConsumerId,
         id: Id,
-        /// The instant at which the end was detected.
+        /// The instant at which the exit was detected.
         detected: Instant,
     },
     IsAcknowledged {

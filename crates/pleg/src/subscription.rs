@@ -53,7 +53,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Slot {
-    /// Announcements from before the sync that still wait for the subscriber. [`Delivery::Synced`] follows them.
+    /// Announcements from before the sync that the subscriber has not taken yet. [`Delivery::Synced`] follows them.
     before_synced: Option<Inbox>,
     inbox: Inbox,
     waker: Option<Waker>,
@@ -110,7 +110,7 @@ impl Stream for Subscription {
 /// The lifecycle events of a [`Subscription`], in a loop that ends when the generator is gone. Made by
 /// [`Subscription::events`].
 ///
-/// It hides [`Delivery::Synced`] (the field [`initial`](PodLifecycleEvent::initial) still marks events from the start)
+/// The loop hides [`Delivery::Synced`] (the field [`initial`](PodLifecycleEvent::initial) marks events from the start)
 /// and [`Delivery::Lagged`]: a caller that lags by more than 100,000 ids is not notified that it must take a snapshot.
 #[derive(Debug)]
 #[must_use = "a subscription that is dropped delivers nothing"]

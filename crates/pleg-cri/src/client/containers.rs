@@ -99,7 +99,7 @@ impl CriClient {
     }
 
     /// `ReopenContainerLog`: makes the runtime open the log file of a running container again, after somebody renamed
-    /// the file. No list and no status shows this, so the call returns no instant.
+    /// the file. No list and no status shows the log file, so the call returns no instant.
     ///
     /// # Errors
     /// If the container does not run or has no log, or if the call fails for another reason.
@@ -114,7 +114,7 @@ impl CriClient {
             .map(drop)
     }
 
-    /// `ExecSync`: runs a command in a container and returns its output and exit code. A non-zero code is no error.
+    /// `ExecSync`: runs a command in a container and returns output and exit code. A non-zero exit code is no error.
     ///
     /// The runtime ends the command after `timeout` (in whole seconds, rounded up). If `timeout` is 0, the runtime sets
     /// no limit, and the call ends after [`call_deadline`](crate::CriConfig::call_deadline).

@@ -44,7 +44,7 @@ impl CriClient {
     }
 
     /// `PullImage`: pulls an image and returns its reference, which a container's configuration may
-    /// name. `sandbox` is the configuration of the sandbox for which it is pulled.
+    /// name. `sandbox` is the configuration of the sandbox that needs the image.
     ///
     /// The deadline is [`pull_deadline`](crate::CriConfig::pull_deadline). Dropping the future cancels the pull.
     ///

@@ -85,8 +85,8 @@ impl CriClient {
             .await
     }
 
-    /// `UpdateRuntimeConfig`: sets the range of pod addresses. No list and no status of a pod shows this, so the call
-    /// returns no instant.
+    /// `UpdateRuntimeConfig`: sets the range of pod addresses. No list and no status of a pod shows the range, so
+    /// the call returns no instant.
     ///
     /// # Errors
     /// Any failure of the call.

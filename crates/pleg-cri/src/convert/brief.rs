@@ -1,4 +1,4 @@
-//! Events and statuses, decoded without what the generator never needs or has from lists: annotations, mounts and
+//! Events and statuses, decoded without what lists contain or the generator never needs: annotations, mounts and
 //! namespaces. Decoding them would take an eighth of the processor time of a start, which reads every status.
 
 use std::fmt::Debug;
@@ -142,8 +142,8 @@ pub(crate) struct StatusResponse<S: BriefStatus> {
 
 /// [`v1::ContainerStatus`] without mounts and annotations.
 ///
-/// The type has every other field that lists lack or show differently: containerd lists a container's image by its id,
-/// but the container's status names the repository digest.
+/// The type has every field that the generator needs and that lists lack or show differently: containerd lists an image
+/// by its id, but the container's status names the repository digest.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct BriefContainer {
     #[prost(string, tag = "1")]

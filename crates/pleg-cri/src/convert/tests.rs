@@ -161,7 +161,7 @@ fn states_map_as_in_kubelet_and_invalid_states_are_counted() {
 }
 
 #[test]
-fn labels_name_pod_of_container_and_its_row_names_sandbox() {
+fn pod_of_container_comes_from_labels_and_sandbox_from_row() {
     let report = regular(|| container_status(container(v1::ContainerState::ContainerRunning)));
     let identity = report.unwrap().identity;
     let mut expected = Identity::new(Kind::Container);

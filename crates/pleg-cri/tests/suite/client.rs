@@ -222,7 +222,7 @@ async fn pulled_image_exists_until_removed() {
 }
 
 #[tokio::test]
-async fn calls_have_the_kubelets_label_values() {
+async fn metrics_of_calls_have_the_kubelets_label_values() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);

@@ -207,7 +207,7 @@ async fn grpc_server_without_runtime_service_returns_cri_disabled() {
     assert_eq!(problem_at(&server.path()).await, "CriDisabled");
 }
 
-/// The runtime service with the name of v1alpha2. The messages of `Version` are the same.
+/// The v1 service under the name of v1alpha2: `Version` has the same messages in both.
 #[derive(Clone)]
 struct V1Alpha2(RuntimeServiceServer<Fake>);
 

@@ -131,7 +131,7 @@ async fn containers_come_from_list_containers_only() {
 /// is not a complete list.
 #[tokio::test]
 async fn list_above_limit_is_too_large_unless_streamed() {
-    // 1.5 MiB in all, for a limit of 1 MiB.
+    // The whole list has 1.5 MiB, and the limit is 1 MiB.
     let large = |n| {
         let mut row = container(&format!("c{n}"));
         row.annotations.insert("a".into(), "x".repeat(256 << 10));

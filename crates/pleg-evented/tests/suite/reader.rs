@@ -57,7 +57,7 @@ async fn stream_that_is_open_for_a_minute_resets_the_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_ten_subscribes_a_minute() {
+async fn reader_subscribes_at_most_ten_times_a_minute() {
     let cut = || Dial::Open(vec![sends("a", EventType::Started), Step::Fail(DOWN)]);
     let settings = ReconnectSettings {
         jitter_percent: 0,
@@ -130,7 +130,7 @@ async fn stream_end_is_reported_after_its_events_with_retry_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connection_that_hangs_ends_at_its_deadline() {
+async fn dial_that_hangs_ends_at_its_deadline() {
     let mut reader = RunningReader::new(vec![Dial::Hang]);
     let StreamEnd::Refused(error) = why(reader.change().await) else {
         panic!()
@@ -248,7 +248,7 @@ async fn panicking_stream_is_subscribed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_that_panics_at_once_is_backed_off() {
+async fn stream_that_panics_repeatedly_is_subscribed_again_after_growing_pauses() {
     let script = (0..5).map(|_| Dial::Open(vec![Step::Panic])).collect();
     let mut reader = RunningReader::new(script);
     let at = reader.attempts(5).await;

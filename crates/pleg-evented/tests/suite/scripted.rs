@@ -19,7 +19,7 @@ pub(crate) fn quiet() -> Dial {
     Dial::Open(vec![Step::Live])
 }
 
-/// A stream that ends with OK after that time.
+/// A stream that ends with OK after this number of milliseconds.
 pub(crate) fn lives(millis: u64) -> Dial {
     Dial::Open(vec![wait(millis)])
 }

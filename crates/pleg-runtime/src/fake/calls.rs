@@ -84,7 +84,7 @@ impl Drop for InFlight {
 type Answer<T> = (T, Result<(), CallError>);
 
 impl FakeRuntime {
-    /// Makes a call: waits while the call must hang, computes the answer from the state, then waits for its delay.
+    /// Makes a call: waits while it must hang, computes the answer from the state, then waits for the call's delay.
     async fn call<T>(
         &self,
         operation: &'static str,
@@ -195,7 +195,7 @@ impl Runtime for FakeRuntime {
         self.status("PodSandboxStatus", id).await
     }
 
-    /// As in the CRI, the status does not name the sandbox.
+    /// As in the CRI, the status of a container does not name the sandbox.
     async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
         let mut status = self.status("ContainerStatus", id).await?;
         status.identity.sandbox = None;

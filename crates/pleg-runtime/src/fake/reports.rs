@@ -19,7 +19,7 @@ pub fn container(uid: &str, name: &str, shown: ReportedState) -> Report {
     report(Kind::Container, uid, name, shown)
 }
 
-/// A container that has exited with that code.
+/// A container that has exited with the exit code `code`.
 #[must_use]
 pub fn exited(uid: &str, name: &str, code: i32) -> Report {
     let mut details = ContainerDetails::default();

@@ -35,7 +35,7 @@ pub enum Step {
     Fail(CallErrorKind),
     /// Reading the stream panics.
     Panic,
-    /// From here on the stream delivers the events that the test sends. The last step.
+    /// From here on the stream delivers the events that the test sends. This must be the last step.
     Live,
 }
 

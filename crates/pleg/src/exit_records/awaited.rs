@@ -13,7 +13,7 @@ pub(super) struct Awaited {
     ends: BTreeMap<Id, End>,
 }
 
-/// The ends that one consumer has not acknowledged.
+/// The exits that one consumer has not acknowledged.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Owing {
     name: Text,
@@ -38,7 +38,7 @@ impl Owing {
     }
 }
 
-/// An end that some consumers have not acknowledged.
+/// An exit that some consumers have not acknowledged.
 #[derive(Debug, PartialEq, Eq)]
 struct End {
     detected: Instant,
@@ -46,7 +46,7 @@ struct End {
 }
 
 impl Awaited {
-    /// Registers a consumer: ends added later await its acknowledgement.
+    /// Registers a consumer: exits added later await its acknowledgement.
     pub(super) fn register(&mut self, consumer: ConsumerId, name: &Text) {
         let owing = self.consumers.entry(consumer).or_default();
         if owing.name != *name {
@@ -62,7 +62,7 @@ impl Awaited {
         }
     }
 
-    /// Adds an end, which awaits the acknowledgement of each consumer.
+    /// Adds an exit, which awaits the acknowledgement of each consumer.
     pub(super) fn add(&mut self, id: &Id, detected: Instant) {
         self.remove(id);
         if self.consumers.is_empty() {
@@ -87,7 +87,7 @@ impl Awaited {
         self.remove(id);
     }
 
-    /// Removes the end of that id, so that it awaits no acknowledgement any more.
+    /// Removes the exit of that id, so that it awaits no acknowledgement any more.
     pub(super) fn remove(&mut self, id: &Id) {
         let Some(End { detected, by }) = self.ends.remove(id) else {
             return;
@@ -100,7 +100,7 @@ impl Awaited {
         }
     }
 
-    /// Notes that the consumer acknowledged the end of that id. Returns true if no other acknowledgement is missing.
+    /// Notes that the consumer acknowledged the exit of that id. Returns true if no other acknowledgement is missing.
     pub(super) fn acknowledge(&mut self, id: &Id, consumer: ConsumerId) -> bool {
         if let Some(end) = self.ends.get(id)
             && let Some(owing) = self.consumers.get_mut(&consumer)
@@ -126,7 +126,7 @@ impl Awaited {
         self.ends.contains_key(id)
     }
 
-    /// The consumers that have not acknowledged ends, each with the instant of the earliest.
+    /// The consumers with unacknowledged exits, each with the detection time of the earliest such exit.
     pub(super) fn by_consumer(&self) -> Vec<Unacknowledged> {
         let owing = self.consumers.values();
         let owing =

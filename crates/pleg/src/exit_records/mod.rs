@@ -63,7 +63,7 @@ impl Exit {
         }
     }
 
-    /// Fills in details of a later announcement of the same end. A known exit code never becomes unknown.
+    /// Fills in details from a later announcement of the same end. A known exit code never becomes unknown.
     fn update(&mut self, later: Self) {
         *self = Self {
             exit_code: later.exit_code.or(self.exit_code),

@@ -7,7 +7,7 @@ use pleg_core::{Id, Instant};
 
 use super::Exit;
 
-/// The maximum number of exit records of removed ids per name.
+/// The maximum number of exit records of removed ids per container name.
 const OF_NAME: usize = 3;
 /// The maximum number of exit records per pod. A pod has far fewer containers.
 const OF_POD: usize = 1000;
@@ -87,7 +87,7 @@ impl PodRecords {
     }
 }
 
-/// One read may detect several exits at once, in any order, so the attempt orders them: attempts exit one by one.
+/// One read may detect several exits at once. The attempt number then orders them, because attempts exit one by one.
 fn age(record: &Exit) -> (Instant, u32) {
     (record.detected, record.attempt)
 }

@@ -165,7 +165,7 @@ fn record_is_removed_when_every_consumer_has_acknowledged_it() {
 }
 
 #[test]
-fn only_consumers_registered_before_an_end_are_awaited() {
+fn only_consumers_registered_before_an_exit_are_awaited() {
     let mut records = ExitRecords::default();
     died(&mut records, "0", "app", 1);
     records.register(ONE, &"one".into());

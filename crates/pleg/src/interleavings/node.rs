@@ -66,7 +66,7 @@ pub(super) struct Writer {
     reads: VecDeque<(Output, Instant)>,
 }
 
-/// A generator of that node. Must be called inside a shuttle execution.
+/// A generator of `node` and its writer. Must be called inside a shuttle execution.
 pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
     let now = node.now();
     let machine = Reconciler::new(Settings::default(), now).expect("valid settings");

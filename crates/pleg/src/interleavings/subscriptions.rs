@@ -43,7 +43,7 @@ fn subscribe_then_snapshot_misses_nothing() {
 /// A waiting subscriber is woken for every announcement, in order, and when the generator ends. A subscription made
 /// while the generator stops also ends.
 #[test]
-fn waiting_subscriber_gets_every_event_and_the_end() {
+fn waiting_subscriber_gets_every_event_and_the_generators_end() {
     const EVENTS: u64 = 3;
     explore(|| {
         let subscribers = Arc::new(Subscribers::default());

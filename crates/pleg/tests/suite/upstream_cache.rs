@@ -103,7 +103,7 @@ async fn pod_is_read_unless_its_status_is_newer_than_requested() {
 ///
 /// Deviation: where upstream blocks until the next list, the unknown pod is read.
 #[tokio::test(start_paused = true)]
-async fn unknown_pod_is_read_unless_a_newer_list_has_ended() {
+async fn unknown_pod_is_read_unless_list_is_newer_than_requested() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let global = pleg.health().current().last_list.expect("it was listed");

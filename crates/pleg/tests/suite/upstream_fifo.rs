@@ -87,7 +87,7 @@ async fn full_upstream_channel_drops_events_and_subscriptions_lose_no_end() {
     assert_eq!(drain(&mut keeps_up).len(), all);
     // Upstream's channel has the first thousand, in order, and has dropped the rest.
     assert_eq!(take(&mut fifo), announced[..CAPACITY]);
-    // The subscription lost no end and got no `Lagged` (`drain` would fail on it).
+    // The subscription lost no Died or Removed and got no `Lagged` (`drain` would fail on it).
     let got: BTreeSet<String> = drain(&mut lags).into_iter().collect();
     for started in &announced {
         for what in [

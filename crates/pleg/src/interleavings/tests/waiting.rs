@@ -52,7 +52,7 @@ fn shutdown_ends_every_wait() {
             let waits = spawn({
                 let pleg = pleg.clone();
                 async move {
-                    // The instant is in the future, so no read answers.
+                    // The requested instant is in the future, so no read answers the waiter.
                     let later = Instant::from_nanos(u64::MAX);
                     pleg.newer_than(&"p".into(), later, DEADLINE).await
                 }

@@ -16,7 +16,7 @@ async fn acknowledge(consumer: &Consumer, pleg: &Pleg) {
     }
 }
 
-/// A consumer that was registered before the start acknowledges ends from before the start.
+/// A consumer that was registered before the start acknowledges exits from before the start.
 #[tokio::test(start_paused = true)]
 async fn consumer_registered_by_builder_must_acknowledge_initial_exits() {
     let node = FakeRuntime::new();

@@ -40,7 +40,7 @@ async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
         assert_eq!(soon(subscription.next()).await, None);
         assert_eq!(std::iter::from_fn(|| fifo.try_next()).count(), 2);
         assert_eq!(soon(fifo.next()).await, None);
-        // A second shutdown through another handle returns; a subscription made after the end ends
+        // A second shutdown through another handle returns; a subscription made after the shutdown ends
         // at once.
         soon(pleg.clone().shutdown()).await;
         assert_eq!(soon(pleg.subscribe().next()).await, None);
@@ -213,9 +213,8 @@ async fn invalid_settings_are_refused() {
     assert!(node.is_released());
 }
 
-/// Polling mode never subscribes.
 #[tokio::test(start_paused = true)]
-async fn polling_never_subscribes() {
+async fn generator_in_polling_mode_never_subscribes() {
     let node = FakeRuntime::new();
     node.panic(Op::Subscribe);
     node.run_pod("p");

@@ -82,7 +82,7 @@ async fn pod_handle_does_not_keep_the_generator_running() {
     assert_eq!(pod.newer_than(now, MINUTE).await, Err(WaitError::Closed));
 }
 
-/// In an earlier version, a caller kept getting the last status without an error.
+/// In an earlier version, a caller kept getting the last status without an error after the generator had ended.
 #[tokio::test(start_paused = true)]
 async fn status_has_an_error_after_the_generator_ended() {
     let node = FakeRuntime::new();

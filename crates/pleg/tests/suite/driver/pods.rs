@@ -5,7 +5,7 @@ use pleg::core::{EventType, Settings};
 
 use crate::support::{FakeRuntime, SECOND, exited, next, not_ready, pass, ready, soon, synced};
 
-/// Several announcements complete one `changed`, and the view shows all of them.
+/// Several announcements complete one call of `changed`, and the view shows all of them.
 #[tokio::test(start_paused = true)]
 async fn handle_reports_changes_of_its_pod_only() {
     let node = FakeRuntime::new();
@@ -44,7 +44,7 @@ async fn handle_reports_last_change_before_the_end_of_the_generator() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_than_of_a_handle_reads_its_pod() {
+async fn newer_than_of_a_pod_handle_reads_that_pod() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;

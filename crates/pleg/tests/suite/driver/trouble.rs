@@ -119,7 +119,7 @@ async fn frozen_runtime_is_reported_within_20_s() {
 /// Between two lists the status calls of one pod hang, and the runtime answers all other calls:
 /// health names the pod.
 #[tokio::test(start_paused = true)]
-async fn hanging_status_is_reported_with_its_pod() {
+async fn hanging_status_call_is_reported_with_its_pod() {
     let node = FakeRuntime::new();
     ["p", "q", "r"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, probing()).await;
@@ -139,7 +139,7 @@ async fn hanging_status_is_reported_with_its_pod() {
 /// A `Version` call that hangs or is refused does not mean that the runtime is silent while other
 /// calls are answered.
 #[tokio::test(start_paused = true)]
-async fn unanswered_version_alone_does_not_mean_a_silent_runtime() {
+async fn unanswered_version_call_alone_does_not_mean_a_silent_runtime() {
     for refused in [true, false] {
         let node = FakeRuntime::new();
         let every_second = settings(|s| {
@@ -196,7 +196,7 @@ fn why_down(pleg: &Pleg) -> StreamEnd {
     }
 }
 
-/// The runtime does not implement the call: the reader retries it every 60 s.
+/// The runtime does not implement the event stream: the reader subscribes again every 60 s.
 #[tokio::test(start_paused = true)]
 async fn unimplemented_stream_is_reported_as_down_and_retried() {
     let node = FakeRuntime::new();

@@ -9,7 +9,7 @@ use crate::support::{
     is_degraded, is_now, pass, polling, ready, running, soon, synced, until,
 };
 
-/// Upstream: five attempts without a pause, then no events until the kubelet restarts.
+/// Upstream: five attempts to reconnect without a pause, then no events until the kubelet restarts.
 #[tokio::test(start_paused = true)]
 async fn events_are_used_again_after_any_outage() {
     let node = FakeRuntime::new();
@@ -74,7 +74,7 @@ async fn events_are_used_again_after_any_outage() {
 /// Upstream: a full channel makes the kubelet unhealthy, and an unhealthy kubelet stops reading from the channel. So
 /// the channel stays full, and the node NotReady, until a restart.
 #[tokio::test(start_paused = true)]
-async fn full_queue_does_not_affect_readiness() {
+async fn full_upstream_queue_does_not_affect_readiness() {
     let node = FakeRuntime::new();
     for pod in 0..30 {
         let uid = format!("p{pod}");
@@ -85,7 +85,7 @@ async fn full_queue_does_not_affect_readiness() {
     let (mut fifo, mut ours) = (builder.upstream_fifo(), builder.subscribe());
     let pleg = builder.spawn().unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
-    // The kubelet has just started, and takes nothing for ten minutes.
+    // The kubelet has just started, and takes no announcement for ten minutes.
     pass(&pleg, 10 * MINUTE).await;
     let mut taken = 0;
     while pleg.health().ready().is_ok() && fifo.try_next().is_some() {

@@ -43,7 +43,7 @@ async fn hung_pod_does_not_delay_other_pods() {
     assert!(last_good.as_of >= good.as_of && last_good.status.exists());
     let took = pleg.now().since(began);
     assert!(took <= 5 * SECOND + 510 * MS, "{took:?}");
-    // Far longer than the time after which a node is not ready.
+    // The pod hangs far longer than the 3 min after which a node is not ready.
     let lists = node.count(&Op::List);
     for _ in 0..10 {
         pass(&pleg, MINUTE).await;
@@ -274,7 +274,7 @@ async fn count_is_zero_when_no_container_has_the_state() {
 /// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker
 /// hangs.
 #[tokio::test(start_paused = true)]
-async fn wait_ends_at_deadline_when_dropped_and_at_shutdown() {
+async fn deadline_drop_and_shutdown_each_end_a_wait() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
@@ -327,7 +327,7 @@ async fn wait_ends_at_deadline_when_dropped_and_at_shutdown() {
 
 /// Upstream: termination messages are read from disk inside the relist.
 #[tokio::test(start_paused = true)]
-async fn slow_statuses_do_not_slow_the_list() {
+async fn slow_status_calls_do_not_slow_the_list() {
     let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, rarely()).await;
