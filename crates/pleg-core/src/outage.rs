@@ -81,7 +81,7 @@ impl Outage {
         self.needs_version = false;
     }
 
-    /// `Version` has ended. Returns `None` if it is not the `Version` call in flight, otherwise true if the runtime
+    /// `Version` has ended. Returns `None` if `ticket` is not that of the call in flight, otherwise true if the runtime
     /// answers again after an outage.
     pub(crate) fn version_ended(
         &mut self,

@@ -172,7 +172,7 @@ impl Reconciler {
         self.answer(uid, as_of, read.all);
         self.look_again_if(now, uid, shows_less || applied.shows_less);
         self.progress.read(uid, as_of, of_relist);
-        // A relist has ended during this read. If it requested its rows before this read did, they are obsolete.
+        // Rows of a relist that ended during this read are obsolete if they were requested before the rows of the read.
         if let Some(at_hand) = self.reads.take_at_hand(uid)
             && (at_hand.overlapped || at_hand.rows.as_of > as_of)
         {

@@ -1,9 +1,9 @@
 //! The reconciler: passes inputs and results between the state machines.
 //!
-//! Read it from top to bottom. [`handle_hints`](Reconciler::handle_hints) takes what the event stream reports.
-//! [`handle_list`](Reconciler::handle_list) takes the result of a relist,
-//! [`handle_pod_list`](Reconciler::handle_pod_list) and [`handle_statuses`](Reconciler::handle_statuses) those of the
-//! two steps of a pod read, and [`handle_version`](Reconciler::handle_version) that of a `Version` call.
+//! Read this file from top to bottom. [`handle_hints`](Reconciler::handle_hints) takes what the event stream reports,
+//! [`handle_list`](Reconciler::handle_list) takes the result of a relist.
+//! [`handle_pod_list`](Reconciler::handle_pod_list) and [`handle_statuses`](Reconciler::handle_statuses) take the two
+//! results of a pod read, and [`handle_version`](Reconciler::handle_version) takes the result of a `Version` call.
 //! `publishing.rs` applies and publishes reads. After each input, [`pump`](Reconciler::pump) starts all due calls.
 
 use std::collections::BTreeMap;
@@ -293,7 +293,7 @@ impl Reconciler {
         });
     }
 
-    /// The rows of a relist, unless a waiter needs later rows: then a list of the pod replaces them.
+    /// Takes the relist rows of the pod, unless a waiter needs later rows: then the read lists the pod instead.
     fn take_rows_at_hand(&mut self, uid: &PodUid, now: Instant) -> Option<PodRows> {
         let as_of = self.reads.at_hand(uid)?.rows.as_of;
         let needs_later = self

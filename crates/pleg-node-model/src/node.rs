@@ -223,7 +223,7 @@ impl Node {
     }
 
     /// Kills a container because it is out of memory. Statuses show the reason `OOMKilled` from the instant `known_at`
-    /// on, or at once if the event already has the reason ([`Profile::oom_reason_in_event`]).
+    /// on, or at once if STOPPED already has it ([`Profile::oom_reason_in_event`]).
     pub fn oom_kill(&mut self, id: &Id, known_at: u64, now: u64) -> Vec<Due> {
         let events = self.exit(id, KILLED, "OOMKilled", now);
         let is_late = !self.profile.oom_reason_in_event && !events.is_empty();
@@ -407,7 +407,7 @@ impl Node {
         });
     }
 
-    /// An event about the last change. Empty if the runtime sends no events.
+    /// The event about the last change, or an empty list if the runtime sends no events.
     pub fn due(&self, what: EventType, subject: &Id) -> Vec<Due> {
         let due = Due {
             what,

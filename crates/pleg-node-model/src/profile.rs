@@ -66,7 +66,7 @@ pub struct Profile {
     pub empty_status_after_removal: bool,
     /// A container that failed to start is removed, instead of staying as exited (CRI-O).
     pub removes_failed_starts: bool,
-    /// The reason `OOMKilled` is known when the event is sent.
+    /// The reason `OOMKilled` is known when STOPPED is sent.
     pub oom_reason_in_event: bool,
     /// The runtime starts a pause process only if the containers share its process namespace (CRI-O).
     pub drops_infra_container: bool,

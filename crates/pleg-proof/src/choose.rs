@@ -100,7 +100,7 @@ impl<'a> Dice<'a> {
         from[self.below(from.len())]
     }
 
-    /// A duration in nanoseconds, between two numbers of milliseconds. The shortest one in a small world.
+    /// A duration in nanoseconds, between two numbers of milliseconds; in a small world, the shortest duration.
     pub(crate) fn ms(&mut self, from: u64, to: u64) -> u64 {
         if self.is_small || to <= from {
             return from * 1_000_000;

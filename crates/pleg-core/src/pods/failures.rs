@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_is_named_while_a_list_or_a_status_fails() {
+    fn health_names_a_pod_while_a_list_or_status_fails() {
         let (mut failures, pod) = (Failures::default(), PodUid::from("p"));
         failures.set_status_failing(&pod, true);
         failures.list_failed(&pod, false, at(0));

@@ -1,4 +1,4 @@
-//! Applies reads of a pod: selects the statuses that complete its rows, and applies both.
+//! Pod reads: selects the statuses that complete the rows, and applies rows and statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -12,7 +12,7 @@ use crate::types::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
     pub(crate) identity: Identity,
-    /// It has the pod-uid label, so a list of its pod shows it.
+    /// The id has the pod-uid label, so a list of its pod shows the id.
     pub(crate) in_pod_lists: bool,
     /// The last known state. `None`: the runtime has only ever reported UNKNOWN.
     pub(crate) state: Option<KnownState>,
@@ -20,7 +20,7 @@ pub(crate) struct Record {
     pub(crate) unknown: bool,
     /// The id was UNKNOWN once, or a read undid its end or removal, so the runtime may send no events about it.
     pub(crate) is_irregular: bool,
-    /// The instant at which its end was recorded.
+    /// The instant at which the end of the id was recorded.
     pub(crate) ended_at: Option<Instant>,
     pub(crate) details: Details,
     pub(crate) status: StatusCalls,
@@ -145,8 +145,8 @@ impl Record {
         self.status.failed(error, self.has_ended(), outage, now);
     }
 
-    /// Returns true if its status must be read when a row shows it in that state. `all`: a caller wants details. A
-    /// failed call is not repeated before its retry is due, unless the state has changed.
+    /// Returns true if the id's status must be read when the id's row shows this state. `all`: a caller wants details.
+    /// A failed call is not repeated before its retry is due, unless the state has changed.
     pub(crate) fn is_due(
         &self,
         row: ReportedState,
@@ -160,7 +160,7 @@ impl Record {
         all || changes || (is_wanted && !self.status.is_in_backoff(now))
     }
 
-    /// Returns true if its exit code is unknown and no status was read since its end.
+    /// Returns true if the container exited, its exit code is unknown, and no status was read since the exit.
     pub(crate) fn code_is_due(&self) -> bool {
         self.kind() == Kind::Container
             && self.has_ended()
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn end_is_final_for_ten_seconds() {
+    fn no_read_undoes_an_end_within_ten_seconds() {
         let mut c = record(Running);
         c.end(&status(Exited, Some(3)), at(1_000));
         c.end(&status(Exited, Some(4)), at(1_000));

@@ -40,8 +40,8 @@ impl StatusCalls {
         self.read_since_end = false;
     }
 
-    /// An event has shown the end: retries a failed call now. Until it succeeds, the call stays failed: the id may be
-    /// gone.
+    /// An event has shown the end: retries a failed call now. Until the call succeeds, it counts as failed: the id may
+    /// be gone.
     pub(crate) fn ended(&mut self, now: Instant) {
         let failed = self.retry.filter(|_| self.failure.is_some());
         self.retry = failed.map(|retry| Backoff {
@@ -107,13 +107,13 @@ impl StatusCalls {
         matches!(self.failure, Some(Failure::Missing))
     }
 
-    /// Returns true if the call fails. One NotFound does not count: an id that was listed may be gone a moment later.
+    /// Returns true if the status call fails. One NotFound does not count: a listed id may be gone a moment later.
     pub(crate) fn is_failing(&self) -> bool {
         let failures = self.retry.map_or(0, |retry| retry.failures);
         self.error().is_some() || (self.is_missing() && failures > 1)
     }
 
-    /// The error of the last call, if it failed otherwise than with NotFound.
+    /// The error of the last status call, if it failed, but not with NotFound.
     pub(crate) const fn error(&self) -> Option<&Arc<CallError>> {
         match &self.failure {
             Some(Failure::Error(error)) => Some(error),

@@ -61,7 +61,7 @@ fn sandbox_first_read_after_its_end_announces_its_start() {
 
 /// containerd replays STOPPED, and a worker reads the pod before the first relist ends.
 #[test]
-fn death_before_the_start_is_announced_as_initial() {
+fn death_before_the_generator_started_is_announced_as_initial() {
     let mut t = Script::new();
     t.hold(Relists);
     t.node.start("s");
@@ -129,7 +129,7 @@ fn death_after_the_first_pod_read_is_not_initial() {
 }
 
 #[test]
-fn death_before_the_start_stays_initial_if_its_status_fails() {
+fn death_before_the_generator_started_stays_initial_if_status_fails() {
     let mut t = Script::new();
     t.node.start("s");
     t.node.exit("web", 3);
@@ -232,7 +232,7 @@ fn exit_code_within_a_minute_after_the_removal_is_announced() {
 }
 
 #[test]
-fn died_contains_the_exit_code_if_it_has_arrived() {
+fn died_contains_the_exit_code_of_an_earlier_event() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     t.read();
@@ -243,7 +243,7 @@ fn died_contains_the_exit_code_if_it_has_arrived() {
 }
 
 #[test]
-fn died_waits_until_the_status_has_failed_once() {
+fn died_waits_for_its_exit_code_until_status_call_fails() {
     for (fault, seconds) in [(Failed, 0), (NotFound, 0), (DeadlineExceeded, 5)] {
         let mut t = Script::with(&["web"]);
         t.node.exit("web", 3);

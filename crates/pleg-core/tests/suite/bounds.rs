@@ -65,7 +65,7 @@ fn idle_hour_costs_few_calls() {
     assert!(calls - relists <= 241, "{calls}");
 }
 
-/// The pauses were measured with containerd. Only events cause reads, because no kubelet worker reads the pod.
+/// The pauses between the events were measured with containerd. Only events cause reads: no worker reads the pod.
 #[test]
 fn observing_a_pod_from_start_to_removal_takes_two_lists() {
     let mut t = Script::with(&[]);

@@ -81,7 +81,7 @@ fn exit_is_completed_by_events_and_corrected_by_reads() {
 
 /// If a read begun before an exit counted as stale, each read in flight at an exit would cause a second read.
 #[test]
-fn read_begun_before_an_exit_neither_undoes_nor_repeats_it() {
+fn read_begun_before_an_exit_neither_undoes_nor_reannounces_it() {
     let mut t = Script::with(&["web"]);
     t.slow_read(PodLists);
     t.exits("web", 3);

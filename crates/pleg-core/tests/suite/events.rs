@@ -157,7 +157,7 @@ fn one_read_satisfies_events_before_and_during_it() {
 }
 
 #[test]
-fn stopped_during_a_read_is_followed_by_another() {
+fn stopped_during_a_read_causes_another_read() {
     let mut t = Script::with(&[]);
     t.node.start("web");
     t.event(Created, "web");
@@ -198,7 +198,7 @@ fn busy_worker_does_not_use_up_the_retries() {
 }
 
 #[test]
-fn new_event_restarts_the_retries_after_the_planned_one() {
+fn new_event_restarts_the_retries_without_delaying_the_planned_retry() {
     let mut t = Script::with(&["web"]);
     t.send(Event::nil(Stopped, "web"));
     t.pass(2_000);

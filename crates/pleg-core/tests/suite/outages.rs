@@ -66,7 +66,7 @@ fn pod_with_a_waiter_is_read_before_others() {
 }
 
 #[test]
-fn hung_pod_delays_no_other_and_is_named() {
+fn hung_pod_delays_no_other_pod_and_health_names_it() {
     let mut t = Script::with(&["web"]);
     t.node.add_pod("q");
     t.relist();
@@ -88,7 +88,7 @@ fn hung_pod_delays_no_other_and_is_named() {
 }
 
 #[test]
-fn failing_pod_is_retried_with_backoff_and_named() {
+fn failing_pod_is_retried_with_backoff_and_health_reports_it() {
     let mut t = Script::with(&["web"]);
     t.node.pod_lists_fail = Some(Failed);
     t.send(Event::nil(Stopped, "web"));
@@ -152,7 +152,7 @@ fn hung_status_is_in_backoff_even_if_relists_fail() {
 }
 
 #[test]
-fn failures_in_an_outage_do_not_count() {
+fn failures_in_an_outage_count_against_no_pod() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", None);
     t.node.stop_runtime();
@@ -168,7 +168,7 @@ fn failures_in_an_outage_do_not_count() {
 
 /// The runtime freezes after the pod list: the status call times out before `Version` does.
 #[test]
-fn first_timeout_of_a_frozen_runtime_does_not_count() {
+fn first_timeout_of_a_frozen_runtime_counts_against_no_pod() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", 3);
     t.node.fail_status("web", DeadlineExceeded);
@@ -214,7 +214,7 @@ fn probe_of_an_empty_node_is_version() {
 }
 
 #[test]
-fn pod_whose_probe_hangs_is_read_and_named() {
+fn pod_whose_probe_hangs_is_read_and_reported() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("s", DeadlineExceeded);
     t.node.fail_status("web", DeadlineExceeded);

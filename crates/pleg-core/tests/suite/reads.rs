@@ -137,7 +137,7 @@ fn single_status_does_not_revive_a_gone_id() {
 }
 
 #[test]
-fn exit_in_a_status_read_alone_is_recorded() {
+fn exit_in_a_single_status_is_recorded() {
     let mut t = Script::with(&["web"]);
     t.pass(5_500);
     t.node.exit("web", 3);

@@ -45,7 +45,7 @@ fn each_reinspection_reads_every_status_and_announces_podsync() {
 }
 
 #[test]
-fn requests_share_the_read_after_the_one_in_flight() {
+fn requests_during_a_read_share_the_next_read() {
     let mut t = Script::with(&["web"]);
     let before = t.now();
     t.hold(PodLists);

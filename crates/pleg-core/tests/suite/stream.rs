@@ -87,7 +87,7 @@ fn stopped_is_expected_unless_the_removal_suppresses_it() {
 }
 
 #[test]
-fn change_without_an_expected_event_does_not_count_as_missed() {
+fn change_without_an_expected_event_counts_no_event_as_missed() {
     type Change = fn(&mut Script);
     let sandboxes_change: Change = |t| {
         t.node.exit("s", None);
@@ -202,7 +202,7 @@ fn event_on_an_earlier_stream_does_not_prevent_a_miss() {
 }
 
 #[test]
-fn period_grows_once_the_stream_is_open_and_delivers_events() {
+fn relist_period_grows_once_stream_is_open_and_delivers_events() {
     let mut t = Script::new();
     t.node.start("s");
     t.node.start("web");
@@ -228,7 +228,7 @@ fn quiet() -> Script {
 }
 
 #[test]
-fn failed_relist_or_lost_stream_shortens_the_period() {
+fn failed_relist_or_lost_stream_shortens_the_relist_period() {
     let mut t = quiet();
     t.node.relists_fail = Some(Failed);
     t.relist();
@@ -240,7 +240,7 @@ fn failed_relist_or_lost_stream_shortens_the_period() {
 }
 
 #[test]
-fn period_does_not_grow_while_an_event_is_expected() {
+fn relist_period_does_not_grow_while_an_event_is_expected() {
     let mut t = Script::with(&["web"]);
     t.subscribe();
     t.event(Started, "web");
@@ -257,7 +257,7 @@ fn period_does_not_grow_while_an_event_is_expected() {
 }
 
 #[test]
-fn period_is_short_from_a_miss_to_the_next_event() {
+fn missed_event_keeps_relist_period_short_until_an_event_arrives() {
     let mut t = quiet();
     t.node.exit("web", 0);
     t.read();
@@ -271,7 +271,7 @@ fn period_is_short_from_a_miss_to_the_next_event() {
 }
 
 #[test]
-fn lossy_stream_shortens_the_period_for_ten_minutes() {
+fn lossy_stream_shortens_the_relist_period_for_ten_minutes() {
     let mut t = quiet();
     t.node.exit("web", 0);
     t.node.exit("job", 0);
@@ -287,7 +287,7 @@ fn lossy_stream_shortens_the_period_for_ten_minutes() {
 }
 
 #[test]
-fn period_is_at_most_a_third_of_the_unready_threshold() {
+fn relist_period_is_at_most_a_third_of_unready_threshold() {
     let mut t = Script::with_settings(|s| s.unready_after = Duration::from_secs(90));
     t.node.start("s");
     t.subscribe();

@@ -6,7 +6,7 @@ use crate::faults::{Fault, Faults};
 use crate::worker::Policy;
 use crate::world::{Act, MS, World};
 
-/// A name, and how the world begins: with the ready sandbox `s1` and the running container `k2`.
+/// The name of a small world, and how it begins: with the ready sandbox `s1` and the running container `k2`.
 pub type SmallWorld = (&'static str, fn() -> World);
 
 /// Small worlds that take seconds. Each name lists what happens, in any order and during every read.

@@ -35,7 +35,7 @@ pub const MS: u64 = 1_000_000;
 /// A second.
 pub const SECOND: u64 = 1_000 * MS;
 
-/// Longer than the pause before a read that an event causes.
+/// How long an action may be put off: longer than the core's pause between an event and its read.
 const PATIENCE: u64 = 260 * MS;
 
 /// The start of every world, on both clocks: a day in 2006. Larger than every other number in a state, so a

@@ -62,7 +62,7 @@ impl EventStream {
     }
 }
 
-/// Leaves out the map of hints, which small worlds do not use.
+/// The hash leaves out the map of hints, which small worlds do not use.
 impl Hash for EventStream {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.open, &self.stored, self.is_mute).hash(state);

@@ -1,4 +1,4 @@
-//! The pod workers: they wait for a view, decide, and act on it.
+//! The pod workers: they wait for a view, decide on it, and make a call.
 
 use pleg_core::{CallError, Instant, LifecycleType, PodLifecycleEvent, PodView, WaiterId};
 use pleg_node_model::{Label, State};
