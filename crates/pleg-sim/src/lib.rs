@@ -1,10 +1,9 @@
 //! A simulated CRI runtime that speaks real gRPC over a unix socket or any other connection.
 //!
-//! It answers CRI calls and sends container events as a real runtime does. It also reproduces the
-//! runtime behavior that clients have trouble with: response headers that arrive only with the
-//! first event, dead subscribers that are noticed only at the next send, timestamps taken after the
-//! statuses they belong to, and connections closed with "too_many_pings". The [`Mode`] selects the
-//! runtime, and the version selects the details:
+//! The simulator answers CRI calls and sends container events as a real runtime does. It also reproduces the runtime
+//! behavior that clients have trouble with: response headers that arrive only with the first event, dead subscribers
+//! that are noticed only at the next send, timestamps taken after the statuses they belong to, and connections closed
+//! with "too_many_pings". The [`Mode`] selects the runtime, and the version selects the details:
 //!
 //! | mode | event delivery | other behavior |
 //! | --- | --- | --- |

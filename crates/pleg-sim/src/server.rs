@@ -43,7 +43,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts serving as a task of the simulator. The future that `serve` returns must end when its token is cancelled.
+    /// Starts serving as a task of the simulator. Cancelling the token that `serve` gets must end the future.
     pub(crate) fn start<F>(
         engine: &Engine,
         path: &Path,
