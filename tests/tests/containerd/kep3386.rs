@@ -47,7 +47,7 @@ const RUNS_MS: u64 = 300;
 const DRAIN: Duration = Duration::from_secs(300);
 
 /// Stress: many containers of one pod complete. The runtime reads the statuses of all of
-/// them for each event, so events are large and late. Then its queue drains. The generator announces every
+/// them for each event, so events are large and late. Then the runtime's queue drains. The generator announces every
 /// exit once with its exit code, and the node is never unready.
 async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     let version = daemon.version;
