@@ -63,7 +63,7 @@ pub(super) async fn play(shared: Arc<Shared>, changes: Changes, rate: f64) -> Pl
     played
 }
 
-/// Waits until the change `n` is due. Returns its time.
+/// Waits until the change `n` is due. Returns the time to record for the change.
 async fn due(shared: &Shared, start: Instant, n: usize, rate: f64) -> i64 {
     let clock = shared.clock;
     if rate > 0.0 {
