@@ -220,7 +220,7 @@ async fn serve_connections<IO>(
 /// The file of a bound socket.
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// The device and inode numbers, to detect that the file was replaced.
+    /// The device and inode numbers of the socket file, to detect that the file was replaced.
     id: (u64, u64),
 }
 
