@@ -193,7 +193,7 @@ async fn settled(before: (usize, usize)) -> anyhow::Result<()> {
     .await
 }
 
-/// Waits until all generators are subscribed and have lost at least `lost` streams.
+/// Waits until each generator is subscribed and has lost at least `lost` streams.
 async fn subscribed(all: &[Pleg], lost: u64, what: &str) -> anyhow::Result<()> {
     for (n, pleg) in all.iter().enumerate() {
         until_ok(10 * SECOND, what, || async move {
