@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 BLOCK = re.compile(r"(<!-- just capture -->\n```text\n).*?(```\n<!-- end -->)", re.DOTALL)
 SOCKET = "/tmp/cri.sock"
-# With fewer lines `pleg top` shortens its header.
+# In a terminal with fewer lines, `pleg top` shortens its header.
 WIDTH, HEIGHT = 100, 20
 SECONDS = 60
 

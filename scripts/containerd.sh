@@ -321,8 +321,8 @@ up() {
   bin=$(install_binaries "$version")
   runc=$(install_runc)
   dir=$(realpath -m -- "$2")
-  # Both paths are written into configuration files, and $dir also appears in lists of mounts, so neither may contain
-  # characters that would have to be escaped there.
+  # $dir and $cache are written into configuration files, and $dir also appears in lists of mounts, so neither may
+  # contain characters that would have to be escaped there.
   [[ $dir$cache =~ ^[A-Za-z0-9/._@+-]+$ ]] || die "no strange characters in paths, please: $dir, $cache"
   longest=$dir/run/containerd.sock.ttrpc
   ((${#longest} <= 107)) || die "the path of a unix socket has at most 107 bytes, so DIR is too long: $longest"
@@ -441,14 +441,14 @@ take_down() {
   remove_shim_sockets "${own[@]}"
   within 5 unmount_all || die "still mounted: $(mounts | xargs)"
   within 5 remove_cgroups "${own[@]}" || die "cgroups left: $(own_cgroups "${own[@]}" | xargs)"
-  # The cgroup of pods that name no parent. rmdir keeps it if another containerd has pods in it.
+  # The cgroup of pods that name no parent cgroup. rmdir keeps it if another containerd has pods in it.
   find "$cgroups" -maxdepth 2 -type d -name k8s.io -exec rmdir -- {} + 2>/dev/null || true
   rm -rf --one-file-system -- "$dir"
 }
 
 # ---- the commands ---------------------------------------------------------------------------------------------------
 
-# The only option; all other arguments go to $arguments.
+# --version is the only option; all other arguments go to $arguments.
 version=2
 arguments=()
 while (($#)); do

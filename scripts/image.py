@@ -42,7 +42,7 @@ def main(program, archive, reference=None):
         "Entrypoint": ["/pleg"],
         "Cmd": ["agent"],
         "WorkingDir": "/",
-        # The socket of the runtime belongs to root.
+        # Root, because the socket of the runtime belongs to root.
         "User": "0:0",
         "ExposedPorts": {"9394/tcp": {}},
         "Labels": {

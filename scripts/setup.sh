@@ -33,7 +33,7 @@ for tool in just typos mdbook lychee; do
     break
 done
 
-# Only promtool from a large package, without its service.
+# Takes only promtool from a large package, and does not install the package's service.
 if ! have promtool && ! [ -x "$tools/prometheus/usr/bin/promtool" ]; then
     rm -rf "$tools/prometheus" && mkdir "$tools/prometheus"
     # apt downloads as its own user, which must be able to write to this directory.

@@ -20,7 +20,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure only one second for each question, to test the benchmarks themselves.
+    /// Answer each question from one second of measurements, to test the benchmarks themselves.
     #[command(hide = true)]
     Smoke(Measuring),
     /// Answer each question roughly, within four minutes.

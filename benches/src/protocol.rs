@@ -66,7 +66,7 @@ impl Answer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ExpectedPod {
     pub(crate) uid: String,
-    /// By id: true if the cache must show the container as running, false if as exited.
+    /// For each container id: true if the cache must show the container as running, false if as exited.
     pub(crate) running: BTreeMap<String, bool>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// The usage of this process, or of this thread, since its start.
+    /// The resource usage of this process or of this thread, since its start.
     pub(crate) fn of(who: UsageWho) -> Self {
         let resident = pleg_tests::usage::status(std::process::id(), "VmRSS:");
         // getrusage cannot fail for the calling process or thread.

@@ -47,7 +47,7 @@ impl Life {
             Self::UntilStopped => "/app pause".to_owned(),
             Self::UntilTerminated { code } => format!("/app pause {code}"),
             Self::Exit { code, after_ms } => format!("/app exit {code} {after_ms}"),
-            // Real runtimes fail because /missing does not exist, the simulated one because of the word `fail-start`.
+            // Real runtimes cannot start it because /missing does not exist, the simulated one because of `fail-start`.
             Self::CannotStart => "/missing fail-start".to_owned(),
         };
         words.split(' ').map(str::to_owned).collect()
@@ -314,7 +314,7 @@ impl Kubelet {
         Ok(stopped.await.into_result()?)
     }
 
-    /// RemovePodSandbox. The runtime removes its containers with it.
+    /// RemovePodSandbox. The runtime also removes the containers of the sandbox.
     pub async fn remove_pod(&self, pod: &Pod) -> anyhow::Result<()> {
         let removed = self.client.remove_pod_sandbox(&pod.sandbox);
         removed.await.into_result()?;

@@ -12,9 +12,9 @@ use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 /// The number of calls, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Lists of the whole node: two calls each.
+    /// List calls for the whole node: two for each list.
     pub full_lists: u64,
-    /// Lists of one pod or sandbox, one call each.
+    /// List calls for one pod or sandbox.
     pub pod_lists: u64,
     /// Statuses of sandboxes and containers.
     pub statuses: u64,

@@ -12,7 +12,7 @@ use crate::kubelet::{Kubelet, Object, Objects};
 use crate::wait::{until, until_ok};
 use crate::workers::Plan;
 
-/// The number of pods in a test with a second subscriber. They take about 40 s.
+/// The number of pods in a test with a second subscriber. The test takes about 40 s.
 pub const PODS: u32 = 56;
 /// The number of pods at a time, how long containers run, and how long exited containers stay before they are removed.
 pub const PLAN: Plan = Plan {
@@ -36,7 +36,7 @@ const EXPECTED_AFTER: Duration = Duration::from_secs(10);
 const POLLING: Duration = Duration::from_secs(1);
 /// The tolerance of the reported share of lost events.
 const SHARE_TOLERANCE: f64 = 0.05;
-/// How long this share may be wrong after the work: a relist finds the last lost changes, which count 10 s later.
+/// How long this share may be wrong after the work: a relist finds the last losses, which count as missed 10 s later.
 const SHARE_WITHIN: Duration = Duration::from_secs(20);
 
 /// Observations during the work.
@@ -164,7 +164,7 @@ fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()
         text.contains("another subscriber is the likely cause"),
         "{text}"
     );
-    // The generator does not count events of sandboxes, so this does not either.
+    // The generator does not count events of sandboxes, so this check does not either.
     let (mut lost, mut arrived, mut started) = (0, 0, 0);
     let log = generator.recorder.log();
     let is_counted =

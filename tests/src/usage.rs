@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-/// The number in a line of `/proc/PID/status` such as `VmRSS:` or `VmHWM:`, in KiB, or `Threads:`.
+/// The number in a line of `/proc/PID/status`: KiB for `VmRSS:` and `VmHWM:`, a count for `Threads:`.
 pub fn status(pid: u32, line: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let value = status.lines().find_map(|l| l.strip_prefix(line));

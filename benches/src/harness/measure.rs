@@ -119,7 +119,7 @@ impl Run {
         pause(LAST_POLL).await;
         let used = pair.used().await?.since(before);
         let mut seen = pair.subject.request(&Order::Seen).await?.seen;
-        // On a loaded machine the subject may see some changes after this pause.
+        // On a loaded machine the subject may see some changes only after the pause of `LAST_POLL`.
         while seen.len() < played.made.len() {
             pause(LAST_POLL).await;
             let more = pair.subject.request(&Order::Seen).await?.seen;
@@ -208,7 +208,7 @@ impl Run {
 
     async fn memory(&self, point: &Point) -> Result<Metrics> {
         let mut live = Vec::new();
-        // The difference between two node sizes leaves out memory that no pod needs, such as the connection's buffers.
+        // The memory difference of two node sizes leaves out what no pod needs, such as the connection's buffers.
         for pods in [point.pods, 2 * point.pods] {
             let point = Point {
                 pods,

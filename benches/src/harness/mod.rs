@@ -47,7 +47,7 @@ pub(crate) enum Workload {
     Memory,
 }
 
-/// A point of measurement.
+/// One measurement: of a subject, under a workload, on a node with this number of pods.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Point {
     #[serde(flatten)]
@@ -87,7 +87,7 @@ impl Mode {
 /// Measurements that docs/benchmarks.md compares with each other.
 struct Group {
     reps: u32,
-    /// True if the harness measures the points of a repetition at the same time.
+    /// True if the harness makes all measurements of a repetition at the same time.
     parallel: bool,
     points: Vec<Point>,
 }
@@ -165,7 +165,7 @@ fn groups(mode: Mode) -> Vec<Group> {
                 group(3, own_writes(10, 5, 5), &[1000], GENERATORS),
                 group(2, own_writes(10, 1, 50), &[1000], GENERATORS),
                 group(2, own_writes(100, 1, 5), &[1000], GENERATORS),
-                // Nine repetitions: how soon a subject that lists once a second sees the exits depends on chance.
+                // Nine repetitions, because chance decides how soon a subject that lists once a second sees the exits.
                 group(9, Storm { call_ms: 0 }, &[1000], WITH_RUNTIME),
                 group(2, Storm { call_ms: 1 }, &[1000], GENERATORS),
                 group(2, Memory, &[1000], GENERATORS),
@@ -177,7 +177,7 @@ fn groups(mode: Mode) -> Vec<Group> {
     }
 }
 
-/// Measures, and writes the results to a file. `only` selects points by their names.
+/// Measures, and writes the results to a file. `only` selects the measurements whose name contains this text.
 ///
 /// # Errors
 /// If a file cannot be written, a measurement fails, or the process receives a termination signal.
@@ -245,7 +245,7 @@ async fn pause(seconds: f64) {
 mod tests {
     use super::*;
 
-    /// Estimates the duration of a point on an otherwise idle machine, in seconds.
+    /// Estimates how long a measurement takes on an otherwise idle machine, in seconds.
     fn duration(of: &Point) -> f64 {
         let kilopods = of.pods as f64 / 1000.0;
         1.0 + match of.workload {

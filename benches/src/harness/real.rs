@@ -4,7 +4,7 @@
 //! on the machine affects all of them; the other phases run on one daemon after the other. The CPU time of a daemon
 //! is that of its own process, without shims, runc and containers.
 //!
-//! On success, error and termination signal this removes the daemons and their pods. (If the harness was killed with
+//! On success, error and termination signal the harness removes the daemons and their pods. (If it was killed with
 //! SIGKILL, run `scripts/containerd.sh down DIR` with the directory that it left in /tmp.)
 
 use std::path::Path;
@@ -130,7 +130,7 @@ struct Node {
     idle_pods: Vec<ExpectedPod>,
 }
 
-/// The usage of a subject and its daemon.
+/// The resource usage of a subject, and the CPU time of its daemon.
 struct Used {
     subject: Usage,
     daemon: Duration,
@@ -198,7 +198,7 @@ impl Node {
         process.sync(self.idle_pods.clone()).await?;
         let mut metrics = Metrics::default();
         metrics.put("synced", wall().nanos_since(began) as f64);
-        // Only after the stream has delivered an event does this project list less often.
+        // Only after the stream has delivered an event does this project's generator list less often.
         Box::pin(lives::life_of_a_pod(&self.kubelet, 0, Duration::ZERO)).await?;
         process.sync(self.idle_pods.clone()).await?;
         self.process = Some(process);

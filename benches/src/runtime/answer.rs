@@ -99,7 +99,7 @@ fn decode<M: Message + Default>(message: &[u8]) -> Result<M, Code> {
     M::decode(message).map_err(|_| Code::InvalidArgument)
 }
 
-/// The id in a request about one object, which is always its first field.
+/// The id in a request about one object: always the first field of the request.
 fn id(message: &[u8]) -> Result<String, Code> {
     Ok(decode::<v1::StartContainerRequest>(message)?.container_id)
 }

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn message_with_replaced_fields_in_any_order_decodes_to_them() {
+    fn message_with_changed_state_decodes_to_changed_status() {
         let pod = typical::pod(7);
         let mut app = pod.containers[0].clone();
         let status = typical::container_status(&pod, &app);
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(status, v1::ContainerStatus { mounts, ..wanted });
     }
 
-    /// Compares the sizes with those measured and computed for real nodes, with 20 % tolerance.
+    /// Compares the sizes of the typical messages with those measured and computed for real nodes, with 20 % tolerance.
     #[test]
     fn payload_sizes_match_real_nodes() {
         let pod = typical::pod(7);

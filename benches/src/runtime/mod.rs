@@ -1,8 +1,8 @@
 //! The simulated runtime: a thread that serves CRI on a Unix socket. It encodes everything that does not change
 //! with a container's state in advance, so that it needs little CPU time.
 //!
-//! It sends events as containerd 2 does: each subscriber has a channel for 100 events, and if the channel is full,
-//! the runtime waits until the subscriber reads. It queues no events while there is no subscriber.
+//! The runtime sends events as containerd 2 does: each subscriber has a channel for 100 events, and if the channel is
+//! full, the runtime waits for the subscriber. It queues no events while there is no subscriber.
 
 mod answer;
 mod encoded;
@@ -124,7 +124,7 @@ impl Runtime {
         Ok(Counted { cpu, calls })
     }
 
-    /// Makes changes at a rate per second; 0 for as fast as the subscriber receives their events.
+    /// Makes `rate` changes per second or, if `rate` is 0, changes as fast as the subscriber receives their events.
     pub(crate) async fn play(&self, changes: Changes, rate: f64) -> Result<Played> {
         let playing = play::play(self.shared.clone(), changes, rate);
         Ok(self.thread.spawn(playing).await?)

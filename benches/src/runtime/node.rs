@@ -45,7 +45,7 @@ pub(super) enum List {
 #[derive(Debug)]
 pub(super) enum Change {
     AddPod(Box<Pod>),
-    /// Only sends STARTED of the sandbox, as runtimes do after CREATED. The pod does not change.
+    /// The runtime sends STARTED of the sandbox, as runtimes do after CREATED, but the pod does not change.
     StartSandbox,
     AddContainer(Container),
     Start(String),

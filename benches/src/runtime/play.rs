@@ -20,7 +20,7 @@ const TIMER_RESOLUTION: Duration = Duration::from_millis(2);
 /// The changes to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Changes {
-    /// The number of restarts: a container exits, a new one replaces it, and the one that exited before is removed.
+    /// The number of restarts. Each replaces an exited container, and removes the container replaced before.
     Restarts(u32),
     /// The containers and sandboxes of all pods stop, in random order.
     Deaths,
@@ -42,7 +42,7 @@ pub(super) async fn play(shared: Arc<Shared>, changes: Changes, rate: f64) -> Pl
     let start = shared.clock.now();
     let mut last = 0;
     for (number, change) in planned {
-        // `max`, because the due time of a delayed change may be earlier than the recorded time of the last change.
+        // Use `max`, because the due time of a delayed change may be earlier than the recorded time of the last change.
         last = due(&shared, start, played.sent, rate).await.max(last);
         if played.sent == 0 {
             played.first = last;
@@ -63,7 +63,7 @@ pub(super) async fn play(shared: Arc<Shared>, changes: Changes, rate: f64) -> Pl
     played
 }
 
-/// Waits until the change `n` is due. Returns its time.
+/// Waits until the change `n` is due. Returns the time to record for the change.
 async fn due(shared: &Shared, start: Instant, n: usize, rate: f64) -> i64 {
     let clock = shared.clock;
     if rate > 0.0 {

@@ -55,7 +55,7 @@ struct OwnPod<S> {
     config: v1::PodSandboxConfig,
     uid: PodUid,
     sandbox: Id,
-    /// The container and its state, if it exists.
+    /// The container and its state; `None` if the container does not exist.
     container: Option<(Id, ReportedState)>,
     attempt: u32,
 }

@@ -143,7 +143,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const PING: u8 = 6;
 
-/// GOAWAY on stream 0, with last stream id 2^31 - 1, code 11 and the debug data.
+/// GOAWAY on stream 0, with last stream id 2^31 - 1, error code 11 and the debug data.
 const GOAWAY: &[u8] = b"\0\0\x16\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0btoo_many_pings";
 
 /// Finds frames in a byte stream that arrives in arbitrary pieces.

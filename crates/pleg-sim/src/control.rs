@@ -22,7 +22,7 @@ use crate::{
 
 /// The maximum length of a command.
 const MAX_LINE: u64 = 64 << 10;
-/// The maximum number of concurrent connections. Others wait.
+/// The maximum number of concurrent connections. Further clients wait.
 const MAX_CONNECTIONS: usize = 8;
 
 /// One command per line, and its description.

@@ -268,7 +268,7 @@ struct Broadcast {
 
 struct Subscriber {
     channel: mpsc::Sender<Event>,
-    /// Cancelled when the stream has failed and the subscriber's task has noticed the failure.
+    /// The subscriber's task cancels this token when it notices that the subscriber's stream has failed.
     disconnected: CancellationToken,
     /// The number of events that were sent to the channel after the stream failed.
     sent_after_failure: usize,
@@ -370,7 +370,7 @@ events wait five minutes, containerd-2 v2.4.0: publish 0..2, wait 299, publish 2
 subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0 0 2";
 
     #[tokio::test(start_paused = true)]
-    async fn event_delivery_depends_on_runtime() {
+    async fn delivered_and_lost_events_depend_on_runtime() {
         for row in DELIVERIES.lines() {
             let (runtimes, steps) = row.split_once(": ").unwrap();
             for runtime in runtimes.split(", ").skip(1) {
@@ -449,7 +449,7 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
     /// After the event that reveals the disconnect, the channel still has capacity, and the runtime picks at random
     /// between sending to the channel and noticing the disconnect. So the number of lost events varies.
     #[tokio::test(start_paused = true)]
-    async fn dead_subscriber_loses_varying_number_of_events() {
+    async fn containerd_2_dead_subscriber_loses_varying_number_of_events() {
         let mut lost = std::collections::BTreeSet::new();
         for seed in 0..16 {
             let engine = engine(Mode::Containerd2, "v2.4.0", seed);
@@ -475,7 +475,7 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
 
     /// A subscriber that does not read blocks, without a time limit, every task that sends an event.
     #[tokio::test(start_paused = true)]
-    async fn slow_subscriber_blocks_the_runtime() {
+    async fn containerd_2_waits_for_subscriber_that_does_not_read() {
         let engine = engine(Mode::Containerd2, "v2.4.0", 0);
         let mut slow = subscribe(&engine).await;
         let hour = Duration::from_secs(3600);

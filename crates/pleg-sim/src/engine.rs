@@ -1,8 +1,8 @@
 //! The engine: the state of the simulated runtime, and the checks that every call passes first.
 //!
-//! Its methods are split by subject: `pods` changes sandboxes and containers, `programs` runs the
-//! containers, `events` creates events, `lists` answers lists, `process` starts and stops the runtime's
-//! process. `service` implements gRPC.
+//! The methods of the engine are split by subject: `pods` changes sandboxes and containers, `programs` runs the
+//! containers, `events` creates events, `lists` answers lists, `process` starts and stops the runtime's process.
+//! `service` implements gRPC.
 
 use std::{
     collections::HashMap,

@@ -1,7 +1,7 @@
 //! Errors: of the simulator (for its callers) and of CRI calls (for gRPC clients).
 //!
-//! Messages and codes of calls are those of containerd, as far as clients see them. Most errors have the code
-//! `Unknown`, because the runtimes return plain errors.
+//! The error messages and gRPC codes of calls are those of containerd, as far as clients see them. Most errors have the
+//! code `Unknown`, because the runtimes return plain errors.
 
 use pleg_cri::v1::ContainerState;
 use tonic::Status;

@@ -1,7 +1,7 @@
 //! Creates events, applies the configured faults to them, and streams them to subscribers.
 //!
-//! The order is that of real runtimes: the state changes, the statuses are copied, the timestamp is taken, and the
-//! event is queued. So an event with a later timestamp can show an older state.
+//! Each event is created in the steps of real runtimes: the state changes, the statuses are copied, the timestamp is
+//! taken, and the event is queued. So an event with a later timestamp can show an older state.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ const SWAP_TIMEOUT: Duration = Duration::from_millis(100);
 pub(crate) type DelayedEvent = (Arc<Process>, Event);
 
 impl Engine {
-    /// Sends the events of a change, one after the other. Waits where the runtime would.
+    /// Sends the events of a change, one after the other. Waits where a real runtime waits.
     pub(crate) async fn emit(self: &Arc<Self>, events: Vec<Due>) {
         for due in events {
             self.emit_one(&due).await;

@@ -187,7 +187,7 @@ impl Faults {
         self.value(name, Some).is_some()
     }
 
-    /// The result of `of` for the value of the knob. If there is a result, counts the knob as fired.
+    /// Calls `of` with the value of the knob and returns the result. If there is one, counts the knob as fired.
     pub(crate) fn value<T>(&mut self, name: &str, of: impl Fn(Value) -> Option<T>) -> Option<T> {
         let value = self.get(name).and_then(of);
         if value.is_some() {

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_value_and_what_is_allowed() {
+    fn invalid_knob_error_names_value_and_what_is_allowed() {
         let error = |text: &str| check_knob(text).unwrap_err().to_string();
         assert_eq!(
             error("drop=often"),

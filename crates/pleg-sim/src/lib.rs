@@ -1,10 +1,9 @@
 //! A simulated CRI runtime that speaks real gRPC over a unix socket or any other connection.
 //!
-//! It answers CRI calls and sends container events as a real runtime does. It also reproduces the
-//! runtime behavior that clients have trouble with: response headers that arrive only with the
-//! first event, dead subscribers that are noticed only at the next send, timestamps taken after the
-//! statuses they belong to, and connections closed with "too_many_pings". The [`Mode`] selects the
-//! runtime, and the version selects the details:
+//! The simulator answers CRI calls and sends container events as a real runtime does. It also reproduces the runtime
+//! behavior that clients have trouble with: response headers that arrive only with the first event, dead subscribers
+//! that are noticed only at the next send, timestamps taken after the statuses they belong to, and connections closed
+//! with "too_many_pings". The [`Mode`] selects the runtime, and the version selects the details:
 //!
 //! | mode | event delivery | other behavior |
 //! | --- | --- | --- |
@@ -16,9 +15,9 @@
 //! | `starting` | every call fails with "server is not initialized yet" | until the control command `ready`; the status code depends on the version |
 //! | `silent` | the socket accepts connections and does not respond | CRI-O, until the control command `ready` |
 //!
-//! The version also selects the timestamp and the containers of `PodSandboxStatus`, streaming lists and their page
-//! size, the time at which the reason `OOMKilled` becomes available, and two quirks of CRI-O: empty statuses (1.31 to
-//! 1.34) and a DELETED event for a stopped container (up to 1.27.0).
+//! The version of the runtime selects further details: the timestamp and the containers of `PodSandboxStatus`,
+//! streaming lists and their page size, the time at which the reason `OOMKilled` becomes available, and two quirks of
+//! CRI-O: empty statuses (1.31 to 1.34) and a DELETED event for a stopped container (up to 1.27.0).
 //!
 //! Containers run no process. The last words of the command and its arguments select the behavior:
 //!

@@ -1,7 +1,7 @@
 //! The runtime's process: it starts, serves, is stopped or killed, and starts again.
 //!
-//! Sandboxes and containers outlive the process. Its subscribers and queued events do not. Changes that happen while
-//! the runtime is down cause no events.
+//! Sandboxes and containers outlive the process; subscribers and queued events do not. Changes that happen while the
+//! runtime is down cause no events.
 
 use std::{
     sync::{

@@ -1,5 +1,5 @@
 //! The programs that containers run. Each program is a task that waits until the program exits, and then sends the
-//! event.
+//! event of the exit.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ const EXIT_EVENT_WAIT: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub(crate) struct Program {
     signals: mpsc::UnboundedSender<Signal>,
-    /// Cancelled when the program has exited, or when the shutdown ends its task.
+    /// Cancelled when the program has exited, or when the shutdown ends the program's task.
     exited: CancellationToken,
 }
 
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     /// Stops a container, with `grace` between `SIGTERM` and `SIGKILL`. Returns when the container has exited; its
-    /// event may follow later. No error if the container does not run.
+    /// STOPPED event may follow later. No error if the container does not run.
     pub(crate) async fn stop_program(&self, id: &str, grace: Duration) {
         let Some(program) = self.program(id) else {
             return;

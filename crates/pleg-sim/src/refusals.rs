@@ -105,7 +105,7 @@ mod tests {
 
     /// Log paths that conmon cannot open, a memory limit that is too low, and a group without a user.
     #[test]
-    fn container_that_crio_cannot_create_is_refused() {
+    fn crio_refuses_container_with_invalid_log_path_memory_or_group() {
         let sandbox = v1::PodSandboxConfig {
             log_directory: "/no/such/directory".to_owned(),
             ..Default::default()

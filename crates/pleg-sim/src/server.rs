@@ -43,7 +43,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts serving as a task of the simulator. The future that `serve` returns must end when its token is cancelled.
+    /// Starts serving as a task of the simulator. Cancelling the token that `serve` gets must end the future.
     pub(crate) fn start<F>(
         engine: &Engine,
         path: &Path,
@@ -220,7 +220,7 @@ async fn serve_connections<IO>(
 /// The file of a bound socket.
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// The device and inode numbers, to detect that the file was replaced.
+    /// The device and inode numbers of the socket file, to detect that the file was replaced.
     id: (u64, u64),
 }
 

@@ -249,7 +249,7 @@ impl RuntimeService for CriService {
         self.change("StartContainer", id, start).await
     }
 
-    /// Returns when the container has exited; its event may follow later. No error if the container does not run.
+    /// Returns when the container has exited; STOPPED may follow later. No error if the container does not run.
     async fn stop_container(
         &self,
         request: Request<v1::StopContainerRequest>,

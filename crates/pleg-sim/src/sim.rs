@@ -135,7 +135,7 @@ impl SimBuilder {
         self
     }
 
-    /// The version that `Version` returns; [`Mode::default_version`] by default. It also selects the behavior. If it
+    /// The version that `Version` returns and that selects the behavior; [`Mode::default_version`] by default. If it
     /// does not belong to the mode ([`Mode::check_version`]), the nearest version of the mode selects the behavior.
     pub fn runtime_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());

@@ -19,7 +19,7 @@ const STEP_INTERVAL: Duration = Duration::from_millis(1500);
 /// The seconds between `SIGTERM` and `SIGKILL` of a container whose pod is removed.
 const GRACE: i64 = 30;
 
-/// A pod template: its name, its containers, and how the first container exits; `None` if it does not exit.
+/// A pod template: its name, its containers, and how the first container exits (`None`: it runs until it is stopped).
 type PodTemplate = (&'static str, &'static [&'static str], Option<&'static str>);
 
 /// The pods of the workload.
@@ -242,7 +242,7 @@ impl Workload {
         started
     }
 
-    /// Removes a pod as a kubelet does: containers with a grace period, then the sandbox.
+    /// Removes a pod as a kubelet does: stops its containers, with a grace period, and then removes the sandbox.
     async fn remove_pod(&self, at: usize) -> Result<(), Status> {
         let Some(pod) = self.pods.get(at) else {
             return Ok(());

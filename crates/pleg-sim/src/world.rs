@@ -41,9 +41,9 @@ pub(crate) struct World {
 pub(crate) struct Sandbox {
     pub(crate) config: v1::PodSandboxConfig,
     pub(crate) handler: String,
-    /// The address; `None` on the host network, and after the network is released.
+    /// The address of the sandbox; `None` on the host network, and after the network is released.
     pub(crate) ip: Option<String>,
-    /// The removal has begun: the controller of containerd 2 has removed the sandbox, the sandbox store has not.
+    /// The sandbox is being removed: the controller of containerd 2 has removed it, the sandbox store has not.
     pub(crate) removing: bool,
 }
 
@@ -112,8 +112,8 @@ impl World {
         self.node.step(step, at)
     }
 
-    /// Begins the removal. containerd 2 sends DELETED at this point. `None` if the removal has begun already, or the
-    /// sandbox does not exist.
+    /// Begins the removal of a sandbox. containerd 2 sends DELETED at this point. `None` if the removal has begun
+    /// already, or the sandbox does not exist.
     pub(crate) fn begin_removal(&mut self, id: &str) -> Option<Vec<Due>> {
         let sandbox = self.sandboxes.get_mut(id)?;
         if std::mem::replace(&mut sandbox.removing, true) {

@@ -1,4 +1,4 @@
-//! This project's generator with the trait of the ports, so that a test or benchmark runs on all of them.
+//! Implements the interface of the ports for this project's generator, so that tests and benchmarks run on all of them.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl Subject for Ours {
     async fn newer_than(&self, uid: &PodUid, after: Instant) {
         match self.pleg.newer_than(uid, after, NO_TIMEOUT).await {
             Ok(_) | Err(WaitError::Read { .. }) => {}
-            // After a shutdown or a timeout, upstream keeps waiting, so this does as well.
+            // After a shutdown or a timeout, upstream keeps waiting, so this function does as well.
             Err(_) => std::future::pending().await,
         }
     }

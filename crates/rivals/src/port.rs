@@ -1,5 +1,5 @@
-//! Upstream's generic PLEG (1.36): the worker loop, the relist of the node and the relist of a pod. And its
-//! evented PLEG of 1.37 ("hint"): like the generic one, and a STOPPED event requests a relist of its pod.
+//! Upstream's generic PLEG (1.36) has the worker loop, the relist of the node and the relist of a pod. Upstream's
+//! evented PLEG (1.37, "hint") has these as well, and for each STOPPED event requests a relist of the pod.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

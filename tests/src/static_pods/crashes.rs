@@ -1,7 +1,7 @@
 //! Kills the daemon and the mini-kubelet repeatedly while containers crash and the mini-kubelet restarts them.
 //!
 //! Two containers with the same name must never run in one pod at the same time, and no exit code may be lost. In the
-//! end all pods run and nothing else is left.
+//! end all pods run, and no other sandbox is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
         self.check(plan, &stuck)
     }
 
-    /// Waits until there were `at` restarts in total. `more`, their number since the last step, sets the time limit.
+    /// Waits for `at` restarts in total. The time limit depends on `more`, the number of restarts since the last step.
     async fn restarted(&self, at: u32, more: u32) -> anyhow::Result<()> {
         let within = PATIENCE + Duration::from_secs(2) * more;
         let what = format!("{at} restarts");

@@ -11,7 +11,7 @@ use super::process::NODE;
 
 /// The container that runs until it is stopped.
 pub const APP: &str = "app";
-/// The container that exits repeatedly in crashing pods, and runs in calm ones.
+/// The container that exits repeatedly in [`Kind::Crashing`] pods, and runs until it is stopped in [`Kind::Calm`] pods.
 pub const JOB: &str = "job";
 
 /// The behaviour of the [`JOB`]s.
@@ -47,7 +47,7 @@ pub fn exit_codes(pods: u32) -> BTreeMap<(String, String), i32> {
     all.collect()
 }
 
-/// Writes the manifests of pods 0 to `pods` of one kind, which run `image`. Replaces their earlier manifests.
+/// Writes the manifests of `pods` pods of one kind, which run `image`. Replaces the earlier manifests of these pods.
 pub fn write(dir: &Path, kind: Kind, pods: u32, image: &str) -> anyhow::Result<()> {
     for pod in 0..pods {
         let containers = containers(kind, pod).map(|(name, life)| {

@@ -33,7 +33,7 @@ on_both_versions! {
     newer_than_shows_own_write: read_your_writes();
 }
 
-/// First the test itself runs pods, then pod workers that act on the announcements do so.
+/// First the test itself runs pods. Then pod workers run pods, and act on the announcements.
 async fn evented(daemon: &Daemon) -> anyhow::Result<()> {
     let mut settings = Settings::default();
     settings.mode = Mode::Evented;
@@ -79,7 +79,7 @@ async fn generator_that_polls_announces_each_change_once() -> anyhow::Result<()>
     .await
 }
 
-/// The generator announces everything once, and in the end the cache equals the list.
+/// The generator announces every change once, and in the end the cache equals the runtime's list.
 async fn churn(
     generator: &mut Generator,
     kubelet: &Kubelet,

@@ -37,7 +37,7 @@ async fn missed_events_metric_equals_number_of_lost_events() -> anyhow::Result<(
 /// The number of containers that complete in one pod, as fast as the runtime starts them. The work of the runtime grows
 /// with the square of this number. `just test-long` runs 120.
 const COMPLETIONS: u32 = 40;
-/// How many of these containers run at the same time.
+/// How many of the [`COMPLETIONS`] containers run at the same time.
 const AT_ONCE: usize = 16;
 /// How long each container runs. If containers of a pod exit while containerd 1.7 starts others, the pod's shim often
 /// hangs for a minute or more (in 4 of 8 runs whose containers exited at once, in none of 17 with this value).
@@ -47,7 +47,7 @@ const RUNS_MS: u64 = 300;
 const DRAIN: Duration = Duration::from_secs(300);
 
 /// Stress: many containers of one pod complete. The runtime reads the statuses of all of
-/// them for each event, so events are large and late. Then its queue drains. The generator announces every
+/// them for each event, so events are large and late. Then the runtime's queue drains. The generator announces every
 /// exit once with its exit code, and the node is never unready.
 async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     let version = daemon.version;

@@ -12,8 +12,8 @@
     reason = "a CRI request is large; tests do not mind"
 )]
 
-/// Defines a test on each version of containerd: `name: function(arguments)`, with attributes before it.
-/// Each test has a daemon of its own.
+/// Defines one test for each version of containerd: `name: function(arguments)`, with attributes before the name. Each
+/// test has a daemon of its own.
 macro_rules! on_both_versions {
     ($($(#[$attribute:meta])* $name:ident: $run:ident($($argument:expr)?);)*) => { $(
         mod $name {

@@ -62,6 +62,6 @@ async fn poller_detects_two_running_containers_of_one_name() -> anyhow::Result<(
 /// Runs for `PLEG_KUBELET_MINUTES`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "hours: just soak-kubelet MINUTES"]
-async fn mini_kubelet_does_not_grow_while_pods_crash() -> anyhow::Result<()> {
+async fn mini_kubelet_leaks_nothing_while_pods_crash() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| growth::watch(daemon).await).await
 }

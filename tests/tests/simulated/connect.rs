@@ -10,7 +10,7 @@ use pleg_tests::kubelet::Life;
 use crate::node::Node;
 
 #[tokio::test]
-async fn view_newer_than_a_write_shows_the_write() {
+async fn view_newer_than_a_call_shows_effect_of_the_call() {
     let node = Node::up();
     let (builder, client) = Pleg::connect_with(node.observer_client().unwrap());
     let pleg = builder.spawn().unwrap();

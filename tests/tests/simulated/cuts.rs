@@ -31,7 +31,7 @@ async fn at_many_bytes(
     Ok(())
 }
 
-/// Runs a short container, and breaks the stream after `at` bytes of its events. Returns the bytes that arrived.
+/// Runs a short container, and breaks the stream after `at` bytes of its events. Returns how many bytes arrived.
 async fn cut_event(at: u64, _whole: u64, how: Break) -> anyhow::Result<u64> {
     let node = Node::up();
     let kubelet = node.kubelet()?;
@@ -70,7 +70,7 @@ async fn cut_event(at: u64, _whole: u64, how: Break) -> anyhow::Result<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_cut_at_any_byte_of_an_event_loses_nothing() -> anyhow::Result<()> {
+async fn stream_cut_within_an_event_loses_no_change() -> anyhow::Result<()> {
     at_many_bytes(400, 17, cut_event).await
 }
 
@@ -108,6 +108,6 @@ async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_cut_at_any_byte_changes_nothing() -> anyhow::Result<()> {
+async fn list_cut_at_any_byte_leaves_cache_unchanged() -> anyhow::Result<()> {
     at_many_bytes(1000, 41, cut_list).await
 }

@@ -22,7 +22,7 @@ fn graceful_server(sim: &Arc<Sim>) -> (FaultyPipe, watch::Sender<bool>) {
         let mut requested = sender.subscribe();
         requested.mark_unchanged();
         let ends = async move {
-            // If the test drops the sender, it can no longer request a GOAWAY, so this waits for ever.
+            // If the test drops the sender, it can no longer request a GOAWAY, so this future never completes.
             if requested.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }

@@ -49,7 +49,7 @@ fn is_own_process() -> bool {
 
 #[test]
 fn many_reconnects_leak_nothing() -> anyhow::Result<()> {
-    in_own_process("leaks::process_uses_no_more_after_600_reconnects_than_after_100")
+    in_own_process("leaks::memory_and_tasks_do_not_grow_after_100_reconnects")
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn at_once() -> ReconnectSettings {
 /// hardly more memory than after 100.
 #[tokio::test(start_paused = true)]
 #[ignore = "measured in a process of its own"]
-async fn process_uses_no_more_after_600_reconnects_than_after_100() -> anyhow::Result<()> {
+async fn memory_and_tasks_do_not_grow_after_100_reconnects() -> anyhow::Result<()> {
     if !is_own_process() {
         return Ok(());
     }
@@ -193,7 +193,7 @@ async fn settled(before: (usize, usize)) -> anyhow::Result<()> {
     .await
 }
 
-/// Waits until all generators are subscribed and have lost at least `lost` streams.
+/// Waits until each generator is subscribed and has lost at least `lost` streams.
 async fn subscribed(all: &[Pleg], lost: u64, what: &str) -> anyhow::Result<()> {
     for (n, pleg) in all.iter().enumerate() {
         until_ok(10 * SECOND, what, || async move {

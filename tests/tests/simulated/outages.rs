@@ -52,7 +52,7 @@ struct Fault {
     events: bool,
     /// The allowed number of subscribes in the first minute. In every later minute at most 10 are allowed.
     subscribes: RangeInclusive<u64>,
-    /// The maximum number of connections for calls, unless each call may open one.
+    /// The maximum number of connections for calls, unless each call may open a connection.
     dials: u64,
     /// True if each call fails at once.
     fails_at_once: bool,
@@ -383,7 +383,7 @@ async fn all_are_answered(
     Ok(())
 }
 
-/// The node is ready exactly if a complete list began within the last three minutes.
+/// The node is ready if and only if a complete list began within the last three minutes.
 fn check_readiness(node: &Node, generator: &Generator) -> anyhow::Result<()> {
     let (health, ready) = (generator.health(), generator.pleg.health().ready());
     let silent = health.last_list.map(|last| node.clock.now().since(last));

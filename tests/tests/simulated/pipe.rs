@@ -182,7 +182,7 @@ impl State {
         Some(how)
     }
 
-    /// The connection for a write. Writes to a stalled connection succeed.
+    /// Returns the connection for a write; an error if it is broken. Writes to a stalled connection succeed.
     fn writable(&mut self, cx: &Context<'_>) -> io::Result<Pin<&mut DuplexStream>> {
         self.remember(cx);
         self.broken();

@@ -88,7 +88,7 @@ async fn invalid_calls_are_rejected_with_codes_of_containerd() {
         assert!(is_missing || error.code() == Code::Unknown, "{error}");
         assert!(error.message().ends_with(message), "{error}, not {message}");
     }
-    // No error if there is nothing to stop or remove.
+    // The runtime returns no error if there is nothing to stop or remove.
     cri.stop(&unknown, 0).await;
     cri.remove(&unknown).await;
     cri.stop_sandbox(&unknown).await;

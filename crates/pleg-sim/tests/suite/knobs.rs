@@ -128,7 +128,7 @@ async fn stream_knobs_end_or_mute_event_stream() {
     assert_eq!(sim.fired()["stream.end_after"], 2);
     sim.shutdown().await;
 
-    // A muted stream stays muted after the reset; a stream that is opened later is not muted.
+    // A muted stream stays muted after the command `reset`; a stream that is opened later is not muted.
     let (sim, mut muted, mut cri) = sim_with_knobs("stream.mute").await;
     cri.run("p").await;
     idle().await;

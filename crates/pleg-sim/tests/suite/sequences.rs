@@ -138,7 +138,7 @@ containerd-2 v2.4.0: run, create app exit 1 3600000, start => stop 10
 STOPPED(A) READY [A:EXITED=143 Error]";
 
 #[tokio::test(start_paused = true)]
-async fn events_differ_by_runtime() {
+async fn event_sequence_of_a_pod_depends_on_runtime() {
     for case in BY_RUNTIME.split("\n\n") {
         let (title, expected) = case.split_once('\n').unwrap();
         let (runtime, steps) = title.split_once(": ").unwrap();

@@ -13,7 +13,7 @@ use tokio::{
 use tonic::Status;
 
 #[tokio::test]
-async fn only_unused_sockets_are_replaced() {
+async fn serve_unix_replaces_only_socket_files_without_listener() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
     let sim = sim().build();
@@ -151,9 +151,9 @@ async fn hung_calls_delay_neither_stop_nor_shutdown() {
     with_timeout(controlling.stopped()).await;
 }
 
-/// CRI-O waits for its clients, with a timeout.
+/// CRI-O waits, with a timeout, until its clients have disconnected.
 #[tokio::test(start_paused = true)]
-async fn graceful_stop_is_bounded_while_a_call_hangs() {
+async fn crio_graceful_stop_times_out_if_a_call_hangs() {
     let sim = sim().mode(Mode::Crio).build();
     let cri = Client::connect(&sim).await;
     let call = hung_call(&sim, cri).await;
