@@ -72,7 +72,9 @@ def allocations(program: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    write = "--write" in sys.argv[1:]
+    write = sys.argv[1:] == ["--write"]
+    if sys.argv[1:] and not write:
+        sys.exit(__doc__)
     committed = {"paths": {}} if write else tomllib.loads(FIGURES.read_text())
     program = build()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
