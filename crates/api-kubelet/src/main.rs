@@ -33,10 +33,10 @@ struct Args {
     /// The cgroup below which the runtime puts the pods.
     #[arg(long, default_value = "")]
     cgroup_parent: String,
-    /// The first delay of a restart and of a pull, in milliseconds.
+    /// The first back-off delay of restarts and of pulls, in milliseconds.
     #[arg(long, default_value_t = 10_000)]
     back_off_initial: u64,
-    /// The greatest delay, in milliseconds.
+    /// The greatest back-off delay, in milliseconds.
     #[arg(long, default_value_t = 300_000)]
     back_off_max: u64,
 }

@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// A row: the specification, and the reason if the pod is rejected.
+    /// A row of the table: the specification of a pod, and the reason if the pod is rejected.
     #[test]
     fn pod_that_cannot_run_here_is_rejected_with_upstreams_reason() {
         let running = r#"{"name": "app", "ports": [{"containerPort": 80, "hostPort": 80},

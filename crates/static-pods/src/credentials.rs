@@ -77,7 +77,7 @@ fn full_name(image: &str) -> String {
     }
 }
 
-/// A registry without its scheme and the version of its API.
+/// The address of a registry without the scheme and the API version.
 fn address(registry: &str) -> &str {
     let address = registry.trim_start_matches("https://");
     let address = address.trim_start_matches("http://").trim_end_matches('/');

@@ -230,7 +230,7 @@ fn report(uid: &PodUid, exits: &[Exit]) {
     }
 }
 
-/// Prints one line for programs that read the output of this one.
+/// Prints one line for programs that read the output of this program.
 pub fn print(line: &Value) {
     let mut out = std::io::stdout().lock();
     // The reader may be gone.

@@ -1,8 +1,8 @@
 //! A standalone kubelet for the manifests of a directory: `static_pods`.
 //!
-//! It connects the parts of `pleg-kubelet`, and is an example of how to use them. [`kubelet`] is the worker of a pod,
+//! `static_pods` connects the parts of `pleg-kubelet`, and shows how to use them. [`kubelet`] is the worker of a pod,
 //! [`manifest`] reads the directory, [`validation`] has the checks of upstream's API server, because no API server has
-//! checked a manifest, [`admission`] decides which pods the node can run, and [`node_status`] has its Ready condition.
+//! checked a manifest, [`admission`] decides if the node can run a pod, and [`node_status`] makes the Ready condition.
 
 pub mod admission;
 pub mod credentials;

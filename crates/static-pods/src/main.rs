@@ -75,10 +75,10 @@ struct Args {
     /// A sysctl that pods may set although it is not safe; a `*` at the end matches any text.
     #[arg(long)]
     allowed_unsafe_sysctl: Vec<String>,
-    /// The first delay of a restart, such as 10s.
+    /// The first back-off delay of a restart, such as 10s.
     #[arg(long, value_parser = duration, default_value = "10s")]
     back_off_initial: Duration,
-    /// The greatest delay of a restart.
+    /// The greatest back-off delay of a restart.
     #[arg(long, value_parser = duration, default_value = "300s")]
     back_off_max: Duration,
 }

@@ -94,7 +94,7 @@ impl State {
     }
 }
 
-/// A condition as upstream's `RuntimeCondition.String`; Go's `<nil>` for a missing one.
+/// Formats a condition as upstream's `RuntimeCondition.String` does; a missing condition is Go's `<nil>`.
 fn shown(condition: Option<&RuntimeCondition>) -> String {
     let shown = |c: &RuntimeCondition| {
         let (kind, reason) = (&c.r#type, &c.reason);
@@ -164,7 +164,7 @@ impl NodeStatus {
     /// Asks the runtime for its status every [`STATUS_PERIOD`]. Never returns.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the watch; the last status is kept.
+    /// Dropping the future ends the calls; the last status is kept.
     pub async fn watch(&self) {
         let clock = self.pleg.clock();
         loop {
@@ -209,7 +209,7 @@ impl NodeStatus {
     }
 
     /// Checks that the node can run this pod now, or if `pod` is `None`, that it can terminate a pod. Without a
-    /// network, only pods on the host network are run, as upstream.
+    /// network, only pods on the host network are run, as upstream does.
     ///
     /// # Errors
     /// The reason why the node cannot run or terminate the pod.
@@ -276,7 +276,7 @@ mod tests {
         aggregate(errors.into_iter().flatten())
     }
 
-    /// A row: what is wrong, and the whole message.
+    /// A row of the table: what is wrong, and the whole message of the condition.
     #[test]
     fn ready_condition_messages_match_upstream() {
         let table = "
@@ -301,9 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn transition_time_changes_with_the_status_and_heartbeat_every_time() {
+    fn transition_time_changes_with_status_but_heartbeat_with_each_report() {
         let mut state = State::default();
-        // At each step, 10 s apart: what is wrong, status, transition, heartbeat, and whether the status changed.
+        // Steps, 10 s apart: what is wrong; the condition's status, transition and heartbeat; if the status changed.
         for (step, (wrong, expected, changes)) in (0..).zip([
             ("", "True 10:00:00 10:00:00", false),
             ("", "True 10:00:00 10:00:10", false),

@@ -40,7 +40,7 @@ pub(crate) async fn serve(listener: TcpListener, kubelet: Arc<Kubelet>, metrics:
     loop {
         let permit = permits.clone().acquire_owned().await;
         let accepted = tokio::time::timeout(UPKEEP, listener.accept()).await;
-        // The upkeep must run regularly: until it runs, histograms keep every sample, even if no client reads them.
+        // The metrics need regular upkeep: until it runs, histograms keep every sample, even if no client reads them.
         served.metrics.run_upkeep();
         let stream = match accepted {
             Err(_) => continue,

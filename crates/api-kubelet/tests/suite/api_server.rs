@@ -38,7 +38,7 @@ struct Store {
     refused: Vec<String>,
 }
 
-/// The path of a collection, and a name.
+/// The path of a collection, and the name of an object in it.
 type Key = (String, String);
 
 /// The path of an object: `/api/v1/namespaces/NS/pods/NAME/status`.
@@ -174,7 +174,7 @@ fn selected(requested: &str, of: &str) -> bool {
 }
 
 impl ApiServer {
-    /// Serves on a free port until the tokio runtime ends.
+    /// Serves the API on a free port until the tokio runtime ends.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self {
@@ -246,7 +246,7 @@ impl ApiServer {
         json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items})
     }
 
-    /// The lines of a watch: every change after that version.
+    /// The lines of a watch: every change after this resource version.
     fn watch(self, collection: String, after: usize) -> Body {
         let start = (self.version.subscribe(), after);
         let lines = futures::stream::unfold(start, move |(mut version, seen)| {

@@ -17,7 +17,7 @@ const LARGEST: u64 = 10 << 20;
 /// The result of a read: for each file its manifests, or their errors.
 pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 
-/// Reads all files of a directory, except those that begin with a dot: the most recently modified first, and by name
+/// Reads all files of a directory whose names do not begin with a dot: the most recently modified first, and by name
 /// if they were modified at the same time. The last two arguments are those of [`Manifest::parse_all`].
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub fn read_directory(
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             let file = entry.path();
             let metadata = fs::metadata(&file);
-            // These times are from the wall clock, but only order the files; nothing waits for them.
+            // Modification times are from the wall clock, but only order the files; nothing waits for them.
             let modified = metadata.as_ref().ok().and_then(|m| m.modified().ok());
             files.push((Reverse(modified), file, metadata));
         }

@@ -5,7 +5,7 @@ use k8s_openapi::serde_json::Value;
 use pleg_kubelet::cri_config::FieldError;
 use pleg_kubelet::fields_at;
 
-/// Converts quantities that a manifest has as numbers to texts.
+/// Converts quantities to texts if the manifest has numbers for them.
 pub(super) fn quantities_as_text(given: &mut Value) {
     for list in ["initContainers", "containers"] {
         let containers = given.pointer_mut(&format!("/spec/{list}"));

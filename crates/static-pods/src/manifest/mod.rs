@@ -65,9 +65,9 @@ impl ManifestError {
 impl Manifest {
     /// Reads the contents of a file: one pod, or several with `---` between them. (Upstream reads one.)
     ///
-    /// The name of a pod gets the name of the node as its suffix, as in upstream. Its uid is a hash of the node's name,
-    /// the file's name and the contents; so a changed manifest is another pod. In contrast to upstream, the hash leaves
-    /// out the resources of containers, because they can be changed while the pod runs. But the hash includes the
+    /// The name of a pod gets the name of the node as its suffix, as in upstream. The pod's uid is a hash of the node's
+    /// name, the file's name and the contents; so a changed manifest is another pod. In contrast to upstream, the hash
+    /// leaves out the resources of containers, because they can be changed while the pod runs. The hash includes the
     /// quality-of-service class that follows from the resources, because the class cannot be changed.
     ///
     /// A document's error is the first that is found: the file is not YAML or not a pod, a field is unknown,

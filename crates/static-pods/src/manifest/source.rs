@@ -29,7 +29,7 @@ pub struct ManifestSource {
     /// Errors that were logged, so that they are not logged again every second.
     broken: Vec<ManifestError>,
     error: Option<String>,
-    /// A read that has not ended in time.
+    /// A read of the directory that has not ended in time.
     reading: Option<JoinHandle<Result<ReadManifests, String>>>,
 }
 
@@ -87,7 +87,7 @@ impl ManifestSource {
         self.clock.sleep_until(next).await;
     }
 
-    /// Reads the changes. `None` if the directory cannot be read: all pods stay.
+    /// Reads the changes of the manifests. `None` if the directory cannot be read: no pod changes then.
     async fn read(&mut self) -> Option<Changes> {
         let found = match self.read_directory().await {
             Ok(found) => found,

@@ -43,7 +43,7 @@ pub(super) fn pod(given: &Value) -> Result<Pod, FieldError> {
     })
 }
 
-/// Rewrites serde's "invalid type: integer `1`, expected a string".
+/// Rewrites serde's "invalid type: integer `1`, expected a string" for authors of manifests.
 fn for_authors(message: &str) -> Option<String> {
     let types = message.strip_prefix("invalid type: ")?;
     let (found, expected) = types.split_once(", expected ")?;

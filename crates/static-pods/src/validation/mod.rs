@@ -46,7 +46,7 @@ pub fn validate(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// Replaces `spec~` in a path of the table: one path for the pod, and one for each of its containers.
+/// Replaces `spec~` in a path of the rule table: one path for the pod, and one for each of its containers.
 fn with_containers(path: &str) -> Vec<String> {
     match path.contains('~') {
         true => vec![path.replace('~', ""), path.replace('~', ".@")],
@@ -143,7 +143,7 @@ fn is(value: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Adds an error for each value at `PATH` that is repeated; for `WITHIN PATH`, repeated in one object at `WITHIN`.
+/// Adds an error for each repeated value at `PATH`; for `WITHIN PATH`, only if one object at `WITHIN` repeats it.
 fn unique(pod: &Value, path: &str, problem: &str, errors: &mut Vec<FieldError>) {
     let (within, path) = path.split_once(' ').unwrap_or(("", path));
     for (at, within) in each(pod, within) {

@@ -71,7 +71,7 @@ fn is(kind: &str, text: &str) -> bool {
 /// * `keys KIND`: all keys of an object are of this kind,
 /// * `empty or KIND`: a text of this kind, or an empty one,
 /// * `one of A, B`: one of these texts, or an empty one,
-/// * `from A to B`, `at least A`: a number; `1 in a FIELD`: the number 1, for FIELD; `at most A elements`: a list,
+/// * `from A to B`, `at least A`: a number; `1 in a FIELD`: at most 1 (errors say FIELD); `at most A elements`: a list,
 /// * `one field of A, B`: an object has at most one of these; `one field except A`: at most one field other than A,
 /// * `amount`: a quantity that is not negative,
 /// * `port`: a number, or the name of a port.

@@ -18,7 +18,7 @@ impl Log {
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
-        // A second subscriber: with one, the first thread that reaches a log line decides if it is enabled for all.
+        // With only one subscriber, the first thread at a log line would decide for all threads if the line is enabled.
         let second = Dispatch::new(NoSubscriber::new());
         (log, (tracing::subscriber::set_default(subscriber), second))
     }

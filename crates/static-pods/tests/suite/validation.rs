@@ -256,7 +256,7 @@ fn too_many_annotations_are_refused() {
 }
 
 #[test]
-fn all_errors_are_found_and_follow_the_order_of_lists() {
+fn all_errors_are_found_in_the_order_of_list_elements() {
     let container =
         |at| json!({"name": format!("c{at}"), "image": "a", "ports": [{"containerPort": 0}]});
     let containers: Vec<_> = (0..12).map(container).collect();

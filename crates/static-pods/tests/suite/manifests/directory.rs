@@ -72,14 +72,14 @@ fn file_name(path: &Path) -> String {
 }
 
 #[test]
-fn without_a_running_pod_the_newer_file_is_used() {
+fn without_a_running_pod_its_last_modified_file_is_used() {
     let twice = Directory::twice();
     let (file, errors) = twice.update(&mut Manifests::default());
     assert_eq!(file, NEWER);
     let error = "a-backup.yaml: metadata.name: web.yaml has a pod of this name, and is used: rename \
                  the pod, or remove one of the files";
     assert_eq!(errors, [error]);
-    // Of files with the same time, the first name wins.
+    // Of files modified at the same time, the first by name is used.
     twice.write_at(BACKUP, WEB, 2_000);
     let (file, _) = twice.update(&mut Manifests::default());
     assert_eq!(file, BACKUP);

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::node::{Node, one};
 
-/// The next request, and the connection that waits for its response.
+/// The next request to `server`, and the connection on which its response is sent.
 async fn request(server: &TcpListener) -> (String, TcpStream) {
     let (mut stream, _) = server.accept().await.unwrap();
     let mut read = Vec::new();
@@ -25,7 +25,7 @@ async fn respond(mut stream: TcpStream, status: &str) {
 }
 
 #[tokio::test]
-async fn hooks_run_after_the_start_and_before_the_stop() {
+async fn hooks_run_after_container_start_and_before_container_stop() {
     let node = Node::up(Mode::Containerd2).await;
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = server.local_addr().unwrap().port();
@@ -61,7 +61,7 @@ async fn hung_post_start_hook_does_not_delay_a_deletion() {
     node.until_gone(&uid).await;
 }
 
-/// The field is set after parsing, because the parser would refuse it.
+/// The unsupported field is set after parsing, because the parser would refuse it.
 #[tokio::test]
 async fn pod_with_an_unsupported_field_does_not_start() {
     let node = Node::up(Mode::Containerd2).await;

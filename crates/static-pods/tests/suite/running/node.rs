@@ -50,7 +50,7 @@ impl Node {
         Self::with_back_off(mode, back_off).await
     }
 
-    /// A node with these delays of restarts and pulls.
+    /// A node with these back-off delays for restarts and pulls.
     pub(crate) async fn with_back_off(mode: Mode, back_off: BackOffSettings) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("cri.sock");

@@ -40,7 +40,7 @@ async fn crash(mode: Mode) {
     watched.abort();
 }
 
-/// Panics when two containers of one pod and name run.
+/// Panics when two containers of the same pod and name run at the same time.
 async fn never_two_run(runtime: CriRuntime, clock: Clock) {
     let mut client = runtime.runtime_client();
     loop {

@@ -18,7 +18,7 @@ use super::statuses_table::{OF_CONTAINERS, SOURCES, TABLE};
 /// How many lives run at a time.
 const AT_ONCE: usize = 8;
 
-/// A field with its value, and the file and function of upstream.
+/// A field, its value, and upstream's file and function that set it.
 type Expected = [&'static str; 3];
 
 #[derive(Default)]
@@ -103,7 +103,7 @@ fn is_so(found: &Value, expected: &str) -> bool {
     }
 }
 
-/// Performs an action. `uid` is `None` before the pod is set.
+/// Performs an action. `uid` is `None` until the scenario has set its pod.
 async fn act(node: &Node, uid: Option<&PodUid>, action: &str) {
     let words: Vec<&str> = action.split(' ').collect();
     match (&words[..], uid) {

@@ -62,13 +62,13 @@ async fn container_forbidden_to_pull_starts_once_image_is_present() {
 }
 
 #[tokio::test]
-async fn reason_for_waiting_stays_while_the_next_attempt_is_made() {
+async fn container_keeps_its_waiting_reason_during_the_next_attempt() {
     let node = Node::up(Mode::Containerd2).await;
     node.knob("create_container.fail=unavailable");
     node.knob("create_container.latency=300ms");
     let uid = node.set("web", ONE);
     node.until_waiting(&uid, "CreateContainerError").await;
-    // The next attempt makes the directory of logs again before it creates the container.
+    // The next attempt to start the pod makes the directory of logs again before it creates the container.
     let logs = node.logs(&uid);
     std::fs::remove_dir_all(&logs).unwrap();
     node.until(&uid, "begun", |_| logs.exists()).await;
@@ -144,7 +144,7 @@ async fn files_of_pods_deleted_while_no_kubelet_ran_are_removed() {
 }
 
 #[tokio::test]
-async fn changed_resources_are_in_the_status_of_the_same_container() {
+async fn changed_resources_appear_in_the_status_without_a_new_container() {
     let node = Node::up(Mode::Containerd2).await;
     let with = |cpu| {
         one(&format!(
@@ -209,7 +209,7 @@ async fn restored_pod_does_not_wait_for_failing_container_removals() {
     node.until_gone(&uid).await;
 }
 
-/// Waits until another container than `before` runs in the pod. Fails if both pods have ready sandboxes at once.
+/// Waits until another container than `before` runs in pod `uid`. Fails if pod `other` has a ready sandbox then.
 async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &serde_json::Value) {
     let runs = |node: &Node| {
         let both = [uid, other].iter().all(|uid| node.has_ready_sandbox(uid));
