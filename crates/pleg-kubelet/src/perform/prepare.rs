@@ -46,7 +46,7 @@ impl<S> Performing<'_, S> {
         }
         let (run, names) = (self.run, &self.performer.names);
         if plan.creates_sandbox()
-            && let Err(other) = names.take(run.pleg(), PodName::of(pod), &run.uid)
+            && let Err(other) = names.take(&run.pleg, PodName::of(pod), &run.uid)
         {
             plan.postpone_sandbox(Some(run.now().after(PREDECESSOR_PERIOD)));
             let message = format!("pod {other}, which has the same name, has not ended yet");
