@@ -68,11 +68,6 @@ pub(crate) struct BackOff {
 }
 
 impl BackOff {
-    pub(crate) const fn new(settings: BackOffSettings) -> Self {
-        let keys = BTreeMap::new();
-        Self { settings, keys }
-    }
-
     /// The instant until which a container that ended at `ended` must wait for its restart, and the whole delay.
     pub(crate) fn delayed(&self, key: &str, ended: Instant, now: Instant) -> Option<Delayed> {
         let delay = self.delay(key, ended)?;

@@ -13,6 +13,9 @@ use crate::names::PodName;
 use crate::quantity::Amount;
 use crate::spec::{container_of, spec_of};
 
+/// Advice for a variable or a file that has no source.
+pub(crate) const NO_SOURCE: &str = "write one of fieldRef and resourceFieldRef";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeFile {
     pub(crate) text: String,
@@ -136,11 +139,9 @@ impl Fields<'_> {
             return self.field(&field.field_path);
         }
         let selector = item.resource_field_ref.as_ref();
-        let found = selector.and_then(|selector| {
-            let container = container_of(self.pod, selector.container_name.as_ref()?)?;
-            Some((container, selector))
-        });
-        match found {
+        let name = selector.and_then(|selector| selector.container_name.as_ref());
+        let container = name.and_then(|name| container_of(self.pod, name));
+        match container.zip(selector) {
             Some((container, selector)) => self.resource(container, selector),
             None => Err("no container has its containerName: change it".to_owned()),
         }
@@ -166,7 +167,7 @@ pub(crate) fn problem(item: &DownwardAPIVolumeFile) -> Option<String> {
              metadata.labels or metadata.annotations",
             field.field_path
         )),
-        _ => Some("write one of fieldRef and resourceFieldRef".to_owned()),
+        _ => Some(NO_SOURCE.to_owned()),
     }
 }
 

@@ -40,12 +40,11 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 
 /// The history of one pod, kept while its worker lives.
 ///
-/// A pod whose end was decided is never started again with the same history, not even if its
-/// specification is set again.
+/// A pod whose end was decided is never started again with the same history, even if its specification is set again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodHistory {
-    /// The highest attempt of a sandbox that exists, existed or was tried.
-    sandbox_attempt: Option<u32>,
+    /// The attempt for the next sandbox: higher than those of all sandboxes that exist, existed or were tried.
+    pub(crate) next_sandbox_attempt: u32,
     /// When a sandbox last replaced another one that existed or was tried.
     pub(crate) sandbox_replaced: Option<Instant>,
     names: BTreeMap<String, Name>,
@@ -68,15 +67,14 @@ pub(crate) struct PodHistory {
     pub(crate) addresses_missing: Option<Instant>,
     /// Ids left over from an earlier pod with this uid. Only their attempts and restart counts are used.
     pub(crate) earlier: BTreeSet<Id>,
-    /// The crash back-off of its containers.
     pub(crate) back_off: BackOff,
 }
 
 /// The containers of one name, including removed ones.
 #[derive(Clone, Debug, Default)]
 struct Name {
-    /// The highest attempt that exists, existed or was tried.
-    attempt: Option<u32>,
+    /// The attempt for the next container: higher than those of all containers that exist, existed or were tried.
+    next_attempt: u32,
     /// The highest restart count in the annotations of the containers of this name.
     restart_count: Option<u32>,
     /// How the last container ended, kept after its removal.
@@ -117,11 +115,9 @@ pub(crate) struct End {
     pub(crate) id: Id,
     pub(crate) attempt: u32,
     pub(crate) exit_code: Option<i32>,
-    /// When the end was detected.
     pub(crate) detected: Instant,
     /// The sandbox of the container, if a status ever named it.
     pub(crate) sandbox: Option<Id>,
-    /// True while it still exists.
     pub(crate) exists: bool,
 }
 
@@ -185,7 +181,7 @@ impl PodHistory {
     /// Counts restarts in the back-off.
     pub(crate) fn record(&mut self, actions: &Actions, now: Instant) {
         if let Some(attempt) = actions.create_sandbox {
-            if self.sandbox_attempt.is_some() {
+            if self.next_sandbox_attempt > 0 {
                 self.sandbox_replaced = Some(now);
             }
             self.tried_sandbox(attempt);
@@ -226,19 +222,11 @@ impl PodHistory {
         self.phase = self.phase.or(actions.phase);
     }
 
-    /// The attempt for the next sandbox.
-    pub(crate) fn next_sandbox_attempt(&self) -> u32 {
-        self.sandbox_attempt.map_or(0, |a| a.saturating_add(1))
-    }
-
-    /// The attempt for the next container of that name.
     pub(crate) fn next_attempt(&self, name: &str) -> u32 {
-        let attempt = self.names.get(name).and_then(|name| name.attempt);
-        attempt.map_or(0, |a| a.saturating_add(1))
+        self.names.get(name).map_or(0, |name| name.next_attempt)
     }
 
-    /// The restart count for the next container of that name. An attempt whose create failed does not
-    /// count.
+    /// The restart count for the next container of that name. An attempt whose create failed does not count.
     pub(crate) fn next_restart_count(&self, name: &str) -> u32 {
         let of_end = || Some(self.end(name)?.attempt);
         let last = self.names.get(name).and_then(|name| name.restart_count);
@@ -361,13 +349,14 @@ impl PodHistory {
     }
 
     fn tried_sandbox(&mut self, attempt: u32) {
-        self.sandbox_attempt = self.sandbox_attempt.max(Some(attempt));
+        let next = attempt.saturating_add(1);
+        self.next_sandbox_attempt = self.next_sandbox_attempt.max(next);
     }
 
     /// Records that this attempt number is used: its container exists, existed, or is about to be created.
     fn tried(&mut self, name: &str, attempt: u32) -> &mut Name {
         let name = self.names.entry(name.to_owned()).or_default();
-        name.attempt = name.attempt.max(Some(attempt));
+        name.next_attempt = name.next_attempt.max(attempt.saturating_add(1));
         name
     }
 }

@@ -72,7 +72,8 @@ impl SubPath {
     /// leaves the volume, or has a symbolic link (`ELOOP`), or cannot be mounted.
     pub(crate) fn mount(&self) -> io::Result<()> {
         let opened = self.open()?;
-        let source = path_of(&opened);
+        // No symbolic link can redirect this path.
+        let source = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         unmount(&self.target);
         let parent = self.target.parent().unwrap_or(&self.target);
         fs::create_dir_all(parent)?;
@@ -111,11 +112,6 @@ impl SubPath {
         }
         Ok(opened)
     }
-}
-
-/// The path of an open file. No symbolic link can redirect it.
-fn path_of(opened: &OwnedFd) -> PathBuf {
-    format!("/proc/self/fd/{}", opened.as_raw_fd()).into()
 }
 
 #[cfg(test)]

@@ -11,21 +11,18 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod, PodSpec, Volume};
 
 use crate::cri_config::NodeConfig;
-use crate::downward::{Fields, Files};
+use crate::downward::{Fields, Files, VolumeFile};
 use crate::mounts::make_tmpfs;
 use crate::names::PodName;
 use crate::quantity::{Amount, amount};
 use crate::spec::spec_of;
-use crate::volumes::{EMPTY_DIRS, FILES, Result, VolumeError};
+use crate::volumes::{EMPTY_DIRS, FILES, Result, VolumeError, unless};
 
 /// The path of a volume on the node. `None` for volumes that the node does not provide. A volume without a source is an
 /// `emptyDir`: the API's default.
 pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Option<Result<PathBuf>> {
-    let name = volume.name.clone();
-    let bare = Volume {
-        name,
-        ..Volume::default()
-    };
+    let mut bare = Volume::default();
+    bare.name.clone_from(&volume.name);
     let kind = match (&volume.host_path, &volume.empty_dir, &volume.downward_api) {
         (Some(source), ..) => return Some(Ok(PathBuf::from(&source.path))),
         (None, None, Some(_)) => FILES,
@@ -63,8 +60,7 @@ pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Re
             _ if files_only => Ok(()),
             (Some(source), _) => {
                 let kind = source.type_.as_deref().unwrap_or_default();
-                check_host_path(&volume.name, &path, kind)?;
-                Ok(())
+                check_host_path(&path, kind)
             }
             (None, None) => {
                 let source = volume.empty_dir.as_ref();
@@ -72,7 +68,7 @@ pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Re
                 make_empty_dir(&path, memory, group)
             }
         };
-        made.map_err(failed(&volume.name, &path))?;
+        made.map_err(|e| VolumeError(format!("volume {}: {path:?}: {e}", volume.name)))?;
     }
     Ok(())
 }
@@ -93,8 +89,7 @@ fn memory_size(spec: &PodSpec, source: &EmptyDirVolumeSource, node: u64) -> Opti
 }
 
 /// Checks that the path of a `hostPath` volume has the volume's `type`. Creates the path if the type allows that.
-fn check_host_path(volume: &str, path: &Path, kind: &str) -> Result {
-    let failed = failed(volume, path);
+fn check_host_path(path: &Path, kind: &str) -> io::Result<()> {
     let (is_so, expected): (fn(&FileType) -> bool, _) = match kind {
         "Directory" | "DirectoryOrCreate" => (FileType::is_dir, "directory"),
         "File" | "FileOrCreate" => (FileType::is_file, "file"),
@@ -106,37 +101,29 @@ fn check_host_path(volume: &str, path: &Path, kind: &str) -> Result {
     let found = match (fs::metadata(path), kind) {
         (Err(e), "DirectoryOrCreate") if e.kind() == io::ErrorKind::NotFound => {
             let mut builder = fs::DirBuilder::new();
-            let made = builder.recursive(true).mode(0o755).create(path);
-            return made.map_err(failed);
+            return builder.recursive(true).mode(0o755).create(path);
         }
         (Err(e), "FileOrCreate") if e.kind() == io::ErrorKind::NotFound => {
             let mut options = fs::OpenOptions::new();
             let options = options.write(true).create_new(true).mode(0o644);
-            return options.open(path).map(drop).map_err(failed);
+            return options.open(path).map(drop);
         }
-        (found, _) => found.map_err(failed)?,
+        (found, _) => found?,
     };
     match is_so(&found.file_type()) {
         true => Ok(()),
-        false => {
-            let problem = format!("volume {volume}: hostPath {path:?} is not a {expected}");
-            Err(VolumeError(problem))
-        }
+        false => Err(io::Error::other(format!(
+            "it is not a {expected}, which its hostPath type requires"
+        ))),
     }
-}
-
-fn failed(volume: &str, path: &Path) -> impl Fn(io::Error) -> VolumeError {
-    move |error| VolumeError(format!("volume {volume}: {path:?}: {error}"))
 }
 
 /// Makes an `emptyDir`. It is world-writable like upstream's, because the containers may run as different users. A new
 /// directory has mode 0 until it is ready; later, containers may change its mode and group.
 pub(crate) fn make_empty_dir(path: &Path, size: Option<u64>, group: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
-    match fs::DirBuilder::new().mode(0o000).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
+    let made = fs::DirBuilder::new().mode(0o000).create(path);
+    unless(io::ErrorKind::AlreadyExists, made)?;
     if let Some(size) = size {
         make_tmpfs(path, size)?;
     }
@@ -155,24 +142,17 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
     let (data, next) = (volume.join("..data"), volume.join("..data_tmp"));
     let current = fs::read_link(&data).unwrap_or_default();
     let mut known = files.iter();
-    let mut is_same = data.exists();
-    is_same &= known.all(|(path, file)| {
+    let is_same = |(path, file): (&PathBuf, &VolumeFile)| {
         fs::read_to_string(data.join(path)).is_ok_and(|text| text == file.text)
-    });
-    if is_same {
+    };
+    if data.exists() && known.all(is_same) {
         return Ok(());
     }
-    let name = if current == Path::new("..a") {
-        "..b"
-    } else {
-        "..a"
-    };
+    let is_first = current != Path::new("..a");
+    let name = if is_first { "..a" } else { "..b" };
     let directory = volume.join(name);
     for leftover in [fs::remove_dir_all(&directory), fs::remove_file(&next)] {
-        match leftover {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        unless(io::ErrorKind::NotFound, leftover)?;
     }
     fs::create_dir_all(&directory)?;
     for directory in [volume, &directory] {
@@ -218,7 +198,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::downward::VolumeFile;
     use crate::volumes::names_in;
 
     #[test]
@@ -267,12 +246,12 @@ mod tests {
         let file = root.path().join("file");
         fs::write(&file, "x")?;
         let missing = root.path().join("missing");
-        let prepare = |path: &Path, kind| check_host_path("v", path, kind);
+        let prepare = |path: &Path, kind| check_host_path(path, kind);
         assert!(prepare(&file, "File").is_ok());
         assert!(prepare(&missing, "").is_ok());
         let error = prepare(&file, "Directory").err();
-        let expected = format!("volume v: hostPath {file:?} is not a directory");
-        assert_eq!(error.map(|e| e.to_string()), Some(expected));
+        let expected = Some("it is not a directory, which its hostPath type requires".to_owned());
+        assert_eq!(error.map(|e| e.to_string()), expected);
         let error = prepare(&missing, "Socket").err();
         assert!(error.is_some());
         assert!(prepare(&missing, "DirectoryOrCreate").is_ok());

@@ -16,23 +16,30 @@ pub struct Amount(i128);
 #[error("{0:?} is not a quantity: write a number such as 2, 0.5, 500m, 128Mi or 1e3")]
 pub struct InvalidQuantity(pub String);
 
-/// The binary suffixes, then the decimal ones.
-const SUFFIXES: [(&str, i128); 15] = [
-    ("Ki", NANO << 10),
-    ("Mi", NANO << 20),
-    ("Gi", NANO << 30),
-    ("Ti", NANO << 40),
-    ("Pi", NANO << 50),
+/// Suffixes with their units, the largest first.
+type Suffixes = [(&'static str, i128)];
+
+const BINARY: &Suffixes = &[
     ("Ei", NANO << 60),
-    ("n", 1),
-    ("u", 1_000),
-    ("m", 1_000_000),
-    ("k", 1_000 * NANO),
-    ("M", 1_000_000 * NANO),
-    ("G", NANO * NANO),
-    ("T", 1_000 * NANO * NANO),
-    ("P", 1_000_000 * NANO * NANO),
+    ("Pi", NANO << 50),
+    ("Ti", NANO << 40),
+    ("Gi", NANO << 30),
+    ("Mi", NANO << 20),
+    ("Ki", NANO << 10),
+    ("", NANO),
+];
+
+const DECIMAL: &Suffixes = &[
     ("E", NANO * NANO * NANO),
+    ("P", 1_000_000 * NANO * NANO),
+    ("T", 1_000 * NANO * NANO),
+    ("G", NANO * NANO),
+    ("M", 1_000_000 * NANO),
+    ("k", 1_000 * NANO),
+    ("", NANO),
+    ("m", 1_000_000),
+    ("u", 1_000),
+    ("n", 1),
 ];
 
 impl Amount {
@@ -88,13 +95,13 @@ impl Amount {
     /// The amount as a number of CPUs in the API's canonical form (`2`, `500m`), in units of a thousandth.
     #[must_use]
     pub fn cpu(self) -> Quantity {
-        shown(i128::from(self.milli_value()) * 1_000_000, &SUFFIXES[6..])
+        shown(i128::from(self.milli_value()) * 1_000_000, DECIMAL)
     }
 
     /// The amount as a number of bytes in the API's canonical form (`128Mi`, `1000`).
     #[must_use]
     pub fn bytes(self) -> Quantity {
-        shown(i128::from(self.value()) * NANO, &SUFFIXES[..6])
+        shown(i128::from(self.value()) * NANO, BINARY)
     }
 }
 
@@ -109,17 +116,14 @@ pub fn canonical(quantity: &Quantity) -> Quantity {
     };
     match text.ends_with('i') && amount.abs() >= 1024 * NANO {
         true => Amount(amount).bytes(),
-        false => shown(amount, &SUFFIXES[6..]),
+        false => shown(amount, DECIMAL),
     }
 }
 
 /// Billionths as whole units of the largest suffix that is possible.
-fn shown(amount: i128, suffixes: &[(&str, i128)]) -> Quantity {
-    let mut units = suffixes.to_vec();
-    units.push(("", NANO));
-    units.sort_by_key(|(_, unit)| std::cmp::Reverse(*unit));
-    let mut units = units.into_iter();
-    let fits = units.find(|(_, unit)| amount != 0 && amount % unit == 0);
+fn shown(amount: i128, suffixes: &Suffixes) -> Quantity {
+    let mut suffixes = suffixes.iter();
+    let fits = suffixes.find(|(_, unit)| amount != 0 && amount % unit == 0);
     let shown = fits.map(|(suffix, unit)| format!("{}{suffix}", amount / unit));
     Quantity(shown.unwrap_or_else(|| "0".to_owned()))
 }
@@ -162,10 +166,8 @@ fn parse(text: &str) -> Option<Amount> {
 
 /// The unit in billionths, and the power of ten.
 fn scale(suffix: &str) -> Option<(i128, i32)> {
-    if suffix.is_empty() {
-        return Some((NANO, 0));
-    }
-    if let Some((_, unit)) = SUFFIXES.iter().find(|(name, _)| *name == suffix) {
+    let mut suffixes = BINARY.iter().chain(DECIMAL);
+    if let Some((_, unit)) = suffixes.find(|(name, _)| *name == suffix) {
         return Some((*unit, 0));
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;

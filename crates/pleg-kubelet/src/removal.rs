@@ -75,7 +75,6 @@ fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno>
 struct Walk<'a> {
     top: BorrowedFd<'a>,
     top_path: &'a Path,
-    /// The mount points that were found.
     mounted: Vec<PathBuf>,
     /// The number of directories that were moved to the top.
     moved: u64,

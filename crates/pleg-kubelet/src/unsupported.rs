@@ -83,7 +83,18 @@ pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
         errors.extend(problem.map(|problem| FieldError::new(field, problem)));
     }
     for (path, container) in containers(pod) {
-        of_container(&path, container, &mut errors);
+        let lifecycle = container.lifecycle.clone().unwrap_or_default();
+        let probe = |probe: &Option<Probe>| check_of(container, probe.as_ref()?).err();
+        let hook = |hook: &Option<LifecycleHandler>| hook_of(container, hook.as_ref()?).err();
+        for (name, error) in [
+            ("startupProbe", probe(&container.startup_probe)),
+            ("livenessProbe", probe(&container.liveness_probe)),
+            ("readinessProbe", probe(&container.readiness_probe)),
+            ("lifecycle.postStart", hook(&lifecycle.post_start)),
+            ("lifecycle.preStop", hook(&lifecycle.pre_stop)),
+        ] {
+            errors.extend(error.map(|error| error.below(&format!("{path}.{name}"))));
+        }
     }
     errors
 }
@@ -97,43 +108,22 @@ pub(crate) fn of_environment(container: &Container) -> Vec<FieldError> {
 fn in_table(table: &str, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (path, problem) in table.lines().filter_map(|line| line.split_once(": ")) {
-        let (path, refused) = match path.split_once('=') {
-            Some((path, refused)) => (path, Some(refused)),
-            None => (path, None),
-        };
-        let mut found = fields_at(value, path);
-        found.retain(|(_, value)| {
-            refused.map_or_else(|| is_set(value), |refused| is(value, refused))
-        });
-        let found = found.into_iter();
-        errors.extend(found.map(|(field, _)| FieldError::new(field, problem)));
+        let (path, refused) = path.split_once('=').unwrap_or((path, ""));
+        for (field, value) in fields_at(value, path) {
+            if is_set(value) && (refused.is_empty() || is(value, refused)) {
+                errors.push(FieldError::new(field, problem));
+            }
+        }
     }
     errors
 }
 
-/// The containers with their paths.
 fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
     let spec = spec_of(pod);
     let init = spec.init_containers.iter().flatten().enumerate();
     let init = init.map(|(at, container)| (format!("spec.initContainers[{at}]"), container));
     let regular = spec.containers.iter().enumerate();
     init.chain(regular.map(|(at, container)| (format!("spec.containers[{at}]"), container)))
-}
-
-/// Adds the unsupported fields of a container's probes and hooks.
-fn of_container(path: &str, container: &Container, errors: &mut Vec<FieldError>) {
-    let lifecycle = container.lifecycle.clone().unwrap_or_default();
-    let probe = |probe: &Option<Probe>| check_of(container, probe.as_ref()?).err();
-    let hook = |hook: &Option<LifecycleHandler>| hook_of(container, hook.as_ref()?).err();
-    for (name, error) in [
-        ("startupProbe", probe(&container.startup_probe)),
-        ("livenessProbe", probe(&container.liveness_probe)),
-        ("readinessProbe", probe(&container.readiness_probe)),
-        ("lifecycle.postStart", hook(&lifecycle.post_start)),
-        ("lifecycle.preStop", hook(&lifecycle.pre_stop)),
-    ] {
-        errors.extend(error.map(|error| error.below(&format!("{path}.{name}"))));
-    }
 }
 
 /// The values at a path, each with its own path, as in [`FieldError`].

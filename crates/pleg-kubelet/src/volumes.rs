@@ -16,7 +16,6 @@ pub(crate) const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
 pub(crate) const FILES: &str = "volumes/kubernetes.io~downward-api";
 /// The directory of the mount points for volume sub-paths. Each mount point is `<volume>/<container>/<number>`.
 pub(crate) const SUB_PATHS: &str = "volume-subpaths";
-/// The hosts file of a pod.
 pub(crate) const ETC_HOSTS: &str = "etc-hosts";
 
 /// A directory of a pod cannot be used: its path and the reason.
@@ -34,12 +33,10 @@ impl VolumeError {
 
     /// The error for mounts below a directory of the pod that were not removed.
     pub(crate) fn mounted(paths: &[PathBuf]) -> Self {
-        const SHOWN: usize = 3;
-        let shown = paths.iter().take(SHOWN);
-        let shown = shown.map(|path| path.display().to_string());
-        let mut shown = shown.collect::<Vec<_>>().join(", ");
-        if paths.len() > SHOWN {
-            shown.push_str(&format!(" and {} more", paths.len() - SHOWN));
+        let shown = paths.iter().map(|path| path.display().to_string());
+        let mut shown = shown.take(3).collect::<Vec<_>>().join(", ");
+        if paths.len() > 3 {
+            shown.push_str(&format!(" and {} more", paths.len() - 3));
         }
         Self(format!(
             "left, because something is mounted there: {shown}; unmount it"
@@ -101,6 +98,14 @@ pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>> {
     };
     let names = entries.map(|entry| Ok(entry.map_err(&failed)?.file_name().into_string().ok()));
     names.filter_map(Result::transpose).collect()
+}
+
+/// Ignores an error of this kind.
+pub(crate) fn unless(kind: io::ErrorKind, result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == kind => Ok(()),
+        result => result,
+    }
 }
 
 /// Returns the name if it is the plain name of a file or directory (no `/`, not `..`). Names from manifests and the

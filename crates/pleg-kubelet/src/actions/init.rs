@@ -8,8 +8,7 @@ use crate::history::End;
 use crate::spec::{is_sidecar, restarts};
 
 impl<'a> Decision<'a> {
-    /// Decides about the init containers and sidecars. Returns true if the regular containers may
-    /// run.
+    /// Decides about the init containers and sidecars. Returns true if the regular containers may run.
     ///
     /// Containers of other sandboxes do not count, because the init containers run again in a new sandbox. Ended
     /// containers may have been removed, so the last init container that has run shows how far the pod has come.
@@ -32,16 +31,14 @@ impl<'a> Decision<'a> {
         if !self.is_past(spec, container, sandbox) {
             return false;
         }
-        match init.get(reached + 1) {
-            // This init container has not run in this sandbox. Its container in an older sandbox must have ended.
-            Some(next) => {
-                if self.live(spec, next, sandbox) == Live::Nothing {
-                    self.start(next);
-                }
-                false
-            }
-            None => true,
+        let Some(next) = init.get(reached + 1) else {
+            return true;
+        };
+        // This init container has not run in this sandbox. Its container in an older sandbox must have ended.
+        if self.live(spec, next, sandbox) == Live::Nothing {
+            self.start(next);
         }
+        false
     }
 
     /// Returns true if a container of that name exists, or existed, in this sandbox.
@@ -88,13 +85,11 @@ impl<'a> Decision<'a> {
         match self.live(spec, container, sandbox) {
             Live::Running => {
                 let probes = self.probes;
-                probes.is_none_or(|probes| probes.started.contains(&container.name))
+                return probes.is_none_or(|probes| probes.started.contains(&container.name));
             }
-            Live::Unresolved => false,
-            Live::Nothing => {
-                self.start(container);
-                false
-            }
+            Live::Unresolved => {}
+            Live::Nothing => self.start(container),
         }
+        false
     }
 }

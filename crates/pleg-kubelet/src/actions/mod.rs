@@ -70,7 +70,6 @@ enum Live {
 }
 
 impl<'a> Decision<'a> {
-    /// The calls that the pod needs now.
     pub(crate) fn decide(mut self) -> Actions {
         match self.spec {
             Some(spec) if !self.terminating && self.history.phase.is_none() => {
@@ -120,18 +119,17 @@ impl<'a> Decision<'a> {
     }
 
     fn is_replaced(&self, spec: &PodSpec, container: &Container, end: &End) -> bool {
-        self.history
-            .is_replaced(end, policy(container, spec) == "Never")
+        let is_never = policy(container, spec) == "Never";
+        self.history.is_replaced(end, is_never)
     }
 
     /// See [`Observed::replaced`](crate::plan::Observed::replaced).
     fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
-        let containers = &self.view.status.containers;
         let ended_before = |name: &str| {
-            let mut exited = containers
-                .iter()
-                .filter(|c| c.state == ContainerState::Exited);
-            exited.any(|c| *c.name == *name && self.history.earlier.contains(&c.id))
+            let is_earlier = |c: &ContainerStatus| self.history.earlier.contains(&c.id);
+            let mut containers = self.view.status.containers.iter();
+            containers
+                .any(|c| *c.name == *name && c.state == ContainerState::Exited && is_earlier(c))
         };
         let is_replaced = |c: &&Container| match self.history.end(&c.name) {
             Some(end) => self.is_replaced(spec, c, end),

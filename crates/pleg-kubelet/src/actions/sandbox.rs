@@ -9,33 +9,24 @@ use crate::history::inspect_again;
 use crate::spec::{containers_in, policy};
 
 impl<'a> Decision<'a> {
-    /// The sandbox in which containers may be started now. If there is none, decides what must be
-    /// done first.
+    /// The sandbox in which containers may be started now. If there is none, decides what must be done first.
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
         let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;
         // The runtime may list a sandbox that does not exist. This is no reason to start the pod over.
         let others = sandboxes.iter().skip(1);
-        let others = others.filter(|s| is_ready(s) && !s.status_missing);
-        let newest = sandboxes.first();
-        match newest.map(|s| s.state) {
+        let is_alone = others.filter(|s| is_ready(s) && !s.status_missing).count() == 0;
+        match sandboxes.first() {
+            Some(s) if is_ready(&s) && is_alone && !s.status_missing => return Some(&s.id),
             // The containers wait: the generator inspects this sandbox until its state is known.
-            Some(SandboxState::Unknown { .. }) => {
+            Some(s)
+                if is_ready(&s) && is_alone || matches!(s.state, SandboxState::Unknown { .. }) =>
+            {
                 self.waits("", WaitReason::StatusMissing);
-                None
             }
-            Some(SandboxState::Ready) if others.count() == 0 => {
-                let is_settled = newest.filter(|s| !s.status_missing);
-                if is_settled.is_none() {
-                    self.waits("", WaitReason::StatusMissing);
-                }
-                is_settled.map(|s| &s.id)
-            }
-            _ => {
-                self.replace_sandbox(spec);
-                None
-            }
+            _ => self.replace_sandbox(spec),
         }
+        None
     }
 
     /// Returns true if the sandbox's addresses are unknown because its status could not be read, and requests an
@@ -52,43 +43,41 @@ impl<'a> Decision<'a> {
     }
 
     /// Handles a pod with no ready sandbox, or with several: stops its containers and sandboxes. If the pod still needs
-    /// a sandbox, a later run creates one, in which the pod starts over.
+    /// a sandbox, a later run creates one, in which the pod starts over. After a replacement of a sandbox, the next one
+    /// waits for the first back-off delay.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
         if self.stop_remains() {
             return;
         }
         match self.needs_sandbox(spec) {
-            Some(true) => self.create_sandbox(),
+            Some(true) => {
+                let replaced = self.history.sandbox_replaced;
+                let again = replaced.map(|at| at.after(self.history.back_off.settings.initial));
+                match again.filter(|at| *at > self.now) {
+                    Some(at) => self.actions.due_by(at),
+                    None => self.actions.create_sandbox = Some(self.history.next_sandbox_attempt),
+                }
+            }
             Some(false) => self.end(spec),
             None => {}
-        }
-    }
-
-    /// Creates a sandbox, unless a sandbox was replaced less than the first back-off delay ago.
-    fn create_sandbox(&mut self) {
-        let replaced = self.history.sandbox_replaced;
-        let again = replaced.map(|at| at.after(self.history.back_off.settings.initial));
-        match again.filter(|at| *at > self.now) {
-            Some(at) => self.actions.due_by(at),
-            None => self.actions.create_sandbox = Some(self.history.next_sandbox_attempt()),
         }
     }
 
     /// Stops and removes the containers and sandboxes that must be gone before a sandbox is created. Returns true if
     /// there are any.
     fn stop_remains(&mut self) -> bool {
-        let status = &self.view.status;
         let mut is_left = false;
-        for c in status
-            .containers
-            .iter()
-            .filter(|c| c.state != ContainerState::Exited)
-        {
-            let is_created = c.state == ContainerState::Created;
-            is_left |= !(is_created && self.history.is_stuck(&c.id, self.now));
+        for c in &*self.view.status.containers {
             match c.state {
-                ContainerState::Created => self.remove(&c.id),
-                _ => self.stop(c, StopReason::Pod),
+                ContainerState::Exited => {}
+                ContainerState::Created => {
+                    is_left |= !self.history.is_stuck(&c.id, self.now);
+                    self.remove(&c.id);
+                }
+                _ => {
+                    is_left = true;
+                    self.stop(c, StopReason::Pod);
+                }
             }
         }
         self.stop_sandboxes() || is_left

@@ -11,7 +11,7 @@ use pleg::{ContainerState, ContainerStatus, Id};
 use super::{Actions, Decision, PodPhase, StopReason};
 use crate::history::Call;
 use crate::names;
-use crate::spec::is_sidecar;
+use crate::spec::{UNKNOWN_EXIT_CODE, is_sidecar};
 use crate::worker::is_live;
 
 /// The grace period of a container whose pod and annotation do not give one: the default of the API.
@@ -102,11 +102,8 @@ impl Decision<'_> {
     fn phase(&mut self, spec: &PodSpec) -> Option<PodPhase> {
         let mut phase = PodPhase::Succeeded;
         for container in &spec.containers {
-            let Some(end) = self.history.end(&container.name) else {
-                phase = PodPhase::Failed;
-                continue;
-            };
-            if self.exit_code(end)? != 0 {
+            let end = self.history.end(&container.name);
+            if end.map_or(Some(UNKNOWN_EXIT_CODE), |end| self.exit_code(end))? != 0 {
                 phase = PodPhase::Failed;
             }
         }

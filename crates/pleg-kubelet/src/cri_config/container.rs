@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::{Container, EnvVarSource, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 use k8s_openapi::serde_json;
 use pleg_cri::v1::{
     ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount,
     MountPropagation, Signal,
 };
 
-use crate::downward::Fields;
+use crate::downward::{Fields, NO_SOURCE};
 use crate::mounts::SubPath;
 use crate::names::{self, PodName};
 use crate::pod_volumes::path_of;
@@ -20,19 +20,14 @@ use crate::volumes::{ETC_HOSTS, SUB_PATHS, VolumeError};
 
 use super::{FieldError, linux_resources, log_path, security, text};
 
-/// Path of a container's hosts file.
 const HOSTS: &str = "/etc/hosts";
 
-/// Input of a container's configuration.
 #[derive(Clone, Copy)]
 pub(crate) struct ContainerInput<'a> {
-    /// The pod, its node and its addresses.
     pub(crate) of: Fields<'a>,
-    /// The container, one of the pod.
     pub(crate) container: &'a Container,
     /// The number of earlier attempts to create a container of that name.
     pub(crate) attempt: u32,
-    /// The restart count: 0 for the first container of that name, then one more for each restart.
     pub(crate) restart_count: u32,
     /// The image, as the image service names it.
     pub(crate) image_ref: &'a str,
@@ -94,7 +89,6 @@ impl ContainerInput<'_> {
         Ok((config, sub_paths))
     }
 
-    /// The file in the container that has its termination message.
     fn message_path(&self) -> &str {
         let path = self.container.termination_message_path.as_deref();
         let path = path.filter(|path| !path.is_empty());
@@ -128,24 +122,22 @@ impl ContainerInput<'_> {
         let mut environment: Vec<(String, String)> = Vec::new();
         for (at, variable) in self.container.env.iter().flatten().enumerate() {
             let wrong = |problem: String| FieldError::new(format!("env[{at}].valueFrom"), problem);
-            let value = match &variable.value_from {
-                Some(source) => self.value_from(source).map_err(wrong)?,
-                None => expand(variable.value.as_deref().unwrap_or_default(), &known),
+            let source = variable.value_from.as_ref();
+            let value = match source.map(|s| (&s.field_ref, &s.resource_field_ref)) {
+                None => Ok(expand(
+                    variable.value.as_deref().unwrap_or_default(),
+                    &known,
+                )),
+                Some((Some(field), _)) => self.of.field(&field.field_path),
+                Some((None, Some(selector))) => self.of.resource(self.container, selector),
+                Some((None, None)) => Err(NO_SOURCE.to_owned()),
             };
+            let value = value.map_err(wrong)?;
             known.insert(variable.name.clone(), value.clone());
             environment.retain(|(name, _)| *name != variable.name);
             environment.push((variable.name.clone(), value));
         }
         Ok(environment)
-    }
-
-    /// The value of a variable that is taken from the pod.
-    fn value_from(&self, source: &EnvVarSource) -> Result<String, String> {
-        match (&source.field_ref, &source.resource_field_ref) {
-            (Some(field), _) => self.of.field(&field.field_path),
-            (None, Some(selector)) => self.of.resource(self.container, selector),
-            (None, None) => Err("write one of fieldRef and resourceFieldRef".to_owned()),
-        }
     }
 
     /// The mounts of a container: its termination message; the hosts file, unless the container mounts something there;
@@ -228,15 +220,16 @@ impl ContainerInput<'_> {
     }
 }
 
-fn absolute(path: &str) -> String {
+/// The path with a `/` in front.
+pub(crate) fn absolute(path: &str) -> String {
     match path.starts_with('/') {
         true => path.to_owned(),
         false => format!("/{path}"),
     }
 }
 
-/// Replaces each `$(NAME)` of a known variable in commands, arguments and values of environment variables. `$$` is a `$` that begins no reference; the reference
-/// to an unknown variable stays as it is.
+/// Replaces each `$(NAME)` of a known variable. `$$` is a `$` that begins no reference; the reference to an unknown
+/// variable stays as it is.
 fn expand(text: &str, variables: &Variables) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

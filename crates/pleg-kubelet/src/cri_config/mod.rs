@@ -19,7 +19,7 @@ use crate::names::PodName;
 use crate::removal::remove_directory;
 use crate::volumes::{PodDirectories, Result, VolumeError, file_name, names_in};
 
-pub(crate) use container::ContainerInput;
+pub(crate) use container::{ContainerInput, absolute};
 pub(crate) use resources::{MIN_SHARES, linux_resources, shares_of};
 pub(crate) use sandbox::host_name_of;
 pub use sandbox::sandbox_config;
@@ -118,12 +118,7 @@ impl NodeConfig {
         Ok(self.logs.join(file_name(&directory)?))
     }
 
-    /// The log of an existing container.
-    pub(crate) fn log_of(
-        &self,
-        pod: &PodStatus,
-        container: &ContainerStatus,
-    ) -> Result<PathBuf, VolumeError> {
+    pub(crate) fn log_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Result<PathBuf> {
         let directory = self.logs_of(&pod.namespace, &pod.name, pod.uid.as_str())?;
         Ok(directory.join(log_path(file_name(&container.name)?, container.attempt)))
     }

@@ -33,7 +33,11 @@ pub(crate) fn linux_resources(
     let memory_request = amount(requests, "memory").unwrap_or(memory_limit);
     LinuxContainerResources {
         cpu_period: PERIOD,
-        cpu_quota: quota(limit),
+        cpu_quota: match limit {
+            // There is no limit.
+            ..=0 => 0,
+            _ => (limit.saturating_mul(PERIOD) / 1000).max(MIN_QUOTA),
+        },
         cpu_shares: shares_of(request),
         memory_limit_in_bytes: memory_limit.value(),
         oom_score_adj: oom_score_adj(spec, memory_request.value(), node_memory),
@@ -43,14 +47,6 @@ pub(crate) fn linux_resources(
 
 pub(crate) fn shares_of(milli_cpu: i64) -> i64 {
     (milli_cpu.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
-}
-
-/// Zero if there is no limit.
-fn quota(milli_cpu: i64) -> i64 {
-    match milli_cpu {
-        ..=0 => 0,
-        _ => (milli_cpu.saturating_mul(PERIOD) / 1000).max(MIN_QUOTA),
-    }
 }
 
 /// OOM score: when memory is short, the kernel first kills containers that use more than they requested.

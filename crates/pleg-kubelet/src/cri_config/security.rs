@@ -1,8 +1,6 @@
 //! Security contexts: namespaces, users, capabilities.
 
-use k8s_openapi::api::core::v1::{
-    Container, PodSpec, SELinuxOptions, SeccompProfile, SecurityContext,
-};
+use k8s_openapi::api::core::v1::{Container, PodSpec, SeccompProfile, SecurityContext};
 use pleg_cri::v1::security_profile::ProfileType;
 use pleg_cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, LinuxSandboxSecurityContext,
@@ -52,10 +50,6 @@ fn effective(spec: &PodSpec, container: &Container) -> SecurityContext {
     }
 }
 
-fn number(value: Option<i64>) -> Option<Int64Value> {
-    value.map(|value| Int64Value { value })
-}
-
 fn seccomp(profile: Option<SeccompProfile>, default: ProfileType) -> Option<SecurityProfile> {
     let kind = match profile.as_ref().map(|p| p.type_.as_str()) {
         Some("RuntimeDefault") => ProfileType::RuntimeDefault,
@@ -68,16 +62,6 @@ fn seccomp(profile: Option<SeccompProfile>, default: ProfileType) -> Option<Secu
         profile_type: kind.into(),
         localhost_ref: path.unwrap_or_default(),
     })
-}
-
-/// The SELinux labels of a container. The runtime sets them on a node with SELinux.
-fn selinux(options: SELinuxOptions) -> SeLinuxOption {
-    SeLinuxOption {
-        user: options.user.unwrap_or_default(),
-        role: options.role.unwrap_or_default(),
-        r#type: options.type_.unwrap_or_default(),
-        level: options.level.unwrap_or_default(),
-    }
 }
 
 /// The security context of a pod's sandbox: like that of a container that sets nothing itself, with other defaults.
@@ -117,7 +101,6 @@ pub(super) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), Fi
     Err(FieldError::new(format!("securityContext.{field}"), problem))
 }
 
-/// The security context of a container.
 pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContainerSecurityContext {
     let context = effective(spec, container);
     let of_pod = spec.security_context.clone().unwrap_or_default();
@@ -126,6 +109,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
     // Not checked here: the runtime refuses a policy that it does not support.
     let policy = policy.and_then(SupplementalGroupsPolicy::from_str_name);
     let policy = policy.unwrap_or(SupplementalGroupsPolicy::Merge);
+    let number = |value: Option<i64>| value.map(|value| Int64Value { value });
     let privileged = context.privileged == Some(true);
     let unmasked = context.proc_mount.as_deref() == Some("Unmasked") || privileged;
     let paths = |paths: &str| {
@@ -140,7 +124,13 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
         }),
         privileged,
         namespace_options: Some(namespaces(spec)),
-        selinux_options: context.se_linux_options.map(selinux),
+        // The runtime sets them on a node with SELinux.
+        selinux_options: context.se_linux_options.map(|o| SeLinuxOption {
+            user: o.user.unwrap_or_default(),
+            role: o.role.unwrap_or_default(),
+            r#type: o.type_.unwrap_or_default(),
+            level: o.level.unwrap_or_default(),
+        }),
         run_as_user: number(context.run_as_user),
         run_as_group: number(context.run_as_group),
         readonly_rootfs: context.read_only_root_filesystem == Some(true),

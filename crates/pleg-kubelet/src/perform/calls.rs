@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Lifecycle, LifecycleHandler, Pod};
+use k8s_openapi::api::core::v1::{Lifecycle, LifecycleHandler};
 use pleg::Id;
 use pleg::core::{CallError, CallErrorKind};
-use pleg_cri::{Written, v1};
+use pleg_cri::Written;
+use pleg_cri::v1::{PodSandboxConfig, UpdateContainerResourcesRequest};
 
 use super::prepare::Prepared;
 use super::{PerformError, Performing, Result};
@@ -23,11 +24,7 @@ type HookOf = fn(&Lifecycle) -> &Option<LifecycleHandler>;
 const POST_START_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
 impl<S> Performing<'_, S> {
-    pub(super) async fn create_sandbox(
-        &self,
-        attempt: u32,
-        config: v1::PodSandboxConfig,
-    ) -> Result {
+    pub(super) async fn create_sandbox(&self, attempt: u32, config: PodSandboxConfig) -> Result {
         // No runtime handler: pods with a runtime class are refused.
         let created = self.performer.client.run_pod_sandbox(config, "").await;
         let (run, ended) = (self.run, created.ended);
@@ -93,10 +90,10 @@ impl<S> Performing<'_, S> {
         tracing::info!(pod = %self.run.uid, container = name, %id, cpu_shares = to.cpu_shares,
             cpu_quota = to.cpu_quota, memory_limit = to.memory_limit, "changing the resources");
         let (resources, memory) = (container.resources.as_ref(), self.performer.node.memory);
-        let request = v1::UpdateContainerResourcesRequest {
+        let request = UpdateContainerResourcesRequest {
             container_id: id.to_string(),
             linux: Some(linux_resources(spec_of(pod), resources, memory)),
-            ..v1::UpdateContainerResourcesRequest::default()
+            ..UpdateContainerResourcesRequest::default()
         };
         let client = &self.performer.client;
         let updated = client.update_container_resources(request).await;
@@ -142,12 +139,12 @@ impl<S> Performing<'_, S> {
     /// Runs the `postStart` hook of a container that was started. If it fails, the container is stopped, as upstream
     /// does. If the pod is deleted meanwhile, the hook is cancelled.
     async fn post_start(&self, name: &str, id: &Id) -> Result {
-        let Some((pod, hook)) = self.hook(name, |l| &l.post_start) else {
+        let (Some(pod), Some(hook)) = (self.pod, self.hook(name, |l| &l.post_start)) else {
             return Ok(());
         };
         let run = self.run;
         let result = tokio::select! {
-            result = self.perform_hook(pod, &hook, id, POST_START_WITHIN) => result,
+            result = self.perform_hook(&hook, id, POST_START_WITHIN) => result,
             () = run.deleted() => Ok(()),
         };
         let Err(error) = result else { return Ok(()) };
@@ -164,12 +161,12 @@ impl<S> Performing<'_, S> {
     /// Runs the `preStop` hook of a container before it is stopped, and returns the grace period that is left then:
     /// at least [`MIN_GRACE`]. The failure of a hook is ignored, except for the time that the hook took.
     async fn pre_stop(&self, name: &str, id: &Id, grace: Duration) -> Duration {
-        let Some((pod, hook)) = self.hook(name, |l| &l.pre_stop) else {
+        let Some(hook) = self.hook(name, |l| &l.pre_stop) else {
             return grace;
         };
         let (clock, since) = (self.run.clock(), self.run.now());
         let result = tokio::select! {
-            result = self.perform_hook(pod, &hook, id, grace) => result,
+            result = self.perform_hook(&hook, id, grace) => result,
             () = clock.sleep_until(since.after(grace)) => Err(CheckError::timed_out(grace)),
         };
         if let Err(error) = result {
@@ -179,22 +176,22 @@ impl<S> Performing<'_, S> {
         grace.saturating_sub(used).max(MIN_GRACE)
     }
 
-    /// The pod, and the hook of its container `name` that `of` selects.
-    fn hook(&self, name: &str, of: HookOf) -> Option<(&Pod, Check)> {
+    /// The hook of container `name` that `of` selects.
+    fn hook(&self, name: &str, of: HookOf) -> Option<Check> {
         let container = container_of(self.pod?, name)?;
         let handler = of(container.lifecycle.as_ref()?).as_ref()?;
-        Some((self.pod?, hook_of(container, handler).ok()?))
+        hook_of(container, handler).ok()
     }
 
     async fn perform_hook(
         &self,
-        pod: &Pod,
         hook: &Check,
         id: &Id,
         within: Duration,
     ) -> Result<(), CheckError> {
-        let ips = self.performer.pod_ips(self.run, pod);
-        let address = ips.first().map(ToString::to_string).unwrap_or_default();
+        let ips = self.pod.map(|pod| self.performer.pod_ips(self.run, pod));
+        let address = ips.iter().flatten().next();
+        let address = address.map(ToString::to_string).unwrap_or_default();
         // Boxed: few pods have hooks, and otherwise the future of every run would be as large as that of a hook.
         let check = hook.perform(&self.performer.client, id, &address, within);
         match Box::pin(check).await {

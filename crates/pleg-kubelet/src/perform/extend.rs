@@ -74,8 +74,7 @@ pub trait Sources: Send + Sync + 'static {
 /// Changes configurations just before they are sent to the runtime. Pass an implementation to
 /// [`Performer::last_changes`](super::Performer::last_changes).
 pub trait LastChanges: Send + Sync + 'static {
-    /// Changes the configuration of a sandbox, before `RunPodSandbox` and before each
-    /// `CreateContainer` in it.
+    /// Changes the configuration of a sandbox, before `RunPodSandbox` and before each `CreateContainer` in it.
     ///
     /// # Errors
     /// The reason why the pod cannot run now. A later run of the pod tries again.

@@ -1,6 +1,7 @@
 //! Directories and logs of pods: work that may block on the file system.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -8,11 +9,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use pleg::runtime::clock::Clock;
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid};
-use pleg_cri::v1::ContainerConfig;
 use tokio::task::AbortHandle;
 
 use crate::actions::Actions;
-use crate::cri_config::{ContainerInput, FieldError};
 use crate::hosts::hosts;
 use crate::lock;
 use crate::mounts::SubPath;
@@ -20,13 +19,16 @@ use crate::names;
 use crate::plan::Observed;
 use crate::pod_volumes::{has_files, make_file, make_volumes};
 use crate::termination::message;
-use crate::volumes::{ETC_HOSTS, VolumeError, file_name};
+use crate::volumes::{ETC_HOSTS, VolumeError, file_name, unless};
 use crate::worker::Run;
 
 use super::{Performer, Performing, Result};
 
 /// Deadline of a file operation: a mount may hang.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A container, the file of its termination message, and its log.
+type Source = (Id, PathBuf, Option<PathBuf>);
 
 impl Performer {
     /// Removes the directory and the logs of a pod that is gone, and what the performer remembers of the pod. Call it
@@ -80,9 +82,7 @@ impl Performer {
         let unread = containers.filter(|c| !known.contains_key(&c.id));
         let sources: Vec<_> = unread.filter_map(|c| self.message_of(status, c)).collect();
         if !sources.is_empty() {
-            let read = |(id, file, log): (Id, PathBuf, Option<PathBuf>)| {
-                (id, message(&file, log.as_deref()))
-            };
+            let read = |(id, file, log): Source| (id, message(&file, log.as_deref()));
             let work = move || Ok(sources.into_iter().map(read).collect::<Vec<_>>());
             match self.files.run(run.clock(), &run.uid, work).await {
                 Ok(messages) => known.extend(messages),
@@ -96,11 +96,7 @@ impl Performer {
     }
 
     /// The message file of an ended container whose exit code is known; and its log, if the policy allows its use.
-    fn message_of(
-        &self,
-        pod: &PodStatus,
-        container: &ContainerStatus,
-    ) -> Option<(Id, PathBuf, Option<PathBuf>)> {
+    fn message_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Option<Source> {
         let code = container.details.exit_code?;
         if container.state != ContainerState::Exited {
             return None;
@@ -150,9 +146,10 @@ impl<S> Performing<'_, S> {
                 let of_node = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
                 make_file(&hosts_file, &hosts(&pod, &ips, &of_node), 0o644)?;
             }
-            let mut directories = log_directories.iter();
-            directories
-                .try_for_each(|path| std::fs::create_dir_all(path).map_err(VolumeError::at(path)))
+            for path in &log_directories {
+                std::fs::create_dir_all(path).map_err(VolumeError::at(path))?;
+            }
+            Ok(())
         };
         Ok(self.on_disk(work).await?)
     }
@@ -169,23 +166,15 @@ impl<S> Performing<'_, S> {
         }
     }
 
-    /// Mounts the container's volume sub-paths, and returns its configuration.
-    pub(super) async fn config_with_paths(
-        &self,
-        input: &ContainerInput<'_>,
-    ) -> Result<ContainerConfig, FieldError> {
-        let (config, sub_paths) = input.config()?;
-        if sub_paths.is_empty() {
-            return Ok(config);
+    pub(super) async fn mount_sub_paths(&self, paths: Vec<SubPath>) -> Result<(), VolumeError> {
+        if paths.is_empty() {
+            return Ok(());
         }
         let mount = |path: &SubPath| {
             let of_volume = path.volume.join(&path.path);
             path.mount().map_err(VolumeError::at(&of_volume))
         };
-        let work = move || sub_paths.iter().try_for_each(mount);
-        let mounted = self.on_disk(work).await;
-        mounted.map_err(|error| FieldError::new("volumeMounts", error.to_string()))?;
-        Ok(config)
+        self.on_disk(move || paths.iter().try_for_each(mount)).await
     }
 
     /// Removes the log of a container that was removed, and the file of its termination message.
@@ -198,14 +187,12 @@ impl<S> Performing<'_, S> {
         let uid = self.run.uid.as_str();
         let message = node.pods.termination_log(uid, name, attempt)?;
         let paths = [node.log_of(status, container)?, message];
-        let remove = |path: &PathBuf| match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(VolumeError::at(path)(error))
-            }
-            _ => Ok(()),
+        let remove = |path: &PathBuf| {
+            let removed = unless(ErrorKind::NotFound, std::fs::remove_file(path));
+            removed.map_err(VolumeError::at(path))
         };
-        self.on_disk(move || paths.iter().try_for_each(remove))
-            .await
+        let work = move || paths.iter().try_for_each(remove);
+        self.on_disk(work).await
     }
 }
 

@@ -51,19 +51,14 @@ pub(super) enum Pull {
         failed: Option<String>,
     },
     Succeeded(String),
-    Failed {
-        error: String,
-        /// True if a status has shown the error.
-        is_shown: bool,
-    },
+    /// The error, which no status has shown yet.
+    Failed(String),
+    /// The error, which a status has shown.
+    BackingOff(String),
 }
 
-impl Pull {
-    const fn failed(error: String) -> Self {
-        let is_shown = false;
-        Self::Failed { error, is_shown }
-    }
-}
+/// The image service's name of the image, or the error of the pull.
+type Pulled = Result<String, String>;
 
 /// Why a container has no image yet, and when the pod is run again. `None`: when the pull has ended.
 type Absent = (ContainerStateWaiting, Option<Instant>);
@@ -90,7 +85,7 @@ impl Images {
         Ok(id)
     }
 
-    async fn pull(&self, from: &dyn AnySources, pod: &Pod, image: &str) -> Result<String, String> {
+    async fn pull(&self, from: &dyn AnySources, pod: &Pod, image: &str) -> Pulled {
         // The semaphore is never closed.
         let _permit = self.permits.acquire().await;
         let auth = from.credentials(pod, image).await;
@@ -99,27 +94,21 @@ impl Images {
         pulled.await.map_err(|error| error.to_string())
     }
 
-    fn pull_ended(
-        &self,
-        uid: &PodUid,
-        wanted: &Wanted,
-        pulled: Result<String, String>,
-        now: Instant,
-    ) {
-        let (container, image) = wanted;
+    fn pull_ended(&self, uid: &PodUid, wanted: Wanted, pulled: Pulled, now: Instant) {
+        let (container, image) = &wanted;
         if let Ok(reference) = &pulled {
             lock(&self.known).insert(image.clone(), reference.clone());
         }
         let mut pods = lock(&self.pods);
         // The pod has gone meanwhile, so the result is dropped.
         let Some(pod) = pods.get_mut(uid) else { return };
-        let pull = pulled.map_or_else(Pull::failed, Pull::Succeeded);
-        if let Pull::Failed { error, .. } = &pull {
+        let pull = pulled.map_or_else(Pull::Failed, Pull::Succeeded);
+        if let Pull::Failed(error) = &pull {
             tracing::warn!(pod = %uid, container, image, error, "an image could not be pulled");
             pod.back_off.settings = self.back_off;
             pod.back_off.restarted(image, now, now);
         }
-        pod.pulls.insert(wanted.clone(), pull);
+        pod.pulls.insert(wanted, pull);
     }
 }
 
@@ -169,7 +158,8 @@ impl<S> Performing<'_, S> {
         let mut pods = lock(&self.performer.images.pods);
         let known = pods.get_mut(&self.run.uid)?;
         let (_, image) = wanted;
-        match known.pulls.get_mut(wanted)? {
+        let pull = known.pulls.get_mut(wanted)?;
+        match pull {
             // A pull that has ended without a result has panicked.
             Pull::Running { task, .. } if task.is_finished() => None,
             Pull::Running { failed, .. } => {
@@ -181,16 +171,16 @@ impl<S> Performing<'_, S> {
                 known.pulls.remove(wanted);
                 Some(Ok(reference))
             }
-            Pull::Failed { error, is_shown } => {
-                let now = self.run.now();
+            Pull::Failed(error) => {
+                let (now, error) = (self.run.now(), error.clone());
                 let (until, _) = known.back_off.delayed_retry(image, now)?;
-                Some(Err(match std::mem::replace(is_shown, true) {
-                    false => {
-                        let due = until.min(now.after(ERROR_SHOWN));
-                        (waiting("ErrImagePull", error.clone()), Some(due))
-                    }
-                    true => (pulling(pod, image, Some(error)), Some(until)),
-                }))
+                *pull = Pull::BackingOff(error.clone());
+                let due = until.min(now.after(ERROR_SHOWN));
+                Some(Err((waiting("ErrImagePull", error), Some(due))))
+            }
+            Pull::BackingOff(error) => {
+                let (until, _) = known.back_off.delayed_retry(image, self.run.now())?;
+                Some(Err((pulling(pod, image, Some(error)), Some(until))))
             }
         }
     }
@@ -201,19 +191,17 @@ impl<S> Performing<'_, S> {
         let mut pods = lock(&self.performer.images.pods);
         let pulls = &mut pods.entry(uid.clone()).or_default().pulls;
         let failed = match pulls.remove(&wanted) {
-            Some(Pull::Failed { error, .. }) => Some(error),
+            Some(Pull::Failed(error) | Pull::BackingOff(error)) => Some(error),
             _ => None,
         };
         let reason = pulling(pod, image, failed.as_deref());
         let (key, pod, clock) = (wanted.clone(), pod.clone(), self.run.clock());
-        let (images, sources) = (
-            self.performer.images.clone(),
-            self.performer.sources.clone(),
-        );
+        let images = self.performer.images.clone();
+        let sources = self.performer.sources.clone();
         let wake = self.run.waker();
         let task = tokio::spawn(async move {
             let pulled = images.pull(&*sources, &pod, &wanted.1).await;
-            images.pull_ended(&uid, &wanted, pulled, clock.now());
+            images.pull_ended(&uid, wanted, pulled, clock.now());
             wake();
         });
         let task = AbortOnDropHandle::new(task);

@@ -50,9 +50,7 @@ pub struct Performer {
 /// What the performer remembers of a pod until [`Performer::remove_pod`].
 #[derive(Debug, Default)]
 struct Remembered {
-    /// Why containers waited last, by name.
     waiting: BTreeMap<String, ContainerStateWaiting>,
-    /// The termination messages that were read, by container.
     messages: BTreeMap<Id, String>,
     pulls: BTreeMap<Wanted, Pull>,
     /// The back-off of pulls, by image.
@@ -239,7 +237,7 @@ impl Performer {
         let messages = self.termination_messages(run, observed).await;
         let waiting = self.remembered(run, |pod| pod.waiting.clone());
         let now = run.clock().wall();
-        let status = pod_status(&PodState {
+        let status = pod_status(PodState {
             pod,
             observed,
             previous,

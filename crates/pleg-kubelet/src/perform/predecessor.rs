@@ -55,7 +55,6 @@ impl Names {
         Ok(())
     }
 
-    /// Records that the sandbox of the pod was created.
     pub(super) fn created(&self, uid: &PodUid, at: Instant) {
         let mut owners = lock(&self.0);
         for owner in owners.values_mut().filter(|owner| owner.uid == *uid) {

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use pleg::Instant;
 use pleg_cri::v1;
 
 use super::{PerformError, Performed, Performing, Result};
 use crate::actions::{StartContainer, WaitReason};
-use crate::cri_config::{ContainerInput, sandbox_config};
+use crate::cri_config::{ContainerInput, FieldError, sandbox_config};
 use crate::downward::Fields;
 use crate::names::PodName;
 use crate::plan::Plan;
 use crate::pod_status::crash_loop_back_off;
 use crate::spec::container_of;
 use crate::unsupported::{PULL_SECRETS, of_pod};
+use crate::volumes::VolumeError;
 
 /// How often a waiting pod checks if an earlier pod of its name has ended.
 const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
@@ -46,7 +46,7 @@ impl<S> Performing<'_, S> {
         }
         let (run, names) = (self.run, &self.performer.names);
         if plan.creates_sandbox()
-            && let Err(other) = names.take(run.pleg(), PodName::of(pod), &run.uid)
+            && let Err(other) = names.take(&run.pleg, PodName::of(pod), &run.uid)
         {
             plan.postpone_sandbox(Some(run.now().after(PREDECESSOR_PERIOD)));
             let message = format!("pod {other}, which has the same name, has not ended yet");
@@ -92,46 +92,44 @@ impl<S> Performing<'_, S> {
         Ok((pod, config))
     }
 
+    /// Finds the images of the new containers, and makes their configurations. A container that cannot be created now
+    /// is postponed; without an instant, a change or the end of a pull triggers the next try.
     async fn prepare_containers(
         &self,
         pod: &Pod,
         plan: &mut Plan<'_, S>,
-        performed: &mut Performed,
+        done: &mut Performed,
     ) -> BTreeMap<String, v1::ContainerConfig> {
         let mut containers = BTreeMap::new();
         for start in plan.actions.start.clone() {
             if start.existing.is_some() {
                 continue;
             }
-            match self.prepare_container(pod, &start, performed).await {
+            let Some(container) = container_of(pod, &start.name) else {
+                plan.postpone(&start.name, None);
+                continue;
+            };
+            let image = match self.image(pod, container).await {
+                Ok(image) => image,
+                Err((reason, due)) => {
+                    plan.postpone(&start.name, due);
+                    done.waiting.insert(start.name, reason);
+                    continue;
+                }
+            };
+            match self.config(pod, container, &start, &image).await {
                 Ok(config) => drop(containers.insert(start.name, config)),
-                Err(due) => plan.postpone(&start.name, due),
+                Err(error) => {
+                    plan.postpone(&start.name, None);
+                    done.failed(&start.name, "CreateContainerConfigError", error);
+                }
             }
         }
         containers
     }
 
-    /// Finds the image of a new container, and makes its configuration. If the container cannot be created now, the
-    /// error is the instant of the next try; `None` if a change or the end of a pull triggers the next try.
-    async fn prepare_container(
-        &self,
-        pod: &Pod,
-        start: &StartContainer,
-        performed: &mut Performed,
-    ) -> Result<v1::ContainerConfig, Option<Instant>> {
-        let container = container_of(pod, &start.name).ok_or(None)?;
-        let image = self.image(pod, container).await.map_err(|(reason, due)| {
-            performed.waiting.insert(start.name.clone(), reason);
-            due
-        })?;
-        let config = self.container_config(pod, container, start, &image).await;
-        config.map_err(|error| {
-            performed.failed(&start.name, "CreateContainerConfigError", error);
-            None
-        })
-    }
-
-    async fn container_config(
+    /// The configuration of a new container. Mounts its volume sub-paths.
+    async fn config(
         &self,
         pod: &Pod,
         container: &Container,
@@ -151,8 +149,11 @@ impl<S> Performing<'_, S> {
             restart_count: start.restart_count,
             image_ref: image,
         };
-        let config = self.config_with_paths(&input).await;
-        let mut config = config.map_err(PerformError::of(format!("container {}", start.name)))?;
+        let failed = |error| PerformError::of(format!("container {}", start.name))(error);
+        let (mut config, sub_paths) = input.config().map_err(failed)?;
+        let mounted = self.mount_sub_paths(sub_paths).await;
+        let wrong = |error: VolumeError| FieldError::new("volumeMounts", error.to_string());
+        mounted.map_err(|error| failed(wrong(error)))?;
         self.performer.last_changes.container(pod, &mut config)?;
         Ok(config)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pleg::{Exit, Id, Instant, Pleg, PodStatus, PodUid};
 
-use crate::backoff::{BackOff, BackOffSettings};
+use crate::backoff::BackOffSettings;
 use crate::history::PodHistory;
 use crate::worker::{LastChange, Run};
 
@@ -52,7 +52,7 @@ impl Memory {
                 false => worker.strong_count() == 0,
             };
             if pod.worker.as_ref().is_some_and(has_ended) {
-                pod.forget(uid, run.pleg());
+                pod.forget(uid, &run.pleg);
             }
         }
         self.pods.retain(|uid, pod| {
@@ -64,7 +64,7 @@ impl Memory {
         let pod = self.pods.entry(run.uid.clone()).or_default();
         if pod.worker.is_none() {
             pod.worker = Some(own);
-            pod.history.back_off = BackOff::new(self.back_off);
+            pod.history.back_off.settings = self.back_off;
         }
         pod
     }
@@ -93,10 +93,8 @@ impl Remembered {
     /// has the exits of containers and sandboxes left over from the earlier pod.
     pub(super) fn exits(&self, of: &[Exit], status: Option<&PodStatus>) -> Vec<Exit> {
         let is_own = |earlier: &Earlier, exit: &Exit| {
-            let (is_later, is_left) = (
-                exit.detected > earlier.ended,
-                earlier.left.contains(&exit.id),
-            );
+            let is_later = exit.detected > earlier.ended;
+            let is_left = earlier.left.contains(&exit.id);
             match status {
                 None => is_later && !is_left,
                 Some(status) => is_later || is_left || ids(status).any(|id| *id == exit.id),

@@ -46,11 +46,9 @@ impl Planner {
     /// If a setting of the back-off is invalid.
     pub fn new(back_off: BackOffSettings) -> Result<Self, InvalidSetting> {
         back_off.validate()?;
-        let pods = BTreeMap::new();
-        Ok(Self {
-            consumer: None,
-            memory: Mutex::new(Memory { back_off, pods }),
-        })
+        let (consumer, pods) = (None, BTreeMap::new());
+        let memory = Mutex::new(Memory { back_off, pods });
+        Ok(Self { consumer, memory })
     }
 
     /// Makes the planner a consumer: exited containers are kept until a plan with their exits ([`Plan::exits`]) is
@@ -85,22 +83,21 @@ impl Planner {
         let plan_from = |view| self.plan_from(run, desired, view, probes);
         let mut plan = plan_from(run.view.clone());
         if let Some(after) = plan.missing_since() {
-            let listed = run.pleg().get(&run.uid).as_of;
-            let inspected = run.details_newer_than(after, INSPECT_WITHIN).await;
-            if let Err(error) = &inspected {
-                if matches!(error, WaitError::Closed) {
-                    return Err(WaitError::Closed);
+            let listed = run.pleg.get(&run.uid).as_of;
+            match run.details_newer_than(after, INSPECT_WITHIN).await {
+                Ok(view) => plan = plan_from(view),
+                Err(WaitError::Closed) => return Err(WaitError::Closed),
+                Err(error) => {
+                    tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
+                    let mut memory = lock(&self.memory);
+                    let unanswered = &mut memory.update(run).history.unanswered;
+                    *unanswered = (*unanswered).max(listed);
+                    drop(memory);
+                    plan = plan_from(plan.observed.view);
+                    if let Some(since) = plan.missing_since() {
+                        run.due_by(inspect_again(since, run.now()));
+                    }
                 }
-                tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
-                let memory = &mut *lock(&self.memory);
-                let unanswered = &mut memory.update(run).history.unanswered;
-                *unanswered = (*unanswered).max(listed);
-            }
-            let failed = inspected.is_err();
-            let view = inspected.unwrap_or(plan.observed.view);
-            plan = plan_from(view);
-            if let Some(since) = plan.missing_since().filter(|_| failed) {
-                run.due_by(inspect_again(since, run.now()));
             }
         }
         if let Some(due) = plan.actions.due {
@@ -120,7 +117,7 @@ impl Planner {
         let pod = desired.pod;
         let memory = &mut *lock(&self.memory);
         let memory = memory.update(run);
-        let records = run.exits();
+        let records = run.pleg.exits(&run.uid);
         let ended = memory.exits(&records, None);
         let all_exits = memory.exits(&records, Some(&view.status));
         let mut exits = memory.unreported(&all_exits);
@@ -129,9 +126,8 @@ impl Planner {
         if run.failures > 0 {
             history.terminating.clear();
         }
-        let is_unread = |r: &&Exit| !history.is_final(&view, r);
-        let unread = all_exits.iter().filter(is_unread).map(|r| r.id.clone());
-        let unread: BTreeSet<_> = unread.collect();
+        let unread = all_exits.iter().filter(|r| !history.is_final(&view, r));
+        let unread: BTreeSet<_> = unread.map(|r| r.id.clone()).collect();
         exits.retain(|exit| !unread.contains(&exit.id));
         let decision = Decision {
             spec: pod.map(spec_of),
@@ -173,7 +169,8 @@ impl Planner {
         }
         let memory = &mut *lock(&self.memory);
         let memory = memory.update(run);
-        let exits = memory.exits(&run.exits(), Some(&run.view.status));
+        let records = run.pleg.exits(&run.uid);
+        let exits = memory.exits(&records, Some(&run.view.status));
         memory.unreported(&exits)
     }
 }
@@ -291,7 +288,12 @@ impl<S> Plan<'_, S> {
             }
         }
         let unacknowledged = self.unacknowledged().await;
-        let garbage = self.garbage(&unacknowledged);
+        let is_deleted = run.spec.is_none() && self.actions.terminated;
+        let is_old = |e: &&Exit| run.now().since(e.detected) >= Health::ACKNOWLEDGED_WITHIN;
+        let old = self.all_exits.iter().filter(|e| is_deleted && is_old(e));
+        let old: BTreeSet<_> = old.map(|exit| &exit.id).collect();
+        let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || old.contains(id);
+        let garbage = removals(&self.observed.view.status, is_deleted, is_acknowledged);
         let mut actions = self.actions;
         let memory = &mut *lock(&planner.memory);
         let memory = memory.update(run);
@@ -322,21 +324,11 @@ impl<S> Plan<'_, S> {
         let ended = sandboxes.filter(|s| s.state == SandboxState::NotReady);
         let mut unacknowledged = BTreeSet::new();
         for id in exited.map(|c| &c.id).chain(ended.map(|s| &s.id)) {
-            if !self.run.pleg().is_acknowledged(id).await {
+            if !self.run.pleg.is_acknowledged(id).await {
                 unacknowledged.insert(id.clone());
             }
         }
         unacknowledged
-    }
-
-    fn garbage(&self, unacknowledged: &BTreeSet<Id>) -> Vec<Removal> {
-        let run = self.run;
-        let is_deleted = run.spec.is_none() && self.actions.terminated;
-        let is_old = |e: &&Exit| run.now().since(e.detected) >= Health::ACKNOWLEDGED_WITHIN;
-        let old = self.all_exits.iter().filter(|e| is_deleted && is_old(e));
-        let old: BTreeSet<_> = old.map(|exit| &exit.id).collect();
-        let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || old.contains(id);
-        removals(&self.observed.view.status, is_deleted, is_acknowledged)
     }
 
     /// Since when details have been missing that an inspection could show.

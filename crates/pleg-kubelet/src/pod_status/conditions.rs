@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition, PodSpec, PodStatus};
 use pleg::core::SandboxState;
 
-use super::containers::{is_running, terminated};
+use super::containers::{is_running, terminated, text};
 use super::phase::{FAILED, SUCCEEDED};
 use super::{PodState, api_time, find};
-use crate::spec::is_sidecar;
+use crate::spec::{is_sidecar, spec_of};
 
 /// The conditions that the kubelet sets, in upstream's order.
 const OWN: [&str; 5] = [
@@ -20,69 +20,58 @@ const OWN: [&str; 5] = [
 /// The reason of a condition that is true, or the reason and the message of a condition that is false.
 type Verdict = Result<&'static str, (&'static str, String)>;
 
-/// All conditions: first those that others set, then the kubelet's. The transition time changes only with the status.
-pub(super) fn conditions(
-    state: &PodState<'_>,
-    spec: &PodSpec,
-    statuses: &[ContainerStatus],
-    phase: &str,
-    previous: Option<&PodStatus>,
-) -> Vec<PodCondition> {
-    let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone());
-    let (given, before) = (of(state.pod.status.as_ref().or(previous)), of(previous));
-    let mut conditions = given.unwrap_or_default();
-    conditions.retain(|c| !OWN.contains(&&*c.type_));
-    let containers_ready = containers_ready(spec, statuses, phase);
-    let ready = containers_ready.clone();
-    let ready = ready.and_then(|_| readiness_gates(spec, &conditions));
-    let has_sandbox = has_sandbox(state, spec).then_some("");
-    let has_sandbox = has_sandbox.ok_or(("", String::new()));
-    let verdicts = [
-        has_sandbox,
-        initialized(spec, statuses, phase),
-        ready,
-        containers_ready,
-        Ok(""),
-    ];
-    for (kind, verdict) in OWN.into_iter().zip(verdicts) {
-        let before = before.iter().flatten().find(|c| c.type_ == kind);
-        conditions.push(condition(state, kind, verdict, before));
+impl PodState<'_> {
+    /// All conditions: first those that others set, then the kubelet's. The transition time changes only with the
+    /// status.
+    pub(super) fn conditions(&self, all: &[ContainerStatus], phase: &str) -> Vec<PodCondition> {
+        let spec = spec_of(self.pod);
+        let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone());
+        let before = of(self.previous).unwrap_or_default();
+        let given = of(self.pod.status.as_ref().or(self.previous));
+        let mut conditions = given.unwrap_or_default();
+        conditions.retain(|c| !OWN.contains(&&*c.type_));
+        let containers_ready = containers_ready(spec, all, phase);
+        let ready = containers_ready.clone();
+        let ready = ready.and_then(|_| readiness_gates(spec, &conditions));
+        let has_sandbox = self.has_sandbox().then_some("");
+        let verdicts = [
+            has_sandbox.ok_or(("", String::new())),
+            initialized(spec, all, phase),
+            ready,
+            containers_ready,
+            Ok(""),
+        ];
+        for (kind, verdict) in OWN.into_iter().zip(verdicts) {
+            let (status, (reason, message)) = match verdict {
+                Ok(reason) => ("True", (reason, String::new())),
+                Err(failed) => ("False", failed),
+            };
+            let mut before = before.iter();
+            let unchanged = before.find(|c| c.type_ == kind && c.status == status);
+            let unchanged_since = unchanged.and_then(|c| c.last_transition_time.clone());
+            conditions.push(PodCondition {
+                type_: kind.to_owned(),
+                status: status.to_owned(),
+                reason: text(reason),
+                message: text(&message),
+                last_transition_time: unchanged_since.or_else(|| Some(api_time(self.now))),
+                last_probe_time: None,
+                observed_generation: self.pod.metadata.generation,
+            });
+        }
+        conditions
     }
-    conditions
-}
 
-fn condition(
-    state: &PodState<'_>,
-    kind: &str,
-    verdict: Verdict,
-    before: Option<&PodCondition>,
-) -> PodCondition {
-    let (status, (reason, message)) = match verdict {
-        Ok(reason) => ("True", (reason, String::new())),
-        Err(failed) => ("False", failed),
-    };
-    let unchanged = before.filter(|b| b.status == status);
-    let unchanged_since = unchanged.and_then(|b| b.last_transition_time.clone());
-    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    PodCondition {
-        type_: kind.to_owned(),
-        status: status.to_owned(),
-        reason: text(reason),
-        message: text(&message),
-        last_transition_time: unchanged_since.or_else(|| Some(api_time(state.now))),
-        last_probe_time: None,
-        observed_generation: state.pod.metadata.generation,
+    /// Returns true if the pod's sandbox and network are ready: exactly one sandbox is ready, it is the newest, and it
+    /// has an address unless it uses the host's network.
+    fn has_sandbox(&self) -> bool {
+        let status = &self.observed.view.status;
+        let ready = status.sandboxes.iter();
+        let ready = ready.filter(|s| s.state == SandboxState::Ready);
+        let host_network = spec_of(self.pod).host_network == Some(true);
+        let active = status.active_sandbox();
+        ready.count() == 1 && active.is_some_and(|s| host_network || !s.details.ips.is_empty())
     }
-}
-
-/// Returns true if the pod's sandbox and network are ready: exactly one sandbox is ready, it is the newest, and it has
-/// an address unless it uses the host's network.
-fn has_sandbox(state: &PodState<'_>, spec: &PodSpec) -> bool {
-    let sandboxes = &state.observed.view.status.sandboxes;
-    let ready = sandboxes.iter().filter(|s| s.state == SandboxState::Ready);
-    let host_network = spec.host_network == Some(true);
-    let active = state.observed.view.status.active_sandbox();
-    ready.count() == 1 && active.is_some_and(|s| host_network || !s.details.ips.is_empty())
 }
 
 fn containers_ready(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Verdict {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated as Terminated,
-    ContainerStateWaiting, ContainerStatus, PodSpec, PodStatus, VolumeMountStatus,
+    ContainerStateWaiting, ContainerStatus, Probe, VolumeMountStatus,
 };
 use pleg::core;
 use pleg::{Exit, Id, WallTime};
@@ -16,45 +16,42 @@ use crate::perform::not_created;
 use crate::probe::ProbeResults;
 
 use super::{PodState, find, resources};
-use crate::spec::{UNKNOWN_EXIT_CODE, containers_in, is_sidecar, restarts};
+use crate::spec::{UNKNOWN_EXIT_CODE, containers_in, is_sidecar, restarts, spec_of};
 
-/// The statuses of the init containers in their order, or of the regular containers by name.
-pub(super) fn statuses(
-    state: &PodState<'_>,
-    spec: &PodSpec,
-    previous: Option<&PodStatus>,
-    init: bool,
-) -> Vec<ContainerStatus> {
-    let containers = match init {
-        true => spec.init_containers.as_deref().unwrap_or_default(),
-        false => &spec.containers,
-    };
-    let before = previous.and_then(|previous| match init {
-        true => previous.init_container_statuses.as_deref(),
-        false => previous.container_statuses.as_deref(),
-    });
-    let each = |container: &Container| {
-        let previous = find(before.unwrap_or_default(), &container.name);
-        let one = One {
-            state,
-            spec,
-            container,
-            previous,
-            init,
+impl PodState<'_> {
+    /// The statuses of the init containers in their order, or of the regular containers by name.
+    pub(super) fn statuses(&self, init: bool) -> Vec<ContainerStatus> {
+        let (spec, previous) = (spec_of(self.pod), self.previous);
+        let (containers, before) = match init {
+            true => (
+                spec.init_containers.as_deref().unwrap_or_default(),
+                previous.and_then(|p| p.init_container_statuses.as_deref()),
+            ),
+            false => (
+                &*spec.containers,
+                previous.and_then(|p| p.container_statuses.as_deref()),
+            ),
         };
-        one.status()
-    };
-    let mut statuses: Vec<_> = containers.iter().map(each).collect();
-    if !init {
-        statuses.sort_by(|a, b| a.name.cmp(&b.name));
+        let each = |container: &Container| {
+            let one = One {
+                state: self,
+                container,
+                previous: find(before.unwrap_or_default(), &container.name),
+                init,
+            };
+            one.status()
+        };
+        let mut statuses: Vec<_> = containers.iter().map(each).collect();
+        if !init {
+            statuses.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        statuses
     }
-    statuses
 }
 
 /// A container with the inputs of its status.
 struct One<'a> {
     state: &'a PodState<'a>,
-    spec: &'a PodSpec,
     container: &'a Container,
     previous: Option<&'a ContainerStatus>,
     init: bool,
@@ -160,14 +157,13 @@ impl<'a> One<'a> {
 
     /// Returns true if the exit code of a container that has ended may still become known.
     fn code_may_come(&self, status: &core::ContainerStatus) -> bool {
-        let lacks_code =
-            status.state == pleg::ContainerState::Exited && status.details.exit_code.is_none();
         let mut records = self.state.observed.ended.iter();
         let may_come = match records.any(|record| record.id == status.id) {
             true => self.state.observed.unread.contains(&status.id),
             false => status.error.is_some() || status.status_missing,
         };
-        lacks_code && may_come
+        let has_exited = status.state == pleg::ContainerState::Exited;
+        has_exited && status.details.exit_code.is_none() && may_come
     }
 
     /// The state of one container. Waiting if it was created and not started, or if its state is unknown.
@@ -201,7 +197,7 @@ impl<'a> One<'a> {
         let both = !message.is_empty() && !left.is_empty();
         let separator = if both { ": " } else { "" };
         let mut message = format!("{message}{separator}{left}");
-        let most = OF_POD / containers_in(self.spec).count().max(1);
+        let most = OF_POD / containers_in(spec_of(self.state.pod)).count().max(1);
         message.truncate(message.floor_char_boundary(most));
         let mut ended = unknown(&message);
         if let Some(code) = code {
@@ -217,7 +213,7 @@ impl<'a> One<'a> {
             return previous.clone();
         }
         let reason = ContainerStateWaiting {
-            reason: Some(not_created(self.state.pod).to_owned()),
+            reason: text(not_created(self.state.pod)),
             message: None,
         };
         ContainerStatus {
@@ -242,12 +238,14 @@ impl<'a> One<'a> {
                 status.restart_count = status.restart_count.saturating_add(1);
             }
         }
-        let initialized = self.spec.containers.iter().any(|c| {
+        let initialized = spec_of(self.state.pod).containers.iter().any(|c| {
             let all = &self.state.observed.view.status.containers;
             all.iter().any(|status| *status.name == *c.name)
         });
         if self.init && !is_sidecar(self.container) && initialized {
-            status.state = Some(ended_state(inferred_success()));
+            let mut success = unknown(INFERRED);
+            (success.exit_code, success.reason) = (0, text("Completed"));
+            status.state = Some(ended_state(success));
         }
     }
 
@@ -284,7 +282,7 @@ impl<'a> One<'a> {
             pleg::ContainerState::Exited => {
                 let code = newest.details.exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
                 self.state.observed.replaced.contains(&self.container.name)
-                    || restarts(self.container, self.spec, code)
+                    || restarts(self.container, spec_of(self.state.pod), code)
             }
             _ => true,
         }
@@ -293,17 +291,16 @@ impl<'a> One<'a> {
     /// Sets `started` and `ready`.
     fn apply_probes(&self, status: &mut ContainerStatus) {
         // A probe that has no result yet has not succeeded.
-        let succeeds = |has_probe: bool, of: fn(&ProbeResults) -> &BTreeSet<String>| {
+        let succeeds = |probe: &Option<Probe>, of: fn(&ProbeResults) -> &BTreeSet<String>| {
             let results = self.state.observed.probes.as_ref();
-            results.map_or(!has_probe, |r| of(r).contains(&self.container.name))
+            results.map_or(probe.is_none(), |r| of(r).contains(&self.container.name))
         };
-        let has_startup_probe = self.container.startup_probe.is_some();
-        let started = is_running(status) && succeeds(has_startup_probe, |r| &r.started);
+        let container = self.container;
+        let started = is_running(status) && succeeds(&container.startup_probe, |r| &r.started);
         status.started = Some(started);
-        status.ready = if self.init && !is_sidecar(self.container) {
-            terminated(status).is_some_and(|t| t.exit_code == 0)
-        } else {
-            started && succeeds(self.container.readiness_probe.is_some(), |r| &r.ready)
+        status.ready = match self.init && !is_sidecar(container) {
+            true => terminated(status).is_some_and(|t| t.exit_code == 0),
+            false => started && succeeds(&container.readiness_probe, |r| &r.ready),
         };
     }
 }
@@ -315,17 +312,9 @@ const VANISHED: &str = "The container could not be located when the pod was dele
 /// The message if the runtime does not know the container's state.
 const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
 
-/// The end of an init container that is gone although a regular one exists: it must have succeeded.
-fn inferred_success() -> Terminated {
-    let message = "Unable to get init container status from container runtime and pod has been \
-                   initialized, treat it as exited normally";
-    Terminated {
-        exit_code: 0,
-        reason: text("Completed"),
-        message: text(message),
-        ..Terminated::default()
-    }
-}
+/// The message for an init container that is gone although a regular one exists: it must have succeeded.
+const INFERRED: &str = "Unable to get init container status from container runtime and pod has been \
+                        initialized, treat it as exited normally";
 
 /// The exit code and reason that upstream reports if it is not known how a container ended.
 fn unknown(message: &str) -> Terminated {
@@ -337,11 +326,10 @@ fn unknown(message: &str) -> Terminated {
     }
 }
 
-fn text(text: &str) -> Option<String> {
+pub(super) fn text(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The state of a container that has ended.
 fn ended_state(ended: Terminated) -> ContainerState {
     ContainerState {
         terminated: Some(ended),

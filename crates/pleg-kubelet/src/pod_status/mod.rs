@@ -43,9 +43,8 @@ pub(crate) fn crash_loop_back_off(delay: Duration, name: &str, pod: &Pod) -> Con
     waiting("CrashLoopBackOff", message)
 }
 
-/// Why a container waits, with a reason of upstream's: `CrashLoopBackOff`, `ErrImagePull`,
-/// `ImagePullBackOff`, `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError` and
-/// others.
+/// Why a container waits, with a reason of upstream's: `CrashLoopBackOff`, `ErrImagePull`, `ImagePullBackOff`,
+/// `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError` and others.
 pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     ContainerStateWaiting {
         reason: Some(reason.to_owned()),
@@ -53,7 +52,6 @@ pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     }
 }
 
-/// Input of a pod's status.
 pub(crate) struct PodState<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) observed: &'a Observed,
@@ -61,7 +59,6 @@ pub(crate) struct PodState<'a> {
     pub(crate) previous: Option<&'a PodStatus>,
     /// The termination messages of containers, by id.
     pub(crate) messages: &'a BTreeMap<Id, String>,
-    /// Why containers wait, by name.
     pub(crate) waiting: &'a BTreeMap<String, ContainerStateWaiting>,
     /// The runtime's name: `containerd` in `containerd://…`.
     pub(crate) runtime: &'a str,
@@ -77,33 +74,26 @@ pub(crate) struct PodState<'a> {
 /// `ContainerStatusUnknown` and the exit code 137, like a container that vanished; upstream shows whatever exit code
 /// the runtime sends. While the exit code may still become known, the container keeps the state of the previous status;
 /// upstream reports no state. Probes are applied before the phase is computed, not after.
-pub(crate) fn pod_status(state: &PodState<'_>) -> PodStatus {
-    let Some(spec) = &state.pod.spec else {
+pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
+    if state.pod.spec.is_none() {
         return PodStatus::default();
-    };
-    let previous = state.previous.or(state.pod.status.as_ref());
-    let init = containers::statuses(state, spec, previous, true);
-    let regular = containers::statuses(state, spec, previous, false);
+    }
+    state.previous = state.previous.or(state.pod.status.as_ref());
+    let (init, regular) = (state.statuses(true), state.statuses(false));
     let all: Vec<_> = init.iter().chain(&regular).cloned().collect();
-    let start_time = previous.and_then(|p| p.start_time.clone());
+    let start_time = state.previous.and_then(|p| p.start_time.clone());
     let mut status = PodStatus {
-        qos_class: Some(qos_class(spec).to_owned()),
+        qos_class: Some(qos_class(spec_of(state.pod)).to_owned()),
         observed_generation: state.pod.metadata.generation,
         start_time: start_time.or_else(|| Some(api_time(state.now))),
         ..PodStatus::default()
     };
-    let phase = phase::sticky(phase::phase(state, spec, &all), previous);
-    if let Some(before) = previous.filter(|p| p.phase.as_deref() == Some(phase)) {
-        (status.reason, status.message) = (before.reason.clone(), before.message.clone());
-    }
-    let phase =
-        phase::failed_by_deadline(&mut status, state.pod, previous, state.now).unwrap_or(phase);
-    status.phase = Some(phase.to_owned());
-    let conditions = conditions::conditions(state, spec, &all, phase, previous);
-    status.conditions = Some(conditions);
+    state.set_phase(&mut status, &all);
+    let phase = status.phase.as_deref().unwrap_or_default();
+    status.conditions = Some(state.conditions(&all, phase));
     status.container_statuses = Some(regular);
     status.init_container_statuses = (!init.is_empty()).then_some(init);
-    set_addresses(&mut status, state);
+    set_addresses(&mut status, &state);
     status
 }
 
@@ -133,7 +123,6 @@ fn set_addresses(status: &mut PodStatus, state: &PodState<'_>) {
     status.host_ips = (!host.is_empty()).then_some(host);
 }
 
-/// The status of the container with that name.
 fn find<'a>(statuses: &'a [ContainerStatus], name: &str) -> Option<&'a ContainerStatus> {
     statuses.iter().find(|status| status.name == name)
 }

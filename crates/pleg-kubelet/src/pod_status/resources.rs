@@ -43,12 +43,13 @@ pub(super) fn reported(
         return Some(resources);
     };
     if let Some(limits) = &mut resources.limits {
-        let wanted = milli_cpu(limits);
-        // Every limit up to the minimum takes effect as the minimum, so the status keeps the specified limit.
-        if let Some(limit) = milli_cpu_limit(in_effect)
-            && limit.max(wanted) > MIN_MILLI_CPU_LIMIT
-        {
-            limits.insert("cpu".to_owned(), Amount::millis(limit).cpu());
+        let (quota, period) = (in_effect.cpu_quota, in_effect.cpu_period);
+        if quota > 0 && period > 0 {
+            let limit = quota.saturating_mul(1000) / period;
+            // Every limit up to the minimum takes effect as the minimum, so the status keeps the specified limit.
+            if limit.max(milli_cpu(limits)) > MIN_MILLI_CPU_LIMIT {
+                limits.insert("cpu".to_owned(), Amount::millis(limit).cpu());
+            }
         }
         if in_effect.memory_limit > 0 {
             let limit = Amount::whole(in_effect.memory_limit).bytes();
@@ -56,11 +57,17 @@ pub(super) fn reported(
         }
     }
     if let Some(requests) = &mut resources.requests {
-        let wanted = milli_cpu(requests);
-        if let Some(request) = milli_cpu_request(in_effect, wanted)
-            && request.max(wanted) > MIN_SHARES
-        {
-            requests.insert("cpu".to_owned(), Amount::millis(request).cpu());
+        let (wanted, shares) = (milli_cpu(requests), in_effect.cpu_shares);
+        if shares > 0 {
+            // Several requests have the same CPU shares, so the specified one may be in effect. Others are rounded up, as
+            // upstream does.
+            let request = match shares_of(wanted) == shares {
+                true => wanted,
+                false => shares.saturating_mul(1000).saturating_add(1023) / 1024,
+            };
+            if request.max(wanted) > MIN_SHARES {
+                requests.insert("cpu".to_owned(), Amount::millis(request).cpu());
+            }
         }
     }
     Some(resources)
@@ -68,24 +75,6 @@ pub(super) fn reported(
 
 fn milli_cpu(of: &BTreeMap<String, Quantity>) -> i64 {
     amount(Some(of), "cpu").unwrap_or_default().milli_value()
-}
-
-fn milli_cpu_limit(resources: &Resources) -> Option<i64> {
-    let (quota, period) = (resources.cpu_quota, resources.cpu_period);
-    (quota > 0 && period > 0).then(|| quota.saturating_mul(1000) / period)
-}
-
-/// The CPU request in effect. Several requests have the same CPU shares: if `wanted` is one of them, returns `wanted`.
-fn milli_cpu_request(resources: &Resources, wanted: i64) -> Option<i64> {
-    let shares = resources.cpu_shares;
-    if shares <= 0 {
-        return None;
-    }
-    if shares_of(wanted) == shares {
-        return Some(wanted);
-    }
-    // Rounded up, as upstream does.
-    Some(shares.saturating_mul(1000).saturating_add(1023) / 1024)
 }
 
 /// The class of a pod: from its own resources if it has them, else from those of its containers. A

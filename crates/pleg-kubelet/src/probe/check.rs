@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::Display;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
@@ -21,6 +21,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::tls;
+use crate::cri_config::absolute;
 
 /// The largest response body that is read. Upstream's limit.
 const MAX_BODY: usize = 10 << 10;
@@ -148,8 +149,7 @@ impl Check {
 /// A GET request with upstream's headers. Fails if the path or a header is not valid.
 fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>> {
     let path = http.path.as_deref().unwrap_or_default();
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    let mut request = Request::get(format!("{slash}{path}"))
+    let mut request = Request::get(absolute(path))
         .header(header::USER_AGENT, USER_AGENT)
         .header(header::ACCEPT, "*/*")
         .header(header::CONNECTION, "close");
@@ -183,7 +183,6 @@ async fn exchange(is_tls: bool, host: &str, port: u16, request: Request<Empty<By
     }
 }
 
-/// Sends a request on a connection, and returns the status of the response.
 async fn status_of(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<Empty<Bytes>>,
@@ -192,14 +191,10 @@ async fn status_of(
     let (mut sender, connection) = handshake.await?;
     // An error of the connection is also the error of the request.
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
-    let mut response = sender.send_request(request).await?;
-    let mut read = 0;
-    while read < MAX_BODY
-        && let Some(Ok(frame)) = response.frame().await
-    {
-        read += frame.data_ref().map_or(0, Bytes::len);
-    }
-    Ok(response.status().as_u16())
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    // The status counts, even if the body is longer or its transfer fails.
+    let _ = Limited::new(body, MAX_BODY).collect().await;
+    Ok(head.status.as_u16())
 }
 
 /// Asks the gRPC server at that address if the service is healthy. Fails if it is not, or if there is no answer.
@@ -226,9 +221,9 @@ async fn within(timeout: Duration, check: impl Future<Output = Result>) -> Resul
 }
 
 async fn connect(host: &str, port: u16) -> Result<TcpStream> {
-    let what = || format!("cannot connect to {}", host_and_port(host, port));
+    let what = format!("cannot connect to {}", host_and_port(host, port));
     let connected = TcpStream::connect((host, port)).await;
-    connected.map_err(|error| CheckError::failed(what())(error))
+    connected.map_err(CheckError::failed(what))
 }
 
 fn host_and_port(host: &str, port: u16) -> String {

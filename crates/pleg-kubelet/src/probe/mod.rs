@@ -32,12 +32,10 @@ pub enum ProbeKind {
 /// The results of a pod's probes for its running containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeResults {
-    /// The names of the running containers that have started: their startup probe has succeeded, or
-    /// they have none.
+    /// The names of the running containers that have started: their startup probe has succeeded, or they have none.
     pub started: BTreeSet<String>,
     /// The names of started containers that are ready: their readiness probe succeeds, or they have none.
     pub ready: BTreeSet<String>,
-    /// The running containers that must be stopped, because their startup or liveness probe has
-    /// failed.
+    /// The running containers that must be stopped, because their startup or liveness probe has failed.
     pub failed: BTreeMap<Id, ProbeKind>,
 }

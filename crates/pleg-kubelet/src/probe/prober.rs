@@ -43,7 +43,6 @@ struct Shared<E> {
 
 /// The probes of one pod. Dropping it ends their tasks.
 struct Pod {
-    probes: Vec<Arc<Probe>>,
     states: Arc<States>,
     _tasks: JoinSet<()>,
 }
@@ -56,9 +55,17 @@ struct States {
     changed: Box<dyn Fn() + Send + Sync>,
 }
 
+/// The task of one probe, which is at the index `at` of the states.
+struct Task<E> {
+    shared: Arc<Shared<E>>,
+    uid: PodUid,
+    probe: Arc<Probe>,
+    at: usize,
+    states: Arc<States>,
+}
+
 impl<E: Exec> Prober<E> {
-    /// A prober of the pods of that generator. Pods without an address of their own are reached at
-    /// `host_address`.
+    /// A prober of the pods of that generator. Pods without an address of their own are reached at `host_address`.
     #[must_use]
     pub fn new(pleg: &Pleg, exec: E, host_address: &str) -> Self {
         let shared = Shared {
@@ -80,8 +87,13 @@ impl<E: Exec> Prober<E> {
     pub fn set(&self, uid: &PodUid, pod: &ApiPod, changed: impl Fn() + Send + Sync + 'static) {
         let probes = probes_of(pod);
         let mut pods = lock(&self.pods);
-        if let Some(pod) = pods.get(uid).filter(|pod| pod.probes == probes) {
-            pod.states.recheck.send_replace(());
+        if let Some(Pod { states, .. }) = pods.get(uid)
+            && lock(&states.by_probe)
+                .iter()
+                .map(|state| &state.probe)
+                .eq(&probes)
+        {
+            states.recheck.send_replace(());
             return;
         }
         let state = probes.iter().cloned().map(ProbeState::new);
@@ -91,16 +103,18 @@ impl<E: Exec> Prober<E> {
             changed: Box::new(changed),
         });
         let mut tasks = JoinSet::new();
-        for (at, probe) in probes.iter().enumerate() {
-            let (shared, probe, states) = (self.shared.clone(), probe.clone(), states.clone());
-            tasks.spawn(run(shared, uid.clone(), at, probe, states));
+        for (at, probe) in probes.into_iter().enumerate() {
+            let task = Task {
+                shared: self.shared.clone(),
+                uid: uid.clone(),
+                probe,
+                at,
+                states: states.clone(),
+            };
+            tasks.spawn(task.run());
         }
-        let pod = Pod {
-            probes,
-            states,
-            _tasks: tasks,
-        };
-        pods.insert(uid.clone(), pod);
+        let _tasks = tasks;
+        pods.insert(uid.clone(), Pod { states, _tasks });
     }
 
     /// Ends the probes of a pod.
@@ -152,44 +166,32 @@ fn age(container: &ContainerStatus, clock: &Clock) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-/// Runs one probe, even after a check has panicked. Never returns.
-async fn run<E: Exec>(
-    shared: Arc<Shared<E>>,
-    uid: PodUid,
-    at: usize,
-    probe: Arc<Probe>,
-    states: Arc<States>,
-) {
-    let mut ticks = tokio::time::interval(probe.period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut recheck = states.recheck.subscribe();
-    loop {
-        let is_recheck = tokio::select! {
-            _ = ticks.tick() => false,
-            _ = recheck.changed() => true,
-        };
-        let checked = states.check(&shared, &uid, at, &probe, is_recheck);
-        if let Err(panic) = AssertUnwindSafe(checked).catch_unwind().await {
-            tracing::error!(pod = %uid, container = probe.container, probe = ?probe.kind,
-                panic = message_of(&*panic), "a probe panicked; it is started again");
+impl<E: Exec> Task<E> {
+    /// Runs the probe, even after a check has panicked. Never returns.
+    async fn run(self) {
+        let (uid, probe) = (&self.uid, &self.probe);
+        let mut ticks = tokio::time::interval(probe.period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut recheck = self.states.recheck.subscribe();
+        loop {
+            let is_recheck = tokio::select! {
+                _ = ticks.tick() => false,
+                _ = recheck.changed() => true,
+            };
+            let checked = AssertUnwindSafe(self.check(is_recheck)).catch_unwind();
+            if let Err(panic) = checked.await {
+                tracing::error!(pod = %uid, container = probe.container, probe = ?probe.kind,
+                    panic = message_of(&*panic), "a probe panicked; it is started again");
+            }
         }
     }
-}
 
-impl States {
-    /// Checks the container of a probe, if that is due. Reports a change of the result.
-    async fn check<E: Exec>(
-        &self,
-        shared: &Shared<E>,
-        uid: &PodUid,
-        at: usize,
-        probe: &Probe,
-        is_recheck: bool,
-    ) {
+    /// Checks the container of the probe, if that is due. Reports a change of the result.
+    async fn check(&self, is_recheck: bool) {
+        let (shared, uid, probe) = (&self.shared, &self.uid, &self.probe);
         let status = shared.pleg.get(uid).status;
         let container = running(&status).find(|c| *c.name == *probe.container);
-        let clock = shared.pleg.clock();
-        let (mut changed, due) = self.observe(at, probe, container, &clock, is_recheck);
+        let (mut changed, due) = self.observe(container, is_recheck);
         if let Some(id) = due {
             let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
             let check = &probe.check;
@@ -200,35 +202,29 @@ impl States {
                     "a probe failed");
             }
             if result.as_ref().err().is_none_or(CheckError::is_failure) {
-                changed |= lock(&self.by_probe)[at].checked(&id, result.is_ok());
+                changed |= lock(&self.states.by_probe)[self.at].checked(&id, result.is_ok());
             }
         }
         if changed {
             if probe.kind == ProbeKind::Startup {
-                self.recheck.send_replace(());
+                self.states.recheck.send_replace(());
             }
-            (self.changed)();
+            (self.states.changed)();
         }
     }
 
     /// Records the running container of the probe. Returns true if that changed the result; and, if a check is due, the
     /// container to check. Between two ticks (`is_recheck`), only a new container is checked.
-    fn observe(
-        &self,
-        at: usize,
-        probe: &Probe,
-        container: Option<&ContainerStatus>,
-        clock: &Clock,
-        is_recheck: bool,
-    ) -> (bool, Option<Id>) {
-        let mut states = lock(&self.by_probe);
+    fn observe(&self, running: Option<&ContainerStatus>, is_recheck: bool) -> (bool, Option<Id>) {
+        let (clock, probe) = (self.shared.pleg.clock(), &self.probe);
+        let mut states = lock(&self.states.by_probe);
         let startup = find(&states, &probe.container, ProbeKind::Startup);
         let startup = startup.filter(|_| probe.kind != ProbeKind::Startup);
         let has_started =
             |c: &&ContainerStatus| startup.is_none_or(|state| state.succeeds_for(&c.id));
-        let (container, state) = (container.filter(has_started), &mut states[at]);
+        let (running, state) = (running.filter(has_started), &mut states[self.at]);
         let (now, before) = (clock.now(), state.container().cloned());
-        let running = container.map(|container| (&container.id, age(container, clock)));
+        let running = running.map(|container| (&container.id, age(container, &clock)));
         let changed = state.observe(running, now);
         let is_new = before.as_ref() != state.container();
         let due = state.due(now).filter(|_| !is_recheck || is_new);

@@ -1,5 +1,4 @@
-//! The result of one probe of one container, from the outcomes of its checks. Pure: time is an
-//! argument.
+//! The result of one probe of one container, from the outcomes of its checks. Pure: time is an argument.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +10,12 @@ use super::{Check, ProbeKind};
 /// A probe of a container: when it runs, and how many outcomes make a result.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Probe {
-    /// The name of the container.
     pub(super) container: String,
     pub(super) kind: ProbeKind,
     /// How long after the start of the container the first check runs.
     pub(super) initial_delay: Duration,
     /// The time between two checks, not zero.
     pub(super) period: Duration,
-    /// How long a check may take.
     pub(super) timeout: Duration,
     /// How many successes in a row make a failed probe succeed, at least 1.
     pub(super) success_threshold: u32,
@@ -71,8 +68,7 @@ impl ProbeState {
         before != self.succeeds()
     }
 
-    /// The container to check now, if any: not before the initial delay has passed, and not after
-    /// its probe has failed for good.
+    /// The container to check now: not before the initial delay has passed, nor after its probe has failed for good.
     pub(super) fn due(&self, now: Instant) -> Option<&Id> {
         let container = self.container.as_ref()?;
         let done = self.probe.kind == ProbeKind::Startup && container.succeeds;
@@ -107,13 +103,12 @@ impl ProbeState {
         changed
     }
 
-    /// Returns true if the probe succeeds now. A liveness probe succeeds until it has failed; the others
-    /// fail until they have succeeded. Without a running container none succeeds.
+    /// Returns true if the probe succeeds now. A liveness probe succeeds until it has failed; the others fail until they
+    /// have succeeded. Without a running container none succeeds.
     pub(super) fn succeeds(&self) -> bool {
         self.container.as_ref().is_some_and(|c| c.succeeds)
     }
 
-    /// Returns true if the probe succeeds for that container.
     pub(super) fn succeeds_for(&self, id: &Id) -> bool {
         match &self.container {
             Some(container) => container.id == *id && container.succeeds,
@@ -121,7 +116,6 @@ impl ProbeState {
         }
     }
 
-    /// The present container.
     pub(super) fn container(&self) -> Option<&Id> {
         self.container.as_ref().map(|c| &c.id)
     }

@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 use super::pod_worker::Worker;
 use super::{Reconcile, Run, Shared, Stop};
 
-/// What the workers share.
 pub(super) struct Driver<R: Reconcile> {
     pub(super) pleg: Pleg,
     pub(super) reconciler: Arc<R>,

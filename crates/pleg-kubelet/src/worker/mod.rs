@@ -1,5 +1,4 @@
-//! Pod workers: run a reconcile function for each pod whenever something changed, one run at a time
-//! per pod.
+//! Pod workers: run a reconcile function for each pod whenever something changed, one run at a time per pod.
 //!
 //! A pod is run when
 //!
@@ -169,7 +168,6 @@ impl<S> Slot<S> {
 }
 
 impl<S> Shared<S> {
-    /// Locks the pods. Hold the guard only for a few operations on maps.
     fn pods(&self) -> MutexGuard<'_, BTreeMap<PodUid, Slot<S>>> {
         lock(&self.pods)
     }
@@ -206,9 +204,9 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
             changes: watch::Sender::new(()),
         });
         let workers = Self { shared, stop };
-        specs
-            .into_iter()
-            .for_each(|(uid, spec)| workers.set(&uid, spec));
+        for (uid, spec) in specs {
+            workers.set(&uid, spec);
+        }
         let subscription = pleg.subscribe();
         let driver = Arc::new(driver::Driver {
             pleg,
@@ -274,8 +272,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.ended().await;
     }
 
-    /// Completes when the workers have ended: after [`shutdown`](Self::shutdown), or because the
-    /// generator has ended.
+    /// Completes when the workers have ended: after [`shutdown`](Self::shutdown), or because the generator has ended.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.

@@ -7,7 +7,7 @@ use futures::future::OptionFuture;
 use pleg::core::{CallError, SandboxState};
 use pleg::runtime::clock::Clock;
 use pleg::{
-    ContainerState, ContainerStatus, Exit, Instant, Pleg, PodHandle, PodStatus, PodUid, PodView,
+    ContainerState, ContainerStatus, Instant, Pleg, PodHandle, PodStatus, PodUid, PodView,
     WaitError,
 };
 use pleg_cri::Written;
@@ -36,7 +36,7 @@ pub struct Run<S> {
     pub failures: u32,
     /// The status of the pod, newer than the worker's own last change.
     pub view: PodView,
-    pleg: Pleg,
+    pub(crate) pleg: Pleg,
     last_change: Arc<LastChange>,
     pub(super) woken: Arc<Notify>,
     /// The earliest instant that was given to [`due_by`](Self::due_by).
@@ -142,14 +142,14 @@ impl<S> Run<S> {
     pub(super) async fn refresh(&mut self) -> Result<(), WaitError> {
         *lock(&self.due) = None;
         let (cached, changed) = (self.pleg.get(&self.uid), *lock(&self.last_change));
-        let newer = match changed {
+        self.view = match changed {
             // Any read is new enough: this worker has changed nothing, and no other program creates its pod.
-            None if cached.as_of.is_some() => None,
-            after => Some(after.unwrap_or(Instant::ORIGIN)),
-        };
-        self.view = match newer {
-            Some(at) => self.pleg.newer_than(&self.uid, at, VIEW_DEADLINE).await?,
-            None => cached,
+            None if cached.as_of.is_some() => cached,
+            after => {
+                let after = after.unwrap_or(Instant::ORIGIN);
+                let newer = self.pleg.newer_than(&self.uid, after, VIEW_DEADLINE);
+                newer.await?
+            }
         };
         Ok(())
     }
@@ -193,11 +193,6 @@ impl<S> Run<S> {
         *lock(&self.due)
     }
 
-    /// The exits of the pod's containers, including removed ones.
-    pub(crate) fn exits(&self) -> Arc<[Exit]> {
-        self.pleg.exits(&self.uid)
-    }
-
     /// A view whose details, exit codes among them, were read after `after`.
     pub(crate) async fn details_newer_than(
         &self,
@@ -220,10 +215,6 @@ impl<S> Run<S> {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.pleg.now()
-    }
-
-    pub(crate) const fn pleg(&self) -> &Pleg {
-        &self.pleg
     }
 
     pub(crate) fn clock(&self) -> Clock {

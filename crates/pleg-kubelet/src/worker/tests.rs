@@ -56,13 +56,9 @@ fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<()> {
 #[tokio::test(start_paused = true)]
 async fn lagged_subscription_runs_every_known_pod() {
     let (driver, workers) = driver().await;
-    let pods = [
-        ("specified", slot(Some(Arc::default()), false)),
-        ("known", slot(None, true)),
-    ];
-    let pods = pods
-        .into_iter()
-        .map(|(uid, slot)| (PodUid::from(uid), slot));
+    let specified = slot(Some(Arc::default()), false);
+    let pods = [("specified", specified), ("known", slot(None, true))];
+    let pods = pods.map(|(uid, slot)| (PodUid::from(uid), slot));
     workers.shared.pods().extend(pods);
     let woken = |uid: &str| {
         let woken = workers.shared.pods()[&PodUid::from(uid)].woken.clone();
@@ -81,7 +77,7 @@ async fn deletion_during_termination_reaches_the_next_worker_with_shortest_grace
     let mut terminating = slot(Some(Arc::default()), true);
     terminating.is_terminating = true;
     workers.shared.pods().insert(uid.clone(), terminating);
-    for seconds in [10, 60] {
+    for seconds in [60, 10, 30] {
         workers.delete_within(&uid, Duration::from_secs(seconds));
     }
     driver.worker_ended(&uid);

@@ -1,5 +1,4 @@
-//! The prober, over a generator on a fake runtime and paused time; connections and HTTP requests over
-//! real sockets.
+//! The prober, over a generator on a fake runtime and paused time; connections and HTTP requests over real sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};

@@ -359,18 +359,6 @@ async fn deleted_pod_is_terminated_and_its_worker_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shorter_grace_period_of_a_second_deletion_wins() {
-    let node = Node::start(&[("p", Does::Nothing)]).await;
-    for (grace, expected) in [(9, 9), (3, 3), (5, 3)] {
-        let before = node.runs();
-        node.workers.delete_within(&"p".into(), grace * SECOND);
-        node.until_run().await;
-        let runs = node.runs_since(before, "p");
-        assert_eq!(runs[0].grace, Some(expected * SECOND));
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn last_spec_is_the_specification_set_last_before_the_deletion() {
     let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
     node.pass(SECOND).await;

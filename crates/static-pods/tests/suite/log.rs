@@ -1,42 +1,32 @@
 //! Log lines of a test's thread.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fs::File;
+use std::io::Read as _;
+use std::sync::Arc;
 
 use tracing::Dispatch;
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
 
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+/// Reads the file of log lines.
+pub(crate) struct Log(File);
 
 impl Log {
     /// Collects log lines until the returned guards are dropped.
     pub(crate) fn start() -> (Self, (DefaultGuard, Dispatch)) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let log = Self(file.reopen().unwrap());
+        let subscriber = tracing_subscriber::fmt().with_ansi(false);
+        let subscriber = subscriber.with_writer(Arc::new(file.into_file()));
         // With only one subscriber, the first thread at a log line would decide for all threads if the line is enabled.
         let second = Dispatch::new(NoSubscriber::new());
-        (log, (tracing::subscriber::set_default(subscriber), second))
+        let guard = tracing::subscriber::set_default(subscriber.finish());
+        (log, (guard, second))
     }
 
     /// The lines since the last call.
-    pub(crate) fn take(&self) -> String {
-        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        log.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    pub(crate) fn take(&mut self) -> String {
+        let mut lines = String::new();
+        self.0.read_to_string(&mut lines).unwrap();
+        lines
     }
 }

@@ -111,7 +111,7 @@ impl Node {
             phase: self.terminal.then_some(PodPhase::Failed),
             is_terminated: false,
         };
-        let made = pod_status(&PodState {
+        let made = pod_status(PodState {
             pod: &pod,
             observed: &observed,
             previous: previous.as_ref(),

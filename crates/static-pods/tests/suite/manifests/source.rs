@@ -11,7 +11,7 @@ use crate::log::Log;
 
 #[tokio::test]
 async fn ignored_fields_are_logged_once_for_a_file() {
-    let (log, _guards) = Log::start();
+    let (mut log, _guards) = Log::start();
     let directory = tempfile::tempdir().unwrap();
     let write = |field: &str| {
         let contents = WEB.replacen("spec:", &format!("spec:\n  {field}: 1"), 1);
