@@ -179,10 +179,8 @@ fn setting(key: &str, value: &DeValue<'_>) -> Result<String, String> {
 /// Parses a value as the flag would. The error says why the value is invalid, or which values are allowed.
 fn check(key: &str, value: &str) -> Result<(), String> {
     if key == VERBOSE {
-        let parsed = value.parse::<u8>();
-        return parsed
-            .map(drop)
-            .map_err(|_| "use a number from 0 to 3".to_owned());
+        let parsed = value.parse::<u8>().map(drop);
+        return parsed.map_err(|_| "use a number from 0 to 3".to_owned());
     }
     let flag = format!("--{key}={value}");
     let parsed = Args::command().try_get_matches_from(["pleg", AGENT, &flag]);

@@ -49,9 +49,10 @@ impl Chosen {
 
 impl fmt::Display for Chosen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let embedded = "(embedded, simulated)";
         match self.found.get() {
-            Some(found) if self.is_embedded => write!(f, "{} {embedded}", found.endpoint),
+            Some(found) if self.is_embedded => {
+                write!(f, "{} (embedded, simulated)", found.endpoint)
+            }
             Some(found) => found.fmt(f),
             None => f.write_str("no runtime yet, until one is found"),
         }

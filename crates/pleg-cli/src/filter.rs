@@ -209,6 +209,8 @@ mod tests {
     use crate::args::{Args, Command};
     use crate::view::tests::{died, wall};
     use clap::Parser as _;
+    use pleg::Delivery;
+    use pleg::runtime::clock::Clock;
 
     #[test]
     fn filters_select_records_by_pod_type_and_failed_exit() {
@@ -219,6 +221,11 @@ mod tests {
             ..died(wall(0), "shop", "web-1", "app", 0)
         };
         let [health, synced] = [DEGRADED, SYNCED].map(|kind| Record::new(kind, wall(0)));
+        let (lagged, clock) = (Delivery::Lagged { missed: 3 }, Clock::start());
+        let lagged = Record::delivery(&lagged, clock, clock.wall(), || 0).unwrap();
+        let text = "the reader was too slow: 3 exits and removals are not shown";
+        let shown = (lagged.missed, lagged.message.as_deref());
+        assert_eq!(shown, (Some(3), Some(text)));
         let exit = |code| event("ContainerDied", code, false);
         let started = |initial| event("ContainerStarted", None, initial);
         let (ok, failed, unknown) = (&exit(Some(0)), &exit(Some(137)), &exit(None));
@@ -235,6 +242,7 @@ mod tests {
                 "--type Synced",
             ),
             (&synced, "--type Synced", "--type Degraded"),
+            (&lagged, "web; --failed; --type Lagged", "--type Synced"),
             (old, "--type ContainerStarted", "--no-initial"),
             (new, "--no-initial", "--failed"),
         ] {

@@ -55,11 +55,8 @@ pub(crate) fn from_environment() -> anyhow::Result<Option<Found>> {
     };
     let endpoint = value.parse();
     let endpoint = endpoint.with_context(|| format!("invalid value of {name}"))?;
-    Ok(Some(Found::new(
-        endpoint,
-        format!("set by {name}"),
-        Path::new("/"),
-    )))
+    let origin = format!("set by {name}");
+    Ok(Some(Found::new(endpoint, origin, Path::new("/"))))
 }
 
 /// The runtime in crictl's configuration, or in the kubelet's configuration, or the first well-known socket.

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pleg::PodProblemKind;
-use pleg::core::{Instant, PodUid};
+use pleg::core::Instant;
 use pleg::runtime::clock::Clock;
 
 use crate::picture::Picture;
@@ -16,85 +15,60 @@ use crate::text::duration;
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// A trouble that is younger is recorded without a duration. A shorter wait for the first list is not recorded at all.
 const SECOND: Duration = Duration::from_secs(1);
+/// The codes of pods whose calls hang, and of those whose calls fail.
+const OF_PODS: [&str; 2] = ["pods_hung", "pods_failing"];
 
 /// The troubles at the last check. Keys: [`NOT_READY`], a finding's code, a pod's uid. `None` before the first check.
 #[derive(Debug, Default)]
 pub(crate) struct HealthChanges(Option<BTreeMap<Key, Trouble>>);
 
-type Key = (&'static str, Option<PodUid>);
+type Key = (&'static str, String);
 
-#[derive(Clone, Debug)]
-struct Trouble {
-    since: Instant,
-    /// The record of the beginning, without the duration.
-    record: Record,
-    /// The message when the trouble is over, without the duration, which is added at the end.
-    ends: String,
-}
+/// The start, the record of the beginning, and the message when it is over, both without the duration.
+type Trouble = (Instant, Record, String);
 
 impl HealthChanges {
     pub(crate) fn update(&mut self, picture: &Picture, clock: Clock) -> Vec<Record> {
         let (now, is_first) = (clock.now(), self.0.is_none());
         let at = clock.wall_at(now);
+        let since = |seconds| now.before(Duration::try_from_secs_f64(seconds).unwrap_or_default());
         let last = self.0.take().unwrap_or_default();
-        let mut present = BTreeMap::new();
-        let mut add = |key: Key, since, record, ends: &str| {
-            let ends = ends.to_owned();
-            present.insert(
-                key,
-                Trouble {
-                    since,
-                    record,
-                    ends,
-                },
-            );
-        };
+        let mut present: BTreeMap<Key, Trouble> = BTreeMap::new();
         if let Err(why) = &picture.ready {
             let record = Record::health(NOT_READY, at, why.as_str(), why.to_string());
-            add((NOT_READY, None), now, record, "ready after");
+            let key = (NOT_READY, String::new());
+            present.insert(key, (now, record, "ready after".to_owned()));
         }
         for finding in &picture.findings {
-            let key = (finding.code, None);
+            let key = (finding.code, String::new());
             let is_shown = finding.severity > Severity::Info || last.contains_key(&key);
             // Each pod whose calls hang or fail gets a record of its own.
-            let is_of_pods = ["pods_hung", "pods_failing"].contains(&finding.code);
+            let is_of_pods = OF_PODS.contains(&finding.code);
             if is_shown && !finding.not_ready && !is_of_pods {
-                let lasted = Duration::try_from_secs_f64(finding.seconds.unwrap_or_default());
-                let since = now.before(lasted.unwrap_or_default());
                 let ends = match finding.code {
                     "runtime_silent" => "the runtime answers again; no answer for",
                     "stream_down" => "subscribed again; no event stream for",
                     _ => "recovered after",
                 };
-                let summary = finding.summary.clone();
-                add(
-                    key,
-                    since,
-                    Record::health(DEGRADED, at, finding.code, summary),
-                    ends,
-                );
+                let record = Record::health(DEGRADED, at, finding.code, finding.summary.clone());
+                let since = since(finding.seconds.unwrap_or_default());
+                present.insert(key, (since, record, ends.to_owned()));
             }
         }
-        for problem in &*picture.problems {
-            let code = match problem.kind {
-                PodProblemKind::Hung => "pods_hung",
-                _ => "pods_failing",
-            };
-            let mut record = Record::health(DEGRADED, at, code, problem.to_string());
-            record.pod = Some((&problem.pod).into());
-            record.id = problem.id.as_ref().map(ToString::to_string);
+        for problem in &picture.problems {
+            let code = OF_PODS[usize::from(!problem.hangs())];
+            let mut record = Record::health(DEGRADED, at, code, problem.text.clone());
+            record.pod = Some(problem.of.clone());
+            record.id = Some(problem.id.clone()).filter(|id| !id.is_empty());
             let ends = format!("{} succeeds again after", problem.operation);
-            add(
-                ("pod", Some(problem.pod.uid.clone())),
-                problem.since,
-                record,
-                &ends,
-            );
+            let key = ("pod", problem.pod.clone());
+            present.insert(key, (since(problem.seconds), record, ends));
         }
         let mut records = Vec::new();
         for (key, trouble) in &last {
-            let lasted = now.since(trouble.since);
-            let Record { code, pod, id, .. } = trouble.record.clone();
+            let (since, record, ends) = trouble;
+            let lasted = now.since(*since);
+            let Record { code, pod, id, .. } = record.clone();
             if let Some(lasting) = present.get_mut(key) {
                 lasting.clone_from(trouble);
             } else if code.as_deref() != Some("never_listed") || lasted >= SECOND {
@@ -103,18 +77,18 @@ impl HealthChanges {
                     code,
                     pod,
                     id,
-                    message: Some(format!("{} {}", trouble.ends, duration(lasted))),
+                    message: Some(format!("{ends} {}", duration(lasted))),
                     seconds: Some(lasted.as_secs_f64()),
                     ..Record::new(kind, at)
                 });
             }
         }
-        for (key, trouble) in &present {
-            let (is_ready, lasted) = (key.0 != NOT_READY, now.since(trouble.since));
+        for (key, (since, record, _)) in &present {
+            let (is_ready, lasted) = (key.0 != NOT_READY, now.since(*since));
             if last.contains_key(key) || is_first && !is_ready {
                 continue;
             }
-            let mut record = trouble.record.clone();
+            let mut record = record.clone();
             record.seconds = is_ready.then_some(lasted.as_secs_f64());
             if lasted >= SECOND {
                 let message = record.message.get_or_insert_default();

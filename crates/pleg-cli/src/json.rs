@@ -10,7 +10,6 @@ use serde_json::{Serializer, Value, json};
 use crate::record::Pod;
 use crate::text::SafeJson;
 
-/// The object on a line.
 pub(crate) fn line(object: &impl Serialize) -> Vec<u8> {
     let mut line = Vec::new();
     // Writing to memory does not fail.

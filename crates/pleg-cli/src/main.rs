@@ -49,7 +49,6 @@ use text::safe;
 /// The exit codes of a service after SIGINT and SIGTERM. A stop by a service manager is a success.
 const STOP: [u8; 2] = [130, 0];
 
-/// The exit code of a command.
 pub(crate) type Outcome = anyhow::Result<ExitCode>;
 
 fn main() -> ExitCode {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pleg::core::{PodUid, WallTime};
-use pleg::{Delivery, Pleg, PodProblem, Subscription};
+use pleg::{Delivery, Pleg, Subscription};
 use tokio::sync::watch;
 
 use crate::connect::{Chosen, Target};
@@ -17,11 +17,8 @@ use crate::picture::runtime::Problem;
 use crate::record::Record;
 use crate::view::{Inputs, Lines, Model, Query, View};
 
-/// The observer of one node. Clones share what is remembered.
-#[derive(Clone)]
-pub(crate) struct Observer(Arc<Shared>);
-
-struct Shared {
+/// The observer of one node.
+pub(crate) struct Observer {
     pleg: Pleg,
     meter: Meter,
     node: String,
@@ -33,11 +30,11 @@ struct Shared {
 }
 
 impl Observer {
-    pub(crate) fn new(target: &Target, pleg: &Pleg) -> Self {
+    pub(crate) fn new(target: &Target, pleg: &Pleg) -> Arc<Self> {
         let clock = pleg.clock();
         // The host name as the kernel reports it: in a pod on the host's network, the name of the node.
         let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self(Arc::new(Shared {
+        Arc::new(Self {
             pleg: pleg.clone(),
             meter: target.meter.clone(),
             node: node.trim().to_owned(),
@@ -46,12 +43,20 @@ impl Observer {
             generator: Mutex::default(),
             model: Mutex::new(Model::new(clock.now(), clock.wall())),
             changes: watch::Sender::new(0),
-        }))
+        })
     }
 
-    /// Observes until the generator ends. What existed at the start is not recorded.
-    pub(crate) async fn run(&self, mut events: Subscription) {
-        let Shared { pleg, .. } = &*self.0;
+    /// Records what the generator delivers, and collects the facts that it does not know, until this future is dropped.
+    pub(crate) async fn run(&self, events: Subscription, collector: Collector) -> Infallible {
+        tokio::select! {
+            never = self.record(events) => never,
+            never = collector.run(&self.facts) => never,
+        }
+    }
+
+    /// Does nothing after the end of the generator. What existed at the start is not recorded.
+    async fn record(&self, mut events: Subscription) -> Infallible {
+        let pleg = &self.pleg;
         let (clock, started) = (pleg.clock(), pleg.clock().wall());
         let mut health = pleg.health();
         let mut changes = HealthChanges::default();
@@ -63,14 +68,14 @@ impl Observer {
         loop {
             tokio::select! {
                 delivery = events.next() => {
-                    let Some(delivery) = delivery else { return };
+                    let Some(delivery) = delivery else { return std::future::pending().await };
                     // No records of what existed at the start, because a view shows it anyway.
                     if !matches!(&delivery, Delivery::Event(event) if event.initial) {
                         let pods = || pleg.snapshot().len();
                         let record = Record::delivery(&delivery, clock, started, pods);
                         record.iter().for_each(|record| self.add(record));
                     }
-                    self.0.changes.send_modify(|n| *n += 1);
+                    self.changes.send_modify(|n| *n += 1);
                     continue;
                 }
                 _ = interval.tick() => self.model().tick(clock.now(), ids),
@@ -79,26 +84,21 @@ impl Observer {
             for record in changes.update(&self.picture(), clock) {
                 self.add(&record);
             }
-            self.0.changes.send_modify(|n| *n += 1);
+            self.changes.send_modify(|n| *n += 1);
         }
     }
 
-    /// Collects the facts that the generator does not know, until it is dropped.
-    pub(crate) async fn collect(&self, collector: Collector) -> Infallible {
-        collector.run(&self.0.facts).await
-    }
-
     pub(crate) fn facts(&self) -> Facts {
-        self.0.facts.borrow().clone()
+        self.facts.borrow().clone()
     }
 
     pub(crate) fn picture(&self) -> Picture {
-        Picture::now(&self.0.pleg, &self.facts(), &mut lock(&self.0.generator))
+        Picture::now(&self.pleg, &self.facts(), &mut lock(&self.generator))
     }
 
     /// Is notified when something in the view has changed other than ages and durations.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.0.changes.subscribe()
+        self.changes.subscribe()
     }
 
     pub(crate) fn view(&self, query: &Query) -> View {
@@ -106,44 +106,43 @@ impl Observer {
     }
 
     /// The view, and the pods about which calls hang or fail, at the same moment.
-    pub(crate) fn view_and_problems(&self, query: &Query) -> (View, Arc<[PodProblem]>) {
-        let Shared { pleg, meter, .. } = &*self.0;
-        let (facts, now) = (self.facts(), meter.clock().now());
-        let picture = Picture::now(pleg, &facts, &mut lock(&self.0.generator));
-        let problems = Problem::all(&picture.problems, now);
+    pub(crate) fn view_and_problems(&self, query: &Query) -> (View, Vec<Problem>) {
+        let Self { pleg, meter, .. } = self;
+        let (facts, picture) = (self.facts(), self.picture());
+        let problems = picture.problems.iter();
         let ends = match &*query.pod {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
         };
         let inputs = Inputs {
-            now,
+            now: meter.clock().now(),
             wall: meter.clock().wall(),
             picture: &picture,
             facts: &facts,
             health: &pleg.health().current(),
-            problems: problems.iter().map(|p| (&*p.pod, p)).collect(),
+            problems: problems.map(|p| (&*p.pod, p)).collect(),
             pods: &pleg.snapshot(),
             ends: &ends,
             calls: &meter.calls(),
-            node: &self.0.node,
-            runtime: &self.0.runtime.to_string(),
-            simulated: self.0.runtime.is_simulated(),
+            node: &self.node,
+            runtime: &self.runtime.to_string(),
+            simulated: self.runtime.is_simulated(),
         };
-        (self.model().view(&inputs, query), picture.problems.clone())
+        (self.model().view(&inputs, query), picture.problems)
     }
 
     pub(crate) fn lines(&self, since: Option<WallTime>, after: u64) -> Lines {
-        let now = self.0.meter.clock().wall();
+        let now = self.meter.clock().wall();
         self.model().feed.lines(now, since, after)
     }
 
     fn add(&self, record: &Record) {
-        let clock = self.0.meter.clock();
+        let clock = self.meter.clock();
         self.model().record(clock.now(), clock.wall(), record);
     }
 
     fn model(&self) -> MutexGuard<'_, Model> {
-        lock(&self.0.model)
+        lock(&self.model)
     }
 }
 

@@ -156,7 +156,6 @@ impl Display for Open {
     }
 }
 
-/// The `/proc` below a root.
 #[derive(Clone, Debug)]
 pub(crate) struct Proc(PathBuf);
 
@@ -201,7 +200,7 @@ impl Proc {
     }
 
     pub(crate) fn belongs(&self, pid: u32) -> Option<Belongs> {
-        let real = number(&self.read(&format!("{pid}/status")).ok()?, "Uid:")?;
+        let real: u32 = number(&self.read(&format!("{pid}/status")).ok()?, "Uid:")?;
         let groups = self.read(&format!("{pid}/cgroup")).ok()?;
         Some(match real {
             0 if groups.lines().any(is_pods) => Belongs::Pod,
@@ -255,7 +254,7 @@ impl Proc {
     pub(crate) fn blocked(&self, directory: impl Display) -> Blocked {
         let status = self.read(&format!("{directory}/status"));
         let status = status.unwrap_or_default();
-        let of_own = number(&status, "voluntary_ctxt_switches:");
+        let of_own: Option<u64> = number(&status, "voluntary_ctxt_switches:");
         let forced = number(&status, "nonvoluntary_ctxt_switches:");
         let at = self.read(&format!("{directory}/wchan")).ok();
         Blocked {
@@ -272,16 +271,14 @@ impl Proc {
     }
 
     pub(crate) fn files(&self) -> Option<Open> {
-        let (open, limit) = (
-            self.word("sys/fs/file-nr", 0)?,
-            self.word("sys/fs/file-nr", 2)?,
-        );
+        let figure = |n| self.word("sys/fs/file-nr", n);
+        let (open, limit) = (figure(0)?, figure(2)?);
         Some(Open { open, limit })
     }
 
     /// The time of the boot in seconds of Unix time.
     pub(crate) fn boot(&self) -> Option<f64> {
-        number(&self.read("stat").ok()?, "btime").map(|seconds| seconds as f64)
+        number(&self.read("stat").ok()?, "btime")
     }
 }
 
@@ -291,7 +288,7 @@ fn numbers(directory: &Path) -> io::Result<impl Iterator<Item = u32> + use<>> {
 }
 
 /// The number after the name of a field at the start of a line.
-pub(crate) fn number(text: &str, field: &str) -> Option<u64> {
+pub(crate) fn number<T: FromStr>(text: &str, field: &str) -> Option<T> {
     let rest = text.lines().find_map(|line| line.strip_prefix(field))?;
     rest.split_whitespace().next()?.parse().ok()
 }

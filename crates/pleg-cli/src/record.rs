@@ -100,9 +100,8 @@ impl Record {
     fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let subject = event.subject.as_ref();
         let detected = clock.wall_at(event.detected);
-        let happened = event
-            .happened_at
-            .filter(|at| (started..=detected).contains(at));
+        let happened = event.happened_at;
+        let happened = happened.filter(|at| (started..=detected).contains(at));
         let latency_ms = happened.map(|at| (detected.nanos_since(at) / 1000) as f64 / 1000.0);
         let text = |text: &str| Some(text).filter(|t| !t.is_empty()).map(str::to_owned);
         Self {
@@ -164,11 +163,8 @@ impl Record {
     }
 
     pub(crate) fn exit(&self) -> String {
-        exit(
-            self.exit_code,
-            "",
-            self.reason.as_deref().unwrap_or_default(),
-        )
+        let reason = self.reason.as_deref().unwrap_or_default();
+        exit(self.exit_code, "", reason)
     }
 
     pub(crate) const fn is_event(&self) -> bool {

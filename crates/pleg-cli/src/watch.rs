@@ -25,11 +25,9 @@ use crate::record::Record;
 use crate::table::Table;
 
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
-    let WatchArgs {
-        output, filters, ..
-    } = args;
+    let output = args.output;
     if args.agent.is_some() || args.since.is_some() {
-        let printer = Printer::new(output, filters, false)?;
+        let printer = Printer::new(output, args.filters, false)?;
         let url = args.agent.unwrap_or_default();
         let client = AgentClient::new(url, &args.client)?;
         return within(args.duration, follow::run(&client, args.since, printer)).await;
@@ -41,7 +39,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let events = builder.subscribe();
     let pleg = builder.spawn()?;
     target.wait_until_listed(&pleg, args.duration).await?;
-    let printer = Printer::new(output, filters, simulated)?;
+    let printer = Printer::new(output, args.filters, simulated)?;
     let elapsed = target.elapsed();
     let rest = args.duration.map(|all| all.saturating_sub(elapsed));
     let ended = within(rest, show(&pleg, events, printer)).await?;
@@ -119,23 +117,5 @@ impl Printer {
             Output::Json => json::print(record),
             Output::Table => table::print(&self.table, self.simulated, record),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use pleg::Delivery;
-    use pleg::runtime::clock::Clock;
-
-    #[test]
-    fn loss_of_events_by_a_slow_reader_is_a_record() {
-        let clock = Clock::start();
-        let lagged = Delivery::Lagged { missed: 3 };
-        let record = Record::delivery(&lagged, clock, clock.wall(), || 0).unwrap();
-        assert_eq!((&*record.r#type, record.missed), ("Lagged", Some(3)));
-        let text = "the reader was too slow: 3 exits and removals are not shown";
-        assert_eq!(record.message.as_deref(), Some(text));
-        assert!(Filters::default().matches(&record));
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct State<'a> {
     pub(super) now: Instant,
     /// Without its pods.
     pub(super) view: &'a View,
-    pub(super) problems: &'a [PodProblem],
+    pub(super) problems: &'a [Problem],
     pub(super) facts: &'a Facts,
 }
 
@@ -36,7 +36,7 @@ impl State<'_> {
         let degraded = degraded.into_iter().map(sentence);
         lines.extend(degraded.map(|reason| format!("degraded {reason}")));
         let named = self.problems.iter().take(Health::NAMED);
-        lines.extend(named.map(|problem| format!("pod {}", self.pod(problem))));
+        lines.extend(named.map(|problem| format!("pod {}", Self::pod(problem))));
         lines.extend(self.polling());
         safe_lines(&lines)
     }
@@ -48,7 +48,7 @@ impl State<'_> {
             self.check(name, layer, &mut lines);
         }
         let named = self.problems.iter().take(MOST_PODS);
-        lines.extend(named.map(|problem| format!("[!]pod {}", self.pod(problem))));
+        lines.extend(named.map(|problem| format!("[!]pod {}", Self::pod(problem))));
         if let Some(more) = self.problems.len().checked_sub(MOST_PODS + 1) {
             lines.push(format!("[!]pod and {} more; see /debug/pods", more + 1));
         }
@@ -113,9 +113,9 @@ impl State<'_> {
         }
     }
 
-    fn pod(&self, problem: &PodProblem) -> String {
-        let (pod, kind) = (Pod::from(&problem.pod).shown(), problem.kind.as_str());
-        format!("{pod} {kind}{}: {problem}", self.lasts(problem.since))
+    fn pod(problem: &Problem) -> String {
+        let (pod, lasts) = (problem.of.shown(), lasting(Some(problem.seconds)));
+        format!("{pod} {}{lasts}: {}", problem.kind, problem.text)
     }
 
     fn runtime_conditions(&self, lines: &mut Vec<String>) {

@@ -23,7 +23,7 @@ const HISTORY: Duration = Duration::from_secs(15 * 60);
 /// The messages for one client. `last_id` is the id of the last message that it got before it connected again.
 pub(super) fn stream(
     permit: OwnedSemaphorePermit,
-    observer: Observer,
+    observer: Arc<Observer>,
     clock: Clock,
     query: Query,
     last_id: Option<&str>,
@@ -55,7 +55,7 @@ pub(super) fn stream(
 
 struct Client {
     _permit: OwnedSemaphorePermit,
-    observer: Observer,
+    observer: Arc<Observer>,
     clock: Clock,
     changes: watch::Receiver<u64>,
     query: Query,

@@ -32,6 +32,7 @@ use crate::observer::Observer;
 use crate::picture::Picture;
 use crate::picture::facts::{Collector, Facts};
 use crate::picture::finding::{Layer, Severity};
+use crate::picture::runtime::Problem;
 use crate::record::Pod;
 use crate::text::{clip, duration, lasting, lower, safe, safe_lines, seconds};
 use crate::view::{Query, View, difference, with_moments};
@@ -51,10 +52,8 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
     let pleg = builder.spawn()?;
     let url = listener.url(access.tls.as_ref().map_or("http", |_| "https"))?;
     let pages = "/metrics, /healthz, /readyz and /debug/events, and a page at /";
-    notice(&format!(
-        "watching {}; {url} serves {pages}",
-        target.runtime
-    ));
+    let runtime = &target.runtime;
+    notice(&format!("watching {runtime}; {url} serves {pages}"));
     if let Some(probes) = &probes {
         let url = probes.url("http")?;
         notice(&format!("{url} serves /healthz and /readyz"));
@@ -78,17 +77,12 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
     let probed = pages.clone();
     let handler: Handler = Arc::new(move |request, allowed| pages.reply(request, allowed));
     let probed: Handler = Arc::new(move |request, _| probed.probe(request));
-    let recorded = async {
-        observer.run(subscription).await;
-        std::future::pending().await
-    };
     let code = tokio::select! {
         code = signal => code,
         never = http::serve(Some(listener), access, handler) => match never {},
         never = http::serve(probes, watch::channel(Arc::default()).1, probed) => match never {},
         never = metrics.run_upkeep() => match never {},
-        never = observer.collect(collector) => match never {},
-        never = recorded => match never {},
+        never = observer.run(subscription, collector) => match never {},
         never = manager.run(&observer, clock) => match never {},
         failed = reload_on_hangup(&args, &reload) => match failed? {},
     };

@@ -27,7 +27,7 @@ pub(super) struct Pages {
     pub(super) health: HealthWatch,
     pub(super) metrics: Metrics,
     pub(super) rendered: Rendered,
-    pub(super) observer: Observer,
+    pub(super) observer: Arc<Observer>,
     pub(super) live_clients: Arc<Semaphore>,
     /// Every client may read everything without a token, because only processes of this host can connect.
     pub(super) is_open_to_host: bool,
@@ -98,11 +98,7 @@ impl Pages {
 
     /// Readiness: the pods of the node are known. Other findings do not change the result.
     fn ready(&self, verbose: bool) -> Reply {
-        let query = Query {
-            limit: 0,
-            ..Query::default()
-        };
-        let (view, problems) = self.observer.view_and_problems(&query);
+        let (view, problems) = self.observer.view_and_problems(&Query::default());
         let state = State {
             now: self.clock.now(),
             view: &view,

@@ -50,12 +50,10 @@ pub(super) fn show() {
 
 /// The CPU time in Prometheus' text format. A counter of the recorder would have whole numbers only.
 pub(super) fn cpu() -> String {
-    let used = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
-    used.map_or_else(
-        |_| String::new(),
-        |used| {
-            let seconds = Duration::from(used).as_secs_f64();
-            format!("# HELP {CPU} {CPU_HELP}\n# TYPE {CPU} counter\n{CPU} {seconds}\n\n")
-        },
-    )
+    let used = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from);
+    let shown = used.map(|used| {
+        let seconds = used.as_secs_f64();
+        format!("# HELP {CPU} {CPU_HELP}\n# TYPE {CPU} counter\n{CPU} {seconds}\n\n")
+    });
+    shown.unwrap_or_default()
 }

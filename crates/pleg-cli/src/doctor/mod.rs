@@ -76,21 +76,18 @@ impl Examination {
         let target = Target::choose(&args.connection.runtime)?;
         let clock = target.meter.clock();
         let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
-        notice(&format!(
-            "reading {} for {:?}",
-            target.runtime, args.duration
-        ));
-        let socket = target.runtime.socket();
-        let mut of_host = HostTarget::new(socket.filter(|_| !target.runtime.is_embedded));
+        let (runtime, duration) = (&target.runtime, args.duration);
+        notice(&format!("reading {runtime} for {duration:?}"));
+        let socket = runtime.socket().filter(|_| !runtime.is_embedded);
+        let mut of_host = HostTarget::new(socket);
         of_host.root.clone_from(&args.root);
-        let (events, duration) = (args.connection.events, args.duration);
         let host = Box::pin(host::collect(&of_host, duration));
-        let both = runtime::collect(&target, events, duration, origin, host);
+        let both = runtime::collect(&target, args.connection.events, duration, origin, host);
         let (runtime, host) = Box::pin(both).await?;
         target.close().await;
         Ok(Self {
             at: crate::json::utc(began).to_string(),
-            seconds: args.duration.as_secs_f64(),
+            seconds: duration.as_secs_f64(),
             runtime,
             host,
         })

@@ -3,6 +3,7 @@
 use std::io;
 
 use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::figures::{bytes, millis, span};
@@ -38,22 +39,19 @@ struct Object<'a> {
     verdict: String,
     severity: Option<Severity>,
     findings: &'a [Finding],
-    figures: Vec<Figure>,
+    figures: Vec<Value>,
     examination: &'a Examination,
 }
 
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Figure {
-    name: &'static str,
-    text: String,
-}
-
 pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
+    let figures = figures(examination).into_iter();
     let object = Object {
         verdict: verdict(findings),
         severity: findings.first().map(|finding| finding.severity),
         findings,
-        figures: figures(examination),
+        figures: figures
+            .map(|(name, text)| json!({ "name": name, "text": text }))
+            .collect(),
         examination,
     };
     json::print(&object)
@@ -86,7 +84,7 @@ pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Resul
     }
     lines("", 0, "")?;
     let dim = dim();
-    for Figure { name, text } in figures(examination) {
+    for (name, text) in figures(examination) {
         lines(&format!("{dim}{name:<NAME$}{dim:#}"), NAME, &text)?;
     }
     out.flush()
@@ -101,7 +99,7 @@ fn style(severity: Option<Severity>) -> Style {
     })
 }
 
-fn figures(examination: &Examination) -> Vec<Figure> {
+fn figures(examination: &Examination) -> Vec<(&'static str, String)> {
     let Examination { runtime, host, .. } = examination;
     let (time, at) = (seconds(examination.seconds), &examination.at);
     let unreadable = host.unreadable.join("; ");
@@ -116,8 +114,8 @@ fn figures(examination: &Examination) -> Vec<Figure> {
         ("conditions", conditions(runtime)),
         ("not read", Some(unreadable).filter(|why| !why.is_empty())),
     ];
-    let figure = |(name, text)| Option::map(text, |text| Figure { name, text });
-    all.into_iter().filter_map(figure).collect()
+    let all = all.into_iter();
+    all.filter_map(|(name, text)| Some((name, text?))).collect()
 }
 
 fn endpoint(runtime: &Evidence) -> String {

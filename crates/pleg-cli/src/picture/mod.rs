@@ -7,10 +7,8 @@ pub(crate) mod generator;
 pub(crate) mod host;
 pub(crate) mod runtime;
 
-use std::sync::Arc;
-
+use pleg::Pleg;
 use pleg::core::{Instant, NotReady};
-use pleg::{Pleg, PodProblem};
 
 use facts::Facts;
 use finding::{Finding, arrange};
@@ -24,35 +22,31 @@ pub(crate) struct Picture {
     /// The worst first, and each cause before what it explains.
     pub(crate) findings: Vec<Finding>,
     /// The pods whose calls hang or fail.
-    pub(crate) problems: Arc<[PodProblem]>,
+    pub(crate) problems: Vec<Problem>,
 }
 
 impl Picture {
     /// Looks at a generator. `generator` remembers earlier looks, so it must be the same each time.
     pub(crate) fn now(pleg: &Pleg, facts: &Facts, generator: &mut Generator) -> Self {
         let (health, now) = (pleg.health(), pleg.now());
-        let (ready, problems) = (health.ready(), health.pod_problems());
+        let ready = health.ready();
         generator.look(&health.current(), &pleg.counters(), now);
         // Only `ready` shows that the generator has ended.
         generator.set_ready(&ready);
-        let of_pods = Problem::all(&problems, now);
-        let picture = Self::of(ready, generator, &of_pods, facts, now);
-        Self {
-            problems,
-            ..picture
-        }
+        let problems = Problem::all(&health.pod_problems(), now);
+        Self::of(ready, generator, problems, facts, now)
     }
 
     /// The picture that these arguments give. Leaves out facts about a silent runtime that has answered since.
     pub(crate) fn of(
         ready: Result<(), NotReady>,
         generator: &Generator,
-        problems: &[Problem],
+        problems: Vec<Problem>,
         facts: &Facts,
         now: Instant,
     ) -> Self {
         let mut findings = generator::check(generator);
-        findings.extend(runtime::check_problems(problems));
+        findings.extend(runtime::check_problems(&problems));
         let answers = |f: &Finding| !f.not_ready && f.code != "list_failed";
         let is_usable = findings.iter().all(answers);
         let mut of_facts: Vec<Finding> = facts.findings(now).collect();
@@ -61,10 +55,11 @@ impl Picture {
             !is_over && findings.iter().all(|f| f.code != fact.code)
         });
         findings.extend(of_facts);
+        let findings = arrange(findings);
         Self {
             ready,
-            findings: arrange(findings),
-            problems: Arc::default(),
+            findings,
+            problems,
         }
     }
 }

@@ -14,9 +14,8 @@ use clap::Parser as _;
 use crate::args::{AgentArgs, Args, Command as Subcommand};
 
 fn path(name: &str) -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "../../deploy", name]
-        .iter()
-        .collect()
+    let parts = [env!("CARGO_MANIFEST_DIR"), "../../deploy", name];
+    parts.iter().collect()
 }
 
 fn read(name: &str) -> String {

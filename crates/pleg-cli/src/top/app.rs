@@ -60,16 +60,10 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(namespace: Option<String>, labels: Option<Selector>, colour: bool) -> Self {
-        Self {
-            colour,
-            query: Query {
-                namespace: namespace.unwrap_or_default(),
-                labels,
-                ..Query::default()
-            },
-            height: 20,
-            ..Self::default()
-        }
+        let mut app = Self::default();
+        (app.colour, app.height) = (colour, 20);
+        (app.query.namespace, app.query.labels) = (namespace.unwrap_or_default(), labels);
+        app
     }
 
     pub(super) fn wanted(&self) -> Query {

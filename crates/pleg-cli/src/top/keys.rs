@@ -38,7 +38,8 @@ impl App {
             KeyCode::Char('p') => self.paused = !self.paused,
             KeyCode::Esc | KeyCode::Backspace => self.back(),
             #[cfg(debug_assertions)]
-            KeyCode::F(12) => fail_for_test(),
+            #[expect(clippy::panic, reason = "a test checks that the terminal is restored")]
+            KeyCode::F(12) => panic!("F12 was pressed"),
             KeyCode::Char(' ') if self.page != Page::Pods => self.scroll += self.height,
             code => match self.moved(code) {
                 Some(place) if self.page == Page::Pods => self.move_to(place),
@@ -175,11 +176,4 @@ impl App {
         }
         self.move_to(0);
     }
-}
-
-/// Only in debug builds: a test checks that the terminal is restored after a panic.
-#[cfg(debug_assertions)]
-#[expect(clippy::panic, reason = "that is what it is for")]
-fn fail_for_test() {
-    panic!("F12 was pressed");
 }

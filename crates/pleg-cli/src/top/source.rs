@@ -74,7 +74,7 @@ impl Source {
 }
 
 /// Starts a generator. The runtime need not answer: then the view says so.
-async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, Pleg, Target)> {
+async fn observe(args: &TopArgs) -> anyhow::Result<(Arc<Observer>, Pleg, Target)> {
     let runtime = &args.connection.runtime;
     let (target, _) = Target::choose_or_demonstrate(runtime, Output::Table)?;
     let mut builder = target.builder(args.connection.events, Settings::default())?;
@@ -82,17 +82,12 @@ async fn observe(args: &TopArgs) -> anyhow::Result<(Observer, Pleg, Target)> {
     let pleg = builder.spawn()?;
     let observer = Observer::new(&target, &pleg);
     let (observing, collector) = (observer.clone(), Collector::new(&target, &pleg)?);
-    tokio::spawn(async move {
-        tokio::select! {
-            () = observing.run(events) => {}
-            never = observing.collect(collector) => match never {},
-        }
-    });
+    tokio::spawn(async move { observing.run(events, collector).await });
     Ok((observer, pleg, target))
 }
 
 enum Node {
-    Own(Observer),
+    Own(Arc<Observer>),
     Agent(AgentClient),
 }
 

@@ -15,9 +15,7 @@ const GENERIC_PERIOD_SECONDS: f64 = 1.0;
 pub(crate) struct Calls {
     /// The time of the last answer; before the first answer, of the start.
     pub(crate) unanswered_since: Instant,
-    /// Complete lists: two calls each.
     pub(crate) lists: Series,
-    /// Calls about one pod, one container or one sandbox.
     pub(super) reads: Series,
 }
 

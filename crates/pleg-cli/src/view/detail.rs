@@ -49,10 +49,8 @@ impl Detail {
         let containers = status.containers.iter().take(MOST_CONTAINERS);
         let containers = containers.map(|c| ContainerRow::new(c, &[], inputs.wall));
         let labels = status.sandboxes.first().map(|s| &s.details.labels);
-        let pairs = labels
-            .iter()
-            .flat_map(|labels| labels.iter())
-            .take(MOST_LABELS);
+        let pairs = labels.iter().flat_map(|labels| labels.iter());
+        let pairs = pairs.take(MOST_LABELS);
         Self {
             row: row.with_containers(status, MOST_OF_POD, inputs.wall),
             gone: false,

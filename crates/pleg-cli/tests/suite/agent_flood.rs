@@ -193,10 +193,8 @@ async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
         }
     }
     let clock = Clock::start();
-    for (address, path) in addresses
-        .iter()
-        .flat_map(|address| [(address, "/healthz"), (address, "/readyz")])
-    {
+    let paths = |address| [(address, "/healthz"), (address, "/readyz")];
+    for (address, path) in addresses.iter().flat_map(paths) {
         let mut took = Vec::new();
         for _ in 0..9 {
             let began = clock.now();

@@ -167,10 +167,8 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
         let row = row.replace("OWN", &own).replace("STRANGER", &stranger);
         let row = row.replace("AGENT", &agent.address);
         let mut parts = row.split(" => ");
-        let (code, args) = parts
-            .next()
-            .and_then(|c| c.split_once(' '))
-            .expect("a code");
+        let command_line = parts.next().expect("a command");
+        let (code, args) = command_line.split_once(' ').expect("a code");
         let end = Running::spawn(command(args)).end().await;
         let shown = end.out.clone() + &end.err;
         assert_eq!(end.code(), code.parse().ok(), "{args}: {shown}");
@@ -183,10 +181,8 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
             assert!(line.contains(&log), "{args}: {line}");
         }
     }
-    let args = format!(
-        "watch -o json --agent https://{} {own} --token-file token",
-        agent.address
-    );
+    let address = &agent.address;
+    let args = format!("watch -o json --agent https://{address} {own} --token-file token");
     assert!(Running::spawn(command(&args)).event().await["seq"].is_u64());
 }
 

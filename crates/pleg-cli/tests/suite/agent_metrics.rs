@@ -226,10 +226,8 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
         is_true(format!("absent(sum({firing}))"), CALM - 1),
         is_true(all, CALM + TROUBLE - 1),
     ];
-    for panel in parse(&read(&format!("{deploy}/grafana/pleg.json")))["panels"]
-        .as_array()
-        .expect("panels")
-    {
+    let dashboard = parse(&read(&format!("{deploy}/grafana/pleg.json")));
+    for panel in dashboard["panels"].as_array().expect("panels") {
         let most = if panel["type"] == "table" { 50 } else { 12 };
         for target in panel["targets"].as_array().expect("targets") {
             let expr = target["expr"].as_str().expect("an expression");

@@ -1,5 +1,7 @@
 //! The recent events of `pleg agent` and `pleg watch` of an agent, and how the agent names what is wrong.
 
+use serde_json::Value;
+
 use super::agent::Agent;
 use super::run::{Running, Sim, parse};
 
@@ -87,7 +89,7 @@ async fn watch_since_shows_past_and_then_new_events() {
     let watch = format!("watch --agent http://{} --since 10m -o json", agent.address);
     let mut watch = Running::start(&watch);
     let died = |pod: &'static str, code| {
-        move |r: &serde_json::Value| {
+        move |r: &Value| {
             r["type"] == "ContainerDied" && r["pod"]["name"] == pod && r["exitCode"] == code
         }
     };
@@ -113,9 +115,8 @@ async fn outage_of_the_runtime_is_recorded_by_agent_and_watch() {
     let url = format!("watch --agent http://{} --since 10m -o json", agent.address);
     for (kind, code) in [("Recovered", "stream_down"), ("Ready", "stale")] {
         let mut of_agent = Running::start(&url);
-        of_agent
-            .record(|r| r["type"] == kind && r["code"] == code)
-            .await;
+        let is_it = |r: &Value| r["type"] == kind && r["code"] == code;
+        of_agent.record(is_it).await;
     }
     let down = watch.record(|record| record["code"] == "stream_down").await;
     assert_eq!(down["type"], "Degraded");

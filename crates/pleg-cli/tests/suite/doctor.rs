@@ -54,11 +54,8 @@ impl Examined {
         let first = first.unwrap_or(&Value::Null);
         let found = first["code"] == code && self.code == Some(exit);
         let text = first["summary"].as_str().unwrap_or_default();
-        assert!(
-            found && text.contains(summary),
-            "{}",
-            self.report["findings"]
-        );
+        let findings = &self.report["findings"];
+        assert!(found && text.contains(summary), "{findings}");
     }
 }
 
@@ -138,12 +135,9 @@ async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
         examined.findings().iter().map(severity).collect()
     };
     let found = severities(&examined);
-    let mut hung = examined
-        .findings()
-        .iter()
-        .filter(|f| f["code"] == "pods_hung");
     let names_it = |f: &Value| f["summary"].to_string().contains("test/secret-pod");
-    assert!(hung.any(names_it), "{}", examined.report);
+    let is_it = |f: &Value| f["code"] == "pods_hung" && names_it(f);
+    assert!(examined.findings().iter().any(is_it), "{}", examined.report);
     assert_eq!(severities(&replayed), found);
     assert_eq!(replayed.code, examined.code);
     assert!(record("--names").await.1.contains("test/secret-pod"));

@@ -110,9 +110,8 @@ async fn socket_without_runtime_is_named_with_what_is_wrong() {
         5 sim --socket DIR/silent => silent";
     let advice = "start the runtime, or correct its endpoint (set by -r)";
     let failing = failing.lines().map(async |row| {
-        let row = row
-            .replace("DIR", arg(dir.root()))
-            .replace("ADVICE", advice);
+        let row = row.replace("DIR", arg(dir.root()));
+        let row = row.replace("ADVICE", advice);
         let (line, words) = row.split_once(" => ").expect("a command and words");
         let (seconds, args) = line.trim_start().split_once(' ').expect("a time");
         fails_within(seconds.parse().expect("a number"), pleg(args), words).await;
@@ -160,9 +159,8 @@ fn config_check_prints_ok_or_one_line_for_each_problem() {
         let (text, outcome) = row.split_once(" => ").expect("a file and its outcome");
         let (code, lines) = outcome.split_once(' ').expect("a code and lines");
         std::fs::write(&file, text.replace(" |", "\n")).expect("written");
-        let output = pleg(&format!("config check {file}"))
-            .output()
-            .expect("it runs");
+        let output = pleg(&format!("config check {file}")).output();
+        let output = output.expect("it runs");
         let shown = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
         assert_eq!(output.status.code(), code.parse().ok(), "{text}: {shown}");
         let lines: Vec<&str> = lines.split(" | ").collect();

@@ -174,10 +174,8 @@ async fn page_is_accessible_at_each_width_dark_and_light() {
     // What is old is dimmed on purpose.
     browser
         .eval("document.styleSheets[0].insertRule('.is-old #content { opacity: 1 !important }')");
-    for (size, dark) in [WIDE, (1000, 1000), NARROW]
-        .into_iter()
-        .flat_map(|size| [(size, false), (size, true)])
-    {
+    let sizes = [WIDE, (1000, 1000), NARROW].into_iter();
+    for (size, dark) in sizes.flat_map(|size| [(size, false), (size, true)]) {
         browser.resize(size, dark);
         let low = browser.eval(LOW_CONTRAST);
         assert_eq!(low, json!([]), "{size:?}, dark: {dark}");

@@ -114,10 +114,8 @@ impl Running {
 
     pub(crate) async fn signal(&self, name: &str) {
         let id = self.id().to_string();
-        let sent = process::Command::new("kill")
-            .args(["-s", name, &id])
-            .status()
-            .await;
+        let mut kill = process::Command::new("kill");
+        let sent = kill.args(["-s", name, &id]).status().await;
         assert!(sent.is_ok_and(|s| s.success()), "{name} is sent");
     }
 
@@ -298,10 +296,8 @@ pub(crate) fn pleg(args: &str) -> Command {
 pub(crate) fn limited(descriptors: u32, args: &str) -> Command {
     let mut command = piped("sh");
     let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
-    command
-        .args(["-c", &script])
-        .arg(program())
-        .args(args.split_whitespace());
+    command.args(["-c", &script]).arg(program());
+    command.args(args.split_whitespace());
     command
 }
 
@@ -312,10 +308,8 @@ pub(crate) fn piped(program: impl AsRef<OsStr>) -> Command {
     for variable in variables.split(' ') {
         command.env_remove(variable);
     }
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 

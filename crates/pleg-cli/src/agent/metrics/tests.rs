@@ -22,11 +22,8 @@ struct Descriptions(Mutex<BTreeMap<String, (&'static str, String)>>);
 impl Descriptions {
     fn add(&self, name: &KeyName, kind: &'static str, text: &SharedString) {
         let described = (kind, text.to_string());
-        let before = self
-            .0
-            .lock()
-            .unwrap()
-            .insert(name.as_str().to_owned(), described);
+        let mut all = self.0.lock().unwrap();
+        let before = all.insert(name.as_str().to_owned(), described);
         assert!(before.is_none(), "{name:?} is described twice");
     }
 }

@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::*;
 use crate::agent_client::get_from;
+use crate::proc::number;
 
 const DEADLINE: Duration = Duration::from_secs(3);
 /// The mean duration of a relist from which on it is a warning, in seconds.
@@ -133,20 +134,17 @@ async fn metrics(target: &HostTarget) -> Option<String> {
 }
 
 fn relists(before: Option<&str>, after: &str) -> Relists {
-    let value = |text: &str, name: &str| -> Option<f64> {
-        let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
-        lines.next()?.trim().parse().ok()
-    };
-    let sum_and_count = |text: &str| {
-        let sum = value(text, "kubelet_pleg_relist_duration_seconds_sum ");
-        sum.zip(value(text, "kubelet_pleg_relist_duration_seconds_count "))
+    let sum_and_count = |text: &str| -> Option<(f64, f64)> {
+        let sum = number(text, "kubelet_pleg_relist_duration_seconds_sum ");
+        sum.zip(number(text, "kubelet_pleg_relist_duration_seconds_count "))
     };
     let last = sum_and_count(after);
     let during = last.zip(before.and_then(sum_and_count));
     let during = during.map(|((sum, count), (s, c))| (sum - s, count - c));
     let during = during.filter(|(_, count)| *count >= 1.0);
     let mean = during.or(last).filter(|(_, count)| *count >= 1.0);
-    let seen = value(after, "kubelet_pleg_last_seen_seconds ").filter(|seen| *seen > 0.0);
+    let seen = number::<f64>(after, "kubelet_pleg_last_seen_seconds ");
+    let seen = seen.filter(|seen| *seen > 0.0);
     Relists {
         count: during.map_or(0, |(_, count)| count as u64),
         mean_seconds: mean.map(|(sum, count)| sum / count),
@@ -196,7 +194,6 @@ async fn log(
     Err(format!("{lacking} (units {UNITS}) nor in {FILES}"))
 }
 
-/// Reads the journal of the last quarter of an hour, if there is one.
 async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
     let child = command(&target.journalctl)
         .args(["--since=-15min", "--output=short-unix", "--lines=20000"])

@@ -22,7 +22,6 @@ const IN_MEMORY: &str = "tmpfs ramfs proc sysfs cgroup cgroup2 overlay";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Mounts {
-    /// The number of mounts that were read.
     pub(crate) asked: usize,
     /// The number of mounts beyond [`MOST`], which were not read.
     pub(crate) skipped: usize,

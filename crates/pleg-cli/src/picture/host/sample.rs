@@ -148,10 +148,8 @@ impl Sample {
 
     /// Returns true if a thread of a shim blocks that did not block in the sample before. The next sample shows if it lasts.
     pub(super) fn suspects(&self, before: &Self) -> bool {
-        let mut shims = self
-            .processes
-            .iter()
-            .filter(|(_, seen)| seen.shim().is_some());
+        let all = self.processes.iter();
+        let mut shims = all.filter(|(_, seen)| seen.shim().is_some());
         shims.any(|(pid, seen)| {
             let known = before.processes.get(pid).map(|seen| &seen.threads);
             let is_new = |thread| known.is_none_or(|known| !known.contains_key(thread));
@@ -169,11 +167,8 @@ impl Sample {
 fn threads(proc: &Proc) -> Option<Open> {
     let running: String = proc.word("loadavg", 3)?;
     let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"].map(|file| proc.word(file, 0));
-    let (open, limit) = (
-        running.split_once('/')?.1,
-        limits.into_iter().flatten().min()?,
-    );
-    let open = open.parse().ok()?;
+    let open = running.split_once('/')?.1.parse().ok()?;
+    let limit = limits.into_iter().flatten().min()?;
     Some(Open { open, limit })
 }
 

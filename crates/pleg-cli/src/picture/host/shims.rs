@@ -69,7 +69,6 @@ impl Member {
     }
 }
 
-/// A container whose init process is gone, or a zombie.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DeadInit {

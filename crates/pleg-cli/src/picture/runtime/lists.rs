@@ -248,12 +248,9 @@ fn large(lists: &Lists) -> Option<Finding> {
     (used >= LARGE).then_some(())?;
     let percent = used * 100.0;
     let [s, c, limit] = [sandboxes, containers, LIMIT].map(bytes);
-    let found = found(format!(
-        "a list has {percent:.0} % of the size that a kubelet receives"
-    ));
-    let found = found.because(format!(
-        "ListPodSandbox {s}, ListContainers {c}, limit {limit}"
-    ));
+    let summary = format!("a list has {percent:.0} % of the size that a kubelet receives");
+    let sizes = format!("ListPodSandbox {s}, ListContainers {c}, limit {limit}");
+    let found = found(summary).because(sizes);
     Some(match used {
         1.0.. => found,
         _ => found.severity(Severity::Warning),

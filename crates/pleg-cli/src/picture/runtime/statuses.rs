@@ -51,9 +51,9 @@ pub(crate) struct SlowPod {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Problem {
     pub(crate) pod: String,
-    /// Recorded with the other names of pods.
+    /// Its name is recorded with the other names of pods.
     #[serde(skip)]
-    pub(crate) name: String,
+    pub(crate) of: record::Pod,
     /// As `PodProblemKind::as_str`.
     pub(crate) kind: String,
     pub(crate) operation: String,
@@ -70,7 +70,7 @@ impl Problem {
     pub(crate) fn all(problems: &[PodProblem], now: Instant) -> Vec<Self> {
         let problem = |problem: &PodProblem| Self {
             pod: problem.pod.uid.to_string(),
-            name: record::Pod::from(&problem.pod).shown(),
+            of: (&problem.pod).into(),
             kind: problem.kind.as_str().to_owned(),
             operation: problem.operation.to_owned(),
             id: problem.id.as_ref().map_or("", Id::as_str).to_owned(),
@@ -82,7 +82,7 @@ impl Problem {
         problems.iter().map(problem).collect()
     }
 
-    fn hangs(&self) -> bool {
+    pub(crate) fn hangs(&self) -> bool {
         self.kind == PodProblemKind::Hung.as_str()
     }
 
@@ -137,14 +137,12 @@ impl Statuses {
         };
         let mut slowest: Vec<PodCall> = calls.iter().map(call).collect();
         let mut times = Vec::new();
-        let mut of_pods: BTreeMap<&str, f64> = BTreeMap::new();
+        let mut of_pods: BTreeMap<String, f64> = BTreeMap::new();
         for call in slowest.iter().filter(|call| !call.id.is_empty()) {
             times.push(call.millis);
-            *of_pods.entry(&call.pod).or_default() += call.millis;
+            *of_pods.entry(call.pod.clone()).or_default() += call.millis;
         }
-        let slow = of_pods
-            .into_iter()
-            .map(|(pod, millis)| (pod.to_owned(), millis));
+        let slow = of_pods.into_iter();
         let mut slowest_pods = Vec::from_iter(slow.map(|(pod, millis)| SlowPod { pod, millis }));
         slowest_pods.sort_by(|a, b| b.millis.total_cmp(&a.millis));
         slowest_pods.truncate(MOST);
@@ -178,12 +176,12 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
     let (hung, failing): (Vec<&Problem>, Vec<_>) = problems.partition(|problem| problem.hangs());
     let of_call = |call: &PodCall| (pods.name(&call.pod).to_owned(), call.shown());
     let of_problem = |problem: &Problem| {
-        let name = match &*problem.name {
+        let name = match problem.of.name.is_empty() {
             // A pod that was never read has no name yet.
-            name if name.is_empty() || name == problem.pod => pods.name(&problem.pod),
-            name => name,
+            true => pods.name(&problem.pod).to_owned(),
+            false => problem.of.shown(),
         };
-        (name.to_owned(), problem.shown())
+        (name, problem.shown())
     };
     let oldest = |problems: &[&Problem]| problems.iter().map(|p| p.seconds).max_by(f64::total_cmp);
     let is_new = |problem: &&&Problem| hanging.iter().all(|call| call.pod != problem.pod);
@@ -211,7 +209,6 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
     [hung_pods, failing_pods, slow_pods].into_iter().flatten()
 }
 
-/// The findings about pods whose calls hang or fail.
 pub(crate) fn check_problems(problems: &[Problem]) -> Vec<Finding> {
     let statuses = Statuses {
         problems: problems.to_vec(),

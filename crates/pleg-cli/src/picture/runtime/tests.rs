@@ -125,7 +125,6 @@ const FINDINGS: &str = r#"
 {"wallClock": {"fromFuture": 1}} => clock_step
 {"lists": {"rounds": [{"sandboxes": {"millis": 10000.0, "failure": {"kind": "deadline_exceeded"}}}]}} => list_slow critical | attempt 1: ListPodSandbox: no answer for 10 s
 {"statuses": {"problems": [{"pod": "u1"}]}, "pods": {"pods": [{"uid": "u1", "name": "shop/cart"}]}} => shop/cart cannot be read
-{"statuses": {"problems": [{"pod": "u1", "name": "u1"}]}, "pods": {"pods": [{"uid": "u1", "name": "shop/cart"}]}} => shop/cart cannot be read
 "#;
 
 #[test]
@@ -144,16 +143,11 @@ fn findings_follow_from_the_evidence() {
         let rest = |f: &Finding| format!("{} {}", f.summary, f.evidence.join(" "));
         let shown = |f: &Finding| format!("{} {} {}", f.code, lower(f.severity), rest(f));
         let found: Vec<String> = check(&evidence).iter().map(shown).collect();
-        assert_eq!(
-            found.len(),
-            usize::from(!texts.is_empty()),
-            "{row}: {found:?}"
-        );
-        let mut texts = texts.trim().split_terminator(" | ");
-        assert!(
-            texts.all(|text| found[0].contains(text)),
-            "{row}: {found:?}"
-        );
+        let count = usize::from(!texts.is_empty());
+        assert_eq!(found.len(), count, "{row}: {found:?}");
+        for text in texts.trim().split_terminator(" | ") {
+            assert!(found[0].contains(text), "{row}: {found:?}");
+        }
         assert_eq!(evidence.calls().slow, row.contains("list_slow"), "{row}");
     }
 }

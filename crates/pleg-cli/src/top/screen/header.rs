@@ -144,10 +144,8 @@ fn sources(lines: &mut Lines, view: &View) {
         let latency = &view.latency;
         let latencies = [&latency.lists, &latency.reads, &latency.events];
         let [lists, reads, events] = latencies.map(|points| last_latency(points));
-        text.push_str(&format!(
-            "; latency: lists {lists}, reads {reads}, events {events}; {}",
-            view.runtime
-        ));
+        text += &format!("; latency: lists {lists}, reads {reads}, events {events}; ");
+        text += &view.runtime;
     }
     lines.spans(&[(&stream, tone), (&text, Tone::Dim)]);
 }

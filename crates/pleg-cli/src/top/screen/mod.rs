@@ -104,16 +104,14 @@ fn keys_or_prompt(line: &mut Lines, app: &App) {
         Page::Pods => "? help  h node  Enter pod  / search  s sort  f events  p pause  q quit",
         _ => "? help  h node  Esc back  ↑↓ scroll  p pause  q quit",
     };
-    match &app.prompt {
+    match app.prompt.as_ref().map(|prompt| (prompt, &prompt.error)) {
         None => line.line(keys, Tone::Dim),
-        Some(prompt) => match &prompt.error {
-            Some(error) => line.line(error, Tone::Bad),
-            None => {
-                let field = lower(prompt.field);
-                let text = format!("{field}: {}▏ Enter: use  Esc: cancel", prompt.text);
-                line.line(&text, Tone::Title);
-            }
-        },
+        Some((_, Some(error))) => line.line(error, Tone::Bad),
+        Some((prompt, None)) => {
+            let field = lower(prompt.field);
+            let text = format!("{field}: {}▏ Enter: use  Esc: cancel", prompt.text);
+            line.line(&text, Tone::Title);
+        }
     }
 }
 

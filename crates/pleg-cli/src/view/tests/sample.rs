@@ -124,7 +124,7 @@ impl Sample {
     pub(crate) fn hang(&mut self, name: &str) {
         self.problems.push(Problem {
             pod: format!("uid-{name}"),
-            name: format!("shop/{name}"),
+            of: pod("shop", name),
             kind: "hung".to_owned(),
             operation: "ContainerStatus".to_owned(),
             seconds: 14.0,
@@ -146,7 +146,7 @@ impl Sample {
         let mut generator = Generator::default();
         generator.look(health, &counters, self.now);
         let ready = health.ready(self.now);
-        let picture = Picture::of(ready, &generator, problems, &self.facts, self.now);
+        let picture = Picture::of(ready, &generator, problems.clone(), &self.facts, self.now);
         let inputs = Inputs {
             now: self.now,
             wall: self.wall,
@@ -165,14 +165,18 @@ impl Sample {
     }
 }
 
+fn pod(namespace: &str, name: &str) -> Pod {
+    Pod {
+        uid: format!("uid-{name}"),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
 /// A container dies with this code, by the event stream.
 pub(crate) fn died(at: WallTime, namespace: &str, pod: &str, container: &str, code: i32) -> Record {
     Record {
-        pod: Some(Pod {
-            uid: format!("uid-{pod}"),
-            namespace: namespace.to_owned(),
-            name: pod.to_owned(),
-        }),
+        pod: Some(self::pod(namespace, pod)),
         id: Some(format!("{pod}-{container}-0")),
         kind: Some("container".to_owned()),
         name: Some(container.to_owned()),

@@ -63,10 +63,8 @@ fn explained_finding_is_dim_below_its_cause() {
     top.answer();
     let first = "⏎DEGRADED disk_full for 2m10s: message";
     top.play(&format!(" => {first}"));
-    for (line, begin) in top.lines()[1..]
-        .iter()
-        .zip(["  do: repair disk_full.", "  └ pods_failing for 2m10s"])
-    {
+    let begins = ["  do: repair disk_full.", "  └ pods_failing for 2m10s"];
+    for (line, begin) in top.lines()[1..].iter().zip(begins) {
         assert!(line.starts_with(begin), "{line}");
     }
     assert!(top.buffer()[(4, 2)].modifier.contains(Modifier::DIM));
