@@ -1,5 +1,5 @@
-//! Events and statuses, decoded without what lists contain or the generator never needs: annotations, mounts and
-//! namespaces. Decoding them would take an eighth of the processor time of a start, which reads every status.
+//! Events and statuses, decoded without annotations, mounts and namespaces: lists contain these, or the generator never
+//! needs them. Decoding them would take an eighth of the processor time of a start, because a start reads every status.
 
 use std::fmt::Debug;
 use std::str::{Utf8Error, from_utf8};
