@@ -59,7 +59,7 @@ impl Reads {
         self.calls.insert(handle.id(), (request, now, handle));
     }
 
-    /// The unanswered call of a pod read in flight.
+    /// The call for whose answer a pod read waits.
     pub(crate) fn waits_for(&self, ticket: Ticket) -> Option<PodCall> {
         self.calls.values().find_map(|(request, ..)| match request {
             Request::PodList(t, progress) | Request::Statuses(t, _, progress) if *t == ticket => {

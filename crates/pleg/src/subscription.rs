@@ -23,8 +23,8 @@ pub enum Delivery {
     /// A lifecycle event. The cache shows it already.
     Event(PodLifecycleEvent),
     /// Everything that existed at the start was announced, marked as [`initial`](PodLifecycleEvent::initial). A pod
-    /// whose first read failed is announced later, also marked as initial. Delivered once; later subscribers get it as
-    /// their first delivery.
+    /// whose first read failed is announced later, also marked as initial. Each subscriber
+    /// gets this once: when it is true or, if it subscribes later, as its first delivery.
     Synced,
     /// The subscriber lagged so far that the generator dropped announcements without replacement. It must take a
     /// [`snapshot`](crate::Pleg::snapshot) and continue from there.

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn list_failure_counts_unless_the_runtime_as_a_whole_fails() {
+    fn list_failure_counts_against_pod_unless_whole_runtime_fails() {
         let (mut failures, pod) = (Failures::default(), PodUid::from("p"));
         for (outage, now, retry, named) in [(true, 0, 1, 0), (false, 1, 2, 1), (false, 2, 4, 1)] {
             failures.list_failed(&pod, outage, at(now));

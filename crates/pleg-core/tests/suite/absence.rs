@@ -100,7 +100,7 @@ fn unlisted_id_stays_until_its_failed_status_is_retried() {
 }
 
 #[test]
-fn end_of_an_unlisted_id_does_not_prove_its_existence() {
+fn exit_of_an_unlisted_id_does_not_prove_it_exists() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     t.node.fail_status("web", Failed);

@@ -101,7 +101,7 @@ fn created_and_deleted_wait_until_the_cache_shows_both() {
 
 /// CRI-O up to 1.27.0 sends DELETED for a stop.
 #[test]
-fn deleted_with_the_status_of_its_subject_causes_one_read() {
+fn deleted_event_with_status_of_its_subject_causes_one_read() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", 0);
     t.event(Deleted, "web");

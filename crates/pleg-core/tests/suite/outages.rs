@@ -214,7 +214,7 @@ fn probe_of_an_empty_node_is_version() {
 }
 
 #[test]
-fn pod_whose_probe_hangs_is_read_and_reported() {
+fn pod_whose_probing_call_hangs_is_read_and_reported() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("s", DeadlineExceeded);
     t.node.fail_status("web", DeadlineExceeded);

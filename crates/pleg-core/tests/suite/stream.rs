@@ -187,7 +187,7 @@ fn event_of_an_id_in_an_overlapping_relist_is_remembered() {
 }
 
 #[test]
-fn event_on_an_earlier_stream_does_not_prevent_a_miss() {
+fn event_on_an_earlier_stream_does_not_replace_missed_one() {
     let mut t = Script::with(&["web"]);
     t.node.lag();
     t.node.exit("web", 0);

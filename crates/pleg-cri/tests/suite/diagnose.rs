@@ -113,7 +113,7 @@ async fn datagram_stale_and_silent_sockets_give_different_errors() {
 }
 
 #[tokio::test]
-async fn server_without_response_returns_silent() {
+async fn server_that_does_not_respond_is_diagnosed_as_silent() {
     let server = serve_each(|mut stream| async move {
         let mut received = Vec::new();
         let _ = stream.read_to_end(&mut received).await;
@@ -235,7 +235,7 @@ where
 }
 
 #[tokio::test]
-async fn v1alpha2_runtime_returns_only_v1alpha2() {
+async fn v1alpha2_runtime_is_diagnosed_as_only_v1alpha2() {
     let old = V1Alpha2(RuntimeServiceServer::new(Fake::default()));
     let router = Server::builder().add_service(old);
     let server = TestServer::start(|listener| serve(router, listener));

@@ -93,7 +93,7 @@ async fn reader_can_be_stopped_at_every_step() {
 /// Upstream: if events are disabled, the stream ends at once with OK, and the kubelet subscribes
 /// again in a loop.
 #[tokio::test(start_paused = true)]
-async fn streams_never_offered_disabled_and_lost_are_reported_differently() {
+async fn never_offered_disabled_and_lost_streams_are_reported_differently() {
     let unimplemented = Step::Fail(CallErrorKind::Unimplemented);
     for (life, steps, end) in [
         (0, &[unimplemented.clone()][..], StreamEnd::NeverOffered),

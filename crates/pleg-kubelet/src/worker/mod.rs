@@ -101,7 +101,7 @@ impl Action {
 
 /// How long after a run the pod is run again even if nothing changed.
 const RESYNC_PERIOD: Duration = Duration::from_secs(60);
-/// The greatest part of a period or delay that is added at random.
+/// The largest random addition to a period or delay, as a fraction of it.
 const JITTER: f64 = 0.5;
 /// How long a run waits for its view.
 const VIEW_DEADLINE: Duration = Duration::from_secs(30);
@@ -131,8 +131,8 @@ struct Slot<S> {
     spec: Option<Arc<S>>,
     /// The newest specification of a deleted pod, until the worker takes it. The worker may know only an older one.
     deleted: Option<Arc<S>>,
-    /// The last specification that was set and deleted while the pod was already being terminated. The present worker
-    /// never runs it; the next worker takes it.
+    /// The last specification that was set, and whose pod was deleted, while the worker already terminated an earlier
+    /// one. The present worker never runs it; the next worker terminates it.
     unused: Option<Arc<S>>,
     /// The shortest grace period of the deletions.
     grace: Option<Duration>,

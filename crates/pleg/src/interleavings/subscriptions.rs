@@ -78,7 +78,7 @@ fn waiting_subscriber_gets_every_event_and_the_generators_end() {
 
 /// A lagging subscriber gets every Died and Removed, or `Lagged`.
 #[test]
-fn lagging_subscriber_gets_every_end_or_lagged() {
+fn lagging_subscriber_gets_every_exit_or_a_lagged_delivery() {
     const ENDS: u64 = 9;
     explore(|| {
         let subscribers = Arc::new(Subscribers::default());

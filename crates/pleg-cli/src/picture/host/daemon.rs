@@ -23,7 +23,7 @@ pub(crate) struct Daemon {
     pub(crate) cpus: f64,
     pub(crate) waiting_for_cpu: Option<f64>,
     pub(crate) age_seconds: Option<f64>,
-    /// Another process listened on the socket at the start.
+    /// In the first of the two samples, another process listened on the socket.
     pub(crate) replaced: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn listener(socket: &Path) -> Result<u32, String> {
     Err(format!("the process that listens on {socket}: {why}"))
 }
 
-/// The daemon in two samples. `first` listened at the start, `pid` at the end.
+/// The daemon in two samples. `first` listened in the first sample, `pid` in the second.
 pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<Daemon> {
     let (end, seen) = (&samples.end, samples.end.processes.get(&pid)?);
     let process = &seen.process;

@@ -86,7 +86,7 @@ fn charts_have_a_scale_and_rates_appear_after_two_minutes() {
 }
 
 #[test]
-fn storm_and_lossy_stream_are_pointed_out() {
+fn event_storm_and_lossy_stream_are_pointed_out() {
     for size in SIZES {
         let mut top = top(size, |sample| {
             for _ in 0..10_000 {
