@@ -15,8 +15,9 @@ use crate::text::duration;
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// A trouble that is younger is recorded without a duration. A shorter wait for the first list is not recorded at all.
 const SECOND: Duration = Duration::from_secs(1);
-/// The codes of pods whose calls hang, and of those whose calls fail.
-const OF_PODS: [&str; 2] = ["pods_hung", "pods_failing"];
+/// The code of pods whose calls hang, and of pods whose calls fail.
+const HUNG: &str = "pods_hung";
+const FAILING: &str = "pods_failing";
 
 /// The troubles at the last check. Keys: [`NOT_READY`], a finding's code, a pod's uid. `None` before the first check.
 #[derive(Debug, Default)]
@@ -24,8 +25,14 @@ pub(crate) struct HealthChanges(Option<BTreeMap<Key, Trouble>>);
 
 type Key = (&'static str, String);
 
-/// The start, the record of the beginning, and the message when it is over, both without the duration.
-type Trouble = (Instant, Record, String);
+#[derive(Clone, Debug)]
+struct Trouble {
+    since: Instant,
+    /// The record of the beginning, without the duration.
+    record: Record,
+    /// The message when the trouble is over, without the duration, which is added at the end.
+    ends: String,
+}
 
 impl HealthChanges {
     pub(crate) fn update(&mut self, picture: &Picture, clock: Clock) -> Vec<Record> {
@@ -37,13 +44,21 @@ impl HealthChanges {
         if let Err(why) = &picture.ready {
             let record = Record::health(NOT_READY, at, why.as_str(), why.to_string());
             let key = (NOT_READY, String::new());
-            present.insert(key, (now, record, "ready after".to_owned()));
+            let (since, ends) = (now, "ready after".to_owned());
+            present.insert(
+                key,
+                Trouble {
+                    since,
+                    record,
+                    ends,
+                },
+            );
         }
         for finding in &picture.findings {
             let key = (finding.code, String::new());
             let is_shown = finding.severity > Severity::Info || last.contains_key(&key);
             // Each pod whose calls hang or fail gets a record of its own.
-            let is_of_pods = OF_PODS.contains(&finding.code);
+            let is_of_pods = [HUNG, FAILING].contains(&finding.code);
             if is_shown && !finding.not_ready && !is_of_pods {
                 let ends = match finding.code {
                     "runtime_silent" => "the runtime answers again; no answer for",
@@ -52,23 +67,38 @@ impl HealthChanges {
                 };
                 let record = Record::health(DEGRADED, at, finding.code, finding.summary.clone());
                 let since = since(finding.seconds.unwrap_or_default());
-                present.insert(key, (since, record, ends.to_owned()));
+                let ends = ends.to_owned();
+                present.insert(
+                    key,
+                    Trouble {
+                        since,
+                        record,
+                        ends,
+                    },
+                );
             }
         }
         for problem in &picture.problems {
-            let code = OF_PODS[usize::from(!problem.hangs())];
+            let code = if problem.hangs() { HUNG } else { FAILING };
             let mut record = Record::health(DEGRADED, at, code, problem.text.clone());
             record.pod = Some(problem.of.clone());
             record.id = Some(problem.id.clone()).filter(|id| !id.is_empty());
             let ends = format!("{} succeeds again after", problem.operation);
             let key = ("pod", problem.pod.clone());
-            present.insert(key, (since(problem.seconds), record, ends));
+            let since = since(problem.seconds);
+            present.insert(
+                key,
+                Trouble {
+                    since,
+                    record,
+                    ends,
+                },
+            );
         }
         let mut records = Vec::new();
         for (key, trouble) in &last {
-            let (since, record, ends) = trouble;
-            let lasted = now.since(*since);
-            let Record { code, pod, id, .. } = record.clone();
+            let lasted = now.since(trouble.since);
+            let Record { code, pod, id, .. } = trouble.record.clone();
             if let Some(lasting) = present.get_mut(key) {
                 lasting.clone_from(trouble);
             } else if code.as_deref() != Some("never_listed") || lasted >= SECOND {
@@ -77,18 +107,18 @@ impl HealthChanges {
                     code,
                     pod,
                     id,
-                    message: Some(format!("{ends} {}", duration(lasted))),
+                    message: Some(format!("{} {}", trouble.ends, duration(lasted))),
                     seconds: Some(lasted.as_secs_f64()),
                     ..Record::new(kind, at)
                 });
             }
         }
-        for (key, (since, record, _)) in &present {
-            let (is_ready, lasted) = (key.0 != NOT_READY, now.since(*since));
+        for (key, trouble) in &present {
+            let (is_ready, lasted) = (key.0 != NOT_READY, now.since(trouble.since));
             if last.contains_key(key) || is_first && !is_ready {
                 continue;
             }
-            let mut record = record.clone();
+            let mut record = trouble.record.clone();
             record.seconds = is_ready.then_some(lasted.as_secs_f64());
             if lasted >= SECOND {
                 let message = record.message.get_or_insert_default();

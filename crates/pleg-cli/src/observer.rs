@@ -54,7 +54,7 @@ impl Observer {
         }
     }
 
-    /// Does nothing after the end of the generator. What existed at the start is not recorded.
+    /// Records what the generator delivers, except what existed at the start. After the generator has ended, only waits.
     async fn record(&self, mut events: Subscription) -> Infallible {
         let pleg = &self.pleg;
         let (clock, started) = (pleg.clock(), pleg.clock().wall());

@@ -124,7 +124,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
         }),
         privileged,
         namespace_options: Some(namespaces(spec)),
-        // The runtime sets them on a node with SELinux.
+        // The runtime sets these labels on a node with SELinux.
         selinux_options: context.se_linux_options.map(|o| SeLinuxOption {
             user: o.user.unwrap_or_default(),
             role: o.role.unwrap_or_default(),

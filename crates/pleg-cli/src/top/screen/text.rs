@@ -69,7 +69,7 @@ impl Lines {
         self.text_within(usize::MAX, text, tone);
     }
 
-    /// Like `wrap`, but returns at most `lines` lines.
+    /// Like [`text`](Self::text), but in at most `most` lines.
     pub(super) fn text_within(&mut self, most: usize, text: &str, tone: Tone) {
         for part in wrapped_within(most, text, self.width.saturating_sub(2)) {
             self.line(&format!("  {part}"), tone);
