@@ -56,6 +56,11 @@ impl LookAgain {
         self.pods.get(&pod.cloned())?.next
     }
 
+    /// Returns true if the pod's last read was stale.
+    pub(crate) fn has(&self, pod: &PodUid) -> bool {
+        !self.pods.is_empty() && self.pods.contains_key(&Some(pod.clone()))
+    }
+
     /// The number of pods with a schedule.
     pub(crate) fn len(&self) -> usize {
         self.pods.len()

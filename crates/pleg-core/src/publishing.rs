@@ -46,10 +46,21 @@ impl Reconciler {
         self.out.push(Output::Refresh { as_of: began, pods });
         for uid in &confirmed {
             self.progress.settle_pod(uid);
+            if self.is_quiet(uid) {
+                continue;
+            }
             let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
             self.answer(uid, began, false);
             self.look_again_if(now, uid, shows_less || self.pods.misses_status(uid));
         }
+    }
+
+    /// Returns true if a relist that confirms the pod changes nothing else: no read of the pod waits or is to be repeated.
+    fn is_quiet(&self, uid: &PodUid) -> bool {
+        let pod = self.pods.get(uid);
+        let is_plain = pod.is_none_or(|pod| !pod.misses_status() && !pod.needs_relist());
+        let waits = self.schedule.is_wanted(uid) || self.hints.waits_for(uid);
+        is_plain && !waits && !self.look_again.has(uid)
     }
 
     /// Takes relist rows of a new, changed or absent pod. During a read of the pod, they wait.

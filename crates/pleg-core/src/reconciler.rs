@@ -18,7 +18,7 @@ use crate::pod_read::{PodRead, PodReads};
 use crate::pods::{Applied, PodRows, Pods, Sorted, rows_of};
 use crate::probe::Probe;
 use crate::progress::{Progress, SettledBy};
-use crate::read_schedule::{ReadSchedule, Reason};
+use crate::read_schedule::{ReadSchedule, Reasons};
 use crate::relist::{Relist, StreamQuality};
 use crate::stream::{Stream, StreamState};
 use crate::stream_check::StreamCheck;
@@ -436,27 +436,28 @@ impl Reconciler {
             .hints
             .due(uid)
             .filter(|_| self.announcements.has_begun());
-        let mut reasons = [
-            (Reason::Waiter, self.waiters.due(uid)),
-            (Reason::Hint, after_backoff(hint)),
-            (Reason::Again, after_backoff(self.look_again.due(Some(uid)))),
-            (Reason::Retry, self.pods.retry_at(uid)),
+        let again = self.look_again.due(Some(uid));
+        let other = [
+            after_backoff(hint),
+            after_backoff(again),
+            self.pods.retry_at(uid),
         ];
+        let mut reasons = Reasons {
+            waiter: self.waiters.due(uid),
+            rows: self.reads.at_hand(uid).map(|at_hand| at_hand.rows.as_of),
+            other: other.into_iter().flatten().min(),
+        };
         if self.pods.needs_relist(uid) {
-            for (reason, at) in &mut reasons {
-                match (*reason, at.take()) {
-                    (Reason::Waiter, Some(at)) if self.reads.has_rows_requested_after(uid, at) => {}
-                    (Reason::Waiter, Some(at)) => self.relist.by(at),
-                    (_, Some(at)) => self.relist.by_hint(at),
-                    (_, None) => {}
-                }
+            if let Some(at) = reasons.waiter.take()
+                && !self.reads.has_rows_requested_after(uid, at)
+            {
+                self.relist.by(at);
+            }
+            if let Some(at) = reasons.other.take() {
+                self.relist.by_hint(at);
             }
         }
-        let rows = self.reads.at_hand(uid).map(|at_hand| at_hand.rows.as_of);
-        self.schedule.set(uid, Reason::Rows, rows);
-        for (reason, at) in reasons {
-            self.schedule.set(uid, reason, at);
-        }
+        self.schedule.set(uid, reasons);
     }
 
     /// Counts missed events. Each shortens the relist period; relists without a missed event may lengthen it.

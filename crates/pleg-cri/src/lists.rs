@@ -174,24 +174,19 @@ struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// Counts the rows of a message, and reads them unless the list has too many rows.
+    /// Reads the rows of a message, unless the list has too many rows.
     async fn message(&mut self, message: Bytes) -> Result<(), Status> {
         // The same gRPC status that tonic returns for a message that it cannot decode.
         let malformed = |error: DecodeError| Status::internal(error.to_string());
         self.largest = message.len().max(self.largest);
-        self.rows += rows::count(&message).map_err(malformed)?;
-        if self.rows > MOST_ROWS {
-            let rows = self.rows;
-            let problem = format!("the list has {rows} rows; at most {MOST_ROWS} are read");
-            return Err(Status::out_of_range(problem));
-        }
-        let rows = rows::split(message).map_err(malformed)?;
-        let mut parts = rows.chunks(PART).peekable();
-        while let Some(part) = parts.next() {
-            for row in part {
-                (self.read)(row.clone()).map_err(malformed)?;
+        for row in rows::Encoded(message) {
+            if self.rows == MOST_ROWS {
+                let problem = format!("the list has more than {MOST_ROWS} rows");
+                return Err(Status::out_of_range(problem));
             }
-            if parts.peek().is_some() {
+            self.rows += 1;
+            (self.read)(row.map_err(malformed)?).map_err(malformed)?;
+            if self.rows.is_multiple_of(PART) {
                 tokio::task::yield_now().await;
             }
         }

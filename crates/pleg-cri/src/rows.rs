@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use pleg_runtime::Row;
 use pleg_runtime::core::{Kind, Report, ReportedState};
 use prost::bytes::Bytes;
-use prost::encoding::{DecodeContext, decode_key, skip_field};
+use prost::encoding::{DecodeContext, bytes, decode_key, skip_field};
 use prost::{DecodeError, Message};
 
 use crate::{convert, v1};
@@ -19,8 +19,7 @@ use crate::{convert, v1};
 /// If the message, or a row that is decoded completely, is malformed.
 pub fn sandboxes(message: Bytes, row: &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError> {
     let mut brief = SandboxRow::default();
-    let mut rows = split(message)?.into_iter();
-    rows.try_for_each(|encoded| pass_on(&mut brief, &encoded, row))
+    Encoded(message).try_for_each(|encoded| pass_on(&mut brief, &encoded?, row))
 }
 
 /// Passes on the rows of a `ListContainersResponse`, or of one page of `StreamContainers`.
@@ -29,34 +28,37 @@ pub fn sandboxes(message: Bytes, row: &mut dyn FnMut(Row<'_>)) -> Result<(), Dec
 /// If the message, or a row that is decoded completely, is malformed.
 pub fn containers(message: Bytes, row: &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError> {
     let mut brief = ContainerRow::default();
-    let mut rows = split(message)?.into_iter();
-    rows.try_for_each(|encoded| pass_on(&mut brief, &encoded, row))
+    Encoded(message).try_for_each(|encoded| pass_on(&mut brief, &encoded?, row))
 }
 
 /// The field with the rows, in all four list messages.
 const ROWS: u32 = 1;
 
-/// The number of rows of a list message. Stores nothing and decodes no row.
-pub(crate) fn count(mut message: &[u8]) -> Result<usize, DecodeError> {
-    let mut rows = 0;
-    while !message.is_empty() {
-        let (field, wire) = decode_key(&mut message)?;
-        rows += usize::from(field == ROWS);
-        skip_field(wire, field, &mut message, DecodeContext::default())?;
+/// The encoded rows of any of the four list messages: slices of the message, not decoded.
+pub(crate) struct Encoded(pub(crate) Bytes);
+
+impl Iterator for Encoded {
+    type Item = Result<Bytes, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_row().transpose()
     }
-    Ok(rows)
 }
 
-/// Any of the four list messages. Its rows are slices of the message, not decoded.
-#[derive(Clone, PartialEq, Message)]
-struct EncodedRows {
-    #[prost(bytes = "bytes", repeated, tag = "1")]
-    rows: Vec<Bytes>,
-}
-
-/// The encoded rows of a list message.
-pub(crate) fn split(message: Bytes) -> Result<Vec<Bytes>, DecodeError> {
-    Ok(EncodedRows::decode(message)?.rows)
+impl Encoded {
+    fn next_row(&mut self) -> Result<Option<Bytes>, DecodeError> {
+        let message = &mut self.0;
+        while !message.is_empty() {
+            let (field, wire) = decode_key(message)?;
+            if field == ROWS {
+                let mut row = Bytes::new();
+                bytes::merge(wire, &mut row, message, DecodeContext::default())?;
+                return Ok(Some(row));
+            }
+            skip_field(wire, field, message, DecodeContext::default())?;
+        }
+        Ok(None)
+    }
 }
 
 /// The fields of a row that are always decoded.
@@ -158,8 +160,8 @@ mod tests {
         let other: [&[u8]; 2] = [&[0x7b, 0x7c], &[0xf8, 0x80, 0x00, 1]];
         for field in fixed.into_iter().chain(other) {
             let message = [&b"\x0a\x01a"[..], field, b"\x0a\x01b"].concat();
-            assert_eq!(super::count(&message), Ok(2), "{field:02x?}");
-            assert_eq!(super::split(message.into()).unwrap(), ["a", "b"]);
+            let rows: Result<Vec<_>, _> = super::Encoded(message.into()).collect();
+            assert_eq!(rows.unwrap(), ["a", "b"], "{field:02x?}");
         }
     }
 }
