@@ -149,18 +149,18 @@ fn relist(rounds: usize) -> usize {
     let sandboxes = v1::ListPodSandboxResponse {
         items: pods.clone().map(|pod| typical::sandbox_row(&pod)).collect(),
     };
-    let sandboxes = Bytes::from(sandboxes.encode_to_vec());
+    let sandboxes = sandboxes.encode_to_vec();
     let rows = pods.map(|pod| typical::container_row(&pod, &pod.containers[0]));
     let containers = v1::ListContainersResponse {
         containers: rows.collect(),
     };
-    let containers = Bytes::from(containers.encode_to_vec());
+    let containers = containers.encode_to_vec();
     let mut list = || {
         let (ticket, known) = node.next_list();
         let mut listed = Rows::new(known);
         let mut add = |row: Row<'_>| pleg_generic::add(&mut listed, row);
-        rows::sandboxes(sandboxes.clone(), &mut add).expect("a message");
-        rows::containers(containers.clone(), &mut add).expect("a message");
+        rows::sandboxes(&sandboxes, &mut add).expect("a message");
+        rows::containers(&containers, &mut add).expect("a message");
         node.answer_list(ticket, listed);
     };
     // The first list is part of the preparation, and is not counted.

@@ -13,7 +13,6 @@ use pleg_cri::CriRuntime;
 use pleg_cri::v1::{self, ContainerState as State, PodSandboxState};
 use pleg_runtime::{Row, Runtime, RuntimeVersion, Scope};
 use prost::Message as _;
-use prost::bytes::Bytes;
 
 type Rows<'a> = &'a mut (dyn FnMut(Row<'_>) + Send);
 
@@ -74,7 +73,7 @@ impl Runtime for FullDecode {
     type Events = <CriRuntime as Runtime>::Events;
 
     async fn list_sandboxes(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
-        let mut read = |encoded: Bytes| {
+        let mut read = |encoded: &[u8]| {
             sandbox(&v1::PodSandbox::decode(encoded)?, row);
             Ok(())
         };
@@ -82,7 +81,7 @@ impl Runtime for FullDecode {
     }
 
     async fn list_containers(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
-        let mut read = |encoded: Bytes| {
+        let mut read = |encoded: &[u8]| {
             container(&v1::Container::decode(encoded)?, row);
             Ok(())
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::hints::{Absence, Hints};
 use crate::output::{Confirmed, Output};
 use crate::pod_read::{AtHand, PodRead, absence};
-use crate::pods::{Applied, PodRows, Reported, Shown};
+use crate::pods::{Applied, PodRows, Reported, Shown, Sorted};
 use crate::progress::Settled;
 use crate::reconciler::Reconciler;
 use crate::types::{
@@ -31,36 +31,24 @@ impl Reconciler {
     }
 
     /// Refreshes pods whose relist rows match the published state.
-    pub(crate) fn confirm(&mut self, now: Instant, began: Instant, same: &[PodUid]) {
-        let counts = same
-            .iter()
-            .filter(|uid| !self.schedule.overlaps_relist(uid));
-        let confirmed: Vec<PodUid> = counts.cloned().collect();
-        for uid in &confirmed {
-            self.pods.confirm(uid, began);
-        }
+    pub(crate) fn confirm(&mut self, now: Instant, began: Instant, sorted: &Sorted) {
+        let counts = |uid: &&PodUid| !self.schedule.overlaps_relist(uid);
+        let confirmed: Vec<&PodUid> = sorted.same.iter().filter(counts).collect();
+        self.pods.confirm(&confirmed, began);
         let pods = match confirmed.len() == self.pods.len() {
             true => Confirmed::All,
-            false => Confirmed::These(confirmed.clone()),
+            false => Confirmed::These(confirmed.iter().copied().cloned().collect()),
         };
         self.out.push(Output::Refresh { as_of: began, pods });
-        for uid in &confirmed {
+        for uid in confirmed {
             self.progress.settle_pod(uid);
-            if self.is_quiet(uid) {
-                continue;
+            let waits = self.schedule.is_wanted(uid) || self.hints.waits_for(uid);
+            if waits || self.look_again.has(uid) || sorted.irregular.contains(uid) {
+                let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
+                self.answer(uid, began, false);
+                self.look_again_if(now, uid, shows_less || self.pods.misses_status(uid));
             }
-            let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
-            self.answer(uid, began, false);
-            self.look_again_if(now, uid, shows_less || self.pods.misses_status(uid));
         }
-    }
-
-    /// Returns true if a relist that confirms the pod changes nothing else: no read of the pod waits or is to be repeated.
-    fn is_quiet(&self, uid: &PodUid) -> bool {
-        let pod = self.pods.get(uid);
-        let is_plain = pod.is_none_or(|pod| !pod.misses_status() && !pod.needs_relist());
-        let waits = self.schedule.is_wanted(uid) || self.hints.waits_for(uid);
-        is_plain && !waits && !self.look_again.has(uid)
     }
 
     /// Takes relist rows of a new, changed or absent pod. During a read of the pod, they wait.

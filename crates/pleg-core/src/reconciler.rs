@@ -265,7 +265,7 @@ impl Reconciler {
             (uid.clone(), by)
         });
         self.progress.relisted(began, pending.collect());
-        self.confirm(now, began, &sorted.same);
+        self.confirm(now, began, &sorted);
         for (uid, rows) in sorted.differ {
             self.take_relist_rows(now, uid, rows);
         }

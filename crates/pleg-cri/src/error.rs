@@ -64,7 +64,7 @@ fn kind(status: &Status) -> CallErrorKind {
         // Messages of tonic's decoder and of grpc-go.
         Code::OutOfRange if contains("message length too large") => CallErrorKind::TooLarge,
         // The message of `lists.rs` for too many rows.
-        Code::OutOfRange if contains("rows; at most") => CallErrorKind::TooLarge,
+        Code::OutOfRange if contains("the list has more than") => CallErrorKind::TooLarge,
         Code::ResourceExhausted if contains("larger than max") => CallErrorKind::TooLarge,
         Code::PermissionDenied | Code::Unauthenticated => CallErrorKind::PermissionDenied,
         // Messages of tonic for a response that cannot be decoded.

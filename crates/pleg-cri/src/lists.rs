@@ -26,7 +26,7 @@ const MOST_ROWS: usize = 100_000;
 const PART: usize = 1000;
 
 /// Reads one encoded row.
-type Read<'a> = &'a mut (dyn FnMut(Bytes) -> Result<(), DecodeError> + Send);
+type Read<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), DecodeError> + Send);
 
 /// The streaming and the unary request of a list: method and message.
 struct List<'a, Streamed, Unary> {
@@ -44,7 +44,7 @@ impl CriRuntime {
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         let mut brief = rows::SandboxRow::default();
-        let mut read = |encoded: Bytes| rows::pass_on(&mut brief, &encoded, row);
+        let mut read = |encoded: &[u8]| rows::pass_on(&mut brief, encoded, row);
         self.encoded_sandboxes(scope, &mut read).await
     }
 
@@ -80,7 +80,7 @@ impl CriRuntime {
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> Result<(), CallError> {
         let mut brief = rows::ContainerRow::default();
-        let mut read = |encoded: Bytes| rows::pass_on(&mut brief, &encoded, row);
+        let mut read = |encoded: &[u8]| rows::pass_on(&mut brief, encoded, row);
         self.encoded_containers(scope, &mut read).await
     }
 
@@ -179,7 +179,7 @@ impl Received<'_> {
         // The same gRPC status that tonic returns for a message that it cannot decode.
         let malformed = |error: DecodeError| Status::internal(error.to_string());
         self.largest = message.len().max(self.largest);
-        for row in rows::Encoded(message) {
+        for row in rows::Encoded(&message) {
             if self.rows == MOST_ROWS {
                 let problem = format!("the list has more than {MOST_ROWS} rows");
                 return Err(Status::out_of_range(problem));

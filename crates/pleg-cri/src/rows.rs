@@ -7,8 +7,9 @@ use std::cell::RefCell;
 
 use pleg_runtime::Row;
 use pleg_runtime::core::{Kind, Report, ReportedState};
-use prost::bytes::Bytes;
-use prost::encoding::{DecodeContext, bytes, decode_key, skip_field};
+use prost::encoding::{
+    DecodeContext, WireType, check_wire_type, decode_key, decode_varint, skip_field,
+};
 use prost::{DecodeError, Message};
 
 use crate::{convert, v1};
@@ -17,45 +18,45 @@ use crate::{convert, v1};
 ///
 /// # Errors
 /// If the message, or a row that is decoded completely, is malformed.
-pub fn sandboxes(message: Bytes, row: &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError> {
+pub fn sandboxes(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError> {
     let mut brief = SandboxRow::default();
-    Encoded(message).try_for_each(|encoded| pass_on(&mut brief, &encoded?, row))
+    Encoded(message).try_for_each(|encoded| pass_on(&mut brief, encoded?, row))
 }
 
 /// Passes on the rows of a `ListContainersResponse`, or of one page of `StreamContainers`.
 ///
 /// # Errors
 /// If the message, or a row that is decoded completely, is malformed.
-pub fn containers(message: Bytes, row: &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError> {
+pub fn containers(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError> {
     let mut brief = ContainerRow::default();
-    Encoded(message).try_for_each(|encoded| pass_on(&mut brief, &encoded?, row))
+    Encoded(message).try_for_each(|encoded| pass_on(&mut brief, encoded?, row))
 }
 
 /// The field with the rows, in all four list messages.
 const ROWS: u32 = 1;
 
 /// The encoded rows of any of the four list messages: slices of the message, not decoded.
-pub(crate) struct Encoded(pub(crate) Bytes);
+pub(crate) struct Encoded<'a>(pub(crate) &'a [u8]);
 
-impl Iterator for Encoded {
-    type Item = Result<Bytes, DecodeError>;
+impl<'a> Iterator for Encoded<'a> {
+    type Item = Result<&'a [u8], DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_row().transpose()
     }
 }
 
-impl Encoded {
-    fn next_row(&mut self) -> Result<Option<Bytes>, DecodeError> {
-        let message = &mut self.0;
-        while !message.is_empty() {
-            let (field, wire) = decode_key(message)?;
+impl<'a> Encoded<'a> {
+    fn next_row(&mut self) -> Result<Option<&'a [u8]>, DecodeError> {
+        while !self.0.is_empty() {
+            let (field, wire) = decode_key(&mut self.0)?;
+            let mut value = self.0;
+            skip_field(wire, field, &mut self.0, DecodeContext::default())?;
             if field == ROWS {
-                let mut row = Bytes::new();
-                bytes::merge(wire, &mut row, message, DecodeContext::default())?;
-                return Ok(Some(row));
+                check_wire_type(WireType::LengthDelimited, wire)?;
+                decode_varint(&mut value)?;
+                return Ok(Some(&value[..value.len() - self.0.len()]));
             }
-            skip_field(wire, field, message, DecodeContext::default())?;
         }
         Ok(None)
     }
@@ -71,7 +72,7 @@ pub(crate) trait BriefRow: Message + Default {
     fn shown(&self) -> Option<ReportedState>;
 
     /// Decodes a complete row. `None` if it has no id.
-    fn complete(encoded: &Bytes) -> Result<Option<Report>, DecodeError>;
+    fn complete(encoded: &[u8]) -> Result<Option<Report>, DecodeError>;
 }
 
 /// The id and the state of a `PodSandbox`.
@@ -94,8 +95,8 @@ impl BriefRow for SandboxRow {
         convert::sandbox_state(self.state)
     }
 
-    fn complete(encoded: &Bytes) -> Result<Option<Report>, DecodeError> {
-        v1::PodSandbox::decode(&**encoded).map(convert::sandbox_row)
+    fn complete(encoded: &[u8]) -> Result<Option<Report>, DecodeError> {
+        v1::PodSandbox::decode(encoded).map(convert::sandbox_row)
     }
 }
 
@@ -119,19 +120,19 @@ impl BriefRow for ContainerRow {
         convert::container_state(self.state)
     }
 
-    fn complete(encoded: &Bytes) -> Result<Option<Report>, DecodeError> {
-        v1::Container::decode(&**encoded).map(convert::container_row)
+    fn complete(encoded: &[u8]) -> Result<Option<Report>, DecodeError> {
+        v1::Container::decode(encoded).map(convert::container_row)
     }
 }
 
 /// Decodes the id and the state into `brief`, reusing its memory, and passes on the row.
 pub(crate) fn pass_on<B: BriefRow>(
     brief: &mut B,
-    encoded: &Bytes,
+    encoded: &[u8],
     row: &mut dyn FnMut(Row<'_>),
 ) -> Result<(), DecodeError> {
     brief.clear();
-    brief.merge(&**encoded)?;
+    brief.merge(encoded)?;
     let failed = RefCell::new(None);
     let decode = || {
         B::complete(encoded).unwrap_or_else(|error| {
@@ -160,8 +161,8 @@ mod tests {
         let other: [&[u8]; 2] = [&[0x7b, 0x7c], &[0xf8, 0x80, 0x00, 1]];
         for field in fixed.into_iter().chain(other) {
             let message = [&b"\x0a\x01a"[..], field, b"\x0a\x01b"].concat();
-            let rows: Result<Vec<_>, _> = super::Encoded(message.into()).collect();
-            assert_eq!(rows.unwrap(), ["a", "b"], "{field:02x?}");
+            let rows: Result<Vec<_>, _> = super::Encoded(&message).collect();
+            assert_eq!(rows.unwrap(), [b"a", b"b"], "{field:02x?}");
         }
     }
 }

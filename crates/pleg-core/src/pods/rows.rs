@@ -1,6 +1,6 @@
 //! The rows of one pod, and the sorting of relist rows into pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::pods::Pods;
 use crate::pods::record::{Record, Seen};
@@ -49,6 +49,8 @@ impl PodRows {
 pub(crate) struct Sorted {
     /// Pods whose rows match the published state and that have no status due.
     pub(crate) same: Vec<PodUid>,
+    /// The pods of `same` that have no status of a listed id, or that only relists can read.
+    pub(crate) irregular: BTreeSet<PodUid>,
     /// All other pods: new, changed, absent, or with a read due.
     pub(crate) differ: BTreeMap<PodUid, PodRows>,
 }
@@ -82,6 +84,9 @@ impl Sorted {
             let is_known = !new.contains_key(uid) && !pod.records.is_empty();
             if is_known && pod.error.is_none() && !is_read(uid) && pod.records().all(is_same) {
                 sorted.same.push(uid.clone());
+                if pod.misses_status() || pod.needs_relist() {
+                    sorted.irregular.insert(uid.clone());
+                }
                 continue;
             }
             let mut of_pod = PodRows::new(as_of, true);

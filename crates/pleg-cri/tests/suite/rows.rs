@@ -3,15 +3,14 @@
 use pleg_cri::{convert, rows, v1};
 use pleg_runtime::Row;
 use pleg_runtime::core::{Kind, Report, ReportedState};
-use prost::bytes::Bytes;
 use prost::{DecodeError, Message};
 
-type Rows = fn(Bytes, &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
+type Rows = fn(&[u8], &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
 
 /// Decodes all rows. Checks that id, kind and state are the same before and after decoding.
 fn read(rows: Rows, message: Vec<u8>) -> Result<Vec<Report>, DecodeError> {
     let mut all = Vec::new();
-    rows(message.into(), &mut |row| {
+    rows(&message, &mut |row| {
         let brief = (row.id().to_owned(), row.kind(), row.shown());
         if let Some(report) = row.report() {
             let (id, kind) = (report.id.to_string(), report.identity.kind);
@@ -71,7 +70,7 @@ fn row_with_valid_id_and_state_is_accepted_undecoded() {
     let row = [container("a", 1).encode_to_vec(), field(4, &[0xff])].concat();
     let mut shown = Vec::new();
     let mut brief = |row: Row<'_>| shown.push((row.id().to_owned(), row.shown()));
-    rows::containers(field(1, &row).into(), &mut brief).expect("id and state are valid");
+    rows::containers(&field(1, &row), &mut brief).expect("id and state are valid");
     assert_eq!(shown, [("a".to_owned(), ReportedState::Running)]);
     assert!(read(rows::containers, field(1, &row)).is_err());
 }

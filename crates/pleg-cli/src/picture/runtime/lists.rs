@@ -1,8 +1,6 @@
 //! Full lists as the kubelet's generic PLEG makes them: their time and size, the number of pods at which they would be too
 //! slow, and whether the runtime applies filters.
 
-use hyper::body::Bytes;
-
 use super::*;
 
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
@@ -116,7 +114,7 @@ pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
 async fn list(runtime: &CriRuntime, kind: Kind, scope: &Scope) -> (ListCall, u64) {
     let (clock, mut size) = (runtime.clock(), 0);
     let began = clock.now();
-    let mut count = |row: Bytes| {
+    let mut count = |row: &[u8]| {
         size += row.len() as u64;
         Ok(())
     };
