@@ -39,7 +39,7 @@ impl Reconciler {
             missed: self.out.counters.missed.total(),
             loss: self.stream_check.loss(now),
             splits_events_between_subscribers: profile.splits_events_between_subscribers,
-            synced: self.progress.is_synced(),
+            synced: self.progress.settled_as_of().is_some(),
             unready_after: self.relist.unready_after(),
         }
     }

@@ -39,16 +39,11 @@ impl Outage {
         let kind = error.map(|error| error.kind);
         self.heard(kind);
         match kind {
-            None => return self.succeeded(),
+            None => return std::mem::take(&mut self.fails),
             Some(CallErrorKind::NotFound) => {}
             Some(_) => self.needs_version = true,
         }
         false
-    }
-
-    /// A call has succeeded. Returns true if the runtime answers again after an outage.
-    const fn succeeded(&mut self) -> bool {
-        std::mem::replace(&mut self.fails, false)
     }
 
     /// Notes that the runtime answered, unless `error` means that no answer came. A refusal is an answer.
@@ -95,7 +90,7 @@ impl Outage {
             self.fails = true;
             return Some(false);
         }
-        Some(self.succeeded())
+        Some(std::mem::take(&mut self.fails))
     }
 
     /// Returns true if the runtime as a whole fails.
@@ -134,14 +129,9 @@ impl Outage {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::types::at_ms as at;
     use CallErrorKind::{DeadlineExceeded, Failed, NotFound, Unavailable};
-
-    fn at(ms: u64) -> Instant {
-        Instant::from_origin(Duration::from_millis(ms))
-    }
 
     fn error(kind: CallErrorKind) -> CallError {
         CallError::new("Call", kind, "")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::hints::{Absence, Hints};
 use crate::output::{Confirmed, Output};
 use crate::pod_read::{AtHand, PodRead, absence};
-use crate::pods::{Applied, PodRows, Reported, Shown, Sorted};
+use crate::pods::{Applied, Pod, PodRows, Reported, Shown, Sorted};
 use crate::progress::Settled;
 use crate::reconciler::Reconciler;
 use crate::types::{
@@ -42,11 +42,13 @@ impl Reconciler {
         self.out.push(Output::Refresh { as_of: began, pods });
         for uid in confirmed {
             self.progress.settle_pod(uid);
-            let waits = self.schedule.is_wanted(uid) || self.hints.waits_for(uid);
+            let waits = self.schedule.is_wanted(uid) || !self.hints.subjects(Some(uid)).is_empty();
             if waits || self.look_again.has(uid) || sorted.irregular.contains(uid) {
                 let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
                 self.answer(uid, began, false);
-                self.look_again_if(now, uid, shows_less || self.pods.misses_status(uid));
+                let pod = self.pods.get(uid);
+                let misses_status = pod.is_some_and(Pod::misses_status);
+                self.look_again_if(now, uid, shows_less || misses_status);
             }
         }
     }
@@ -253,10 +255,9 @@ impl Reconciler {
         applied: &Applied,
         source: Source,
     ) {
-        let Some(publication) = self.pods.publish(uid) else {
+        let Some((before, view)) = self.pods.publish(uid) else {
             return;
         };
-        let (before, view) = (publication.before, publication.view);
         let status = view.status.clone();
         if before.is_none() && !status.exists() {
             if applied.needs_sync {

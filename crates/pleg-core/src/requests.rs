@@ -10,13 +10,7 @@ use crate::waiters::{Need, WaiterId};
 impl Reconciler {
     /// Waits for a view of the pod whose rows were requested later than `after`.
     pub fn wait(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant) {
-        match self.newer_view(uid, after) {
-            Some(view) => self.out.push(Output::Answer {
-                waiter,
-                answer: Ok(view),
-            }),
-            None => self.enter(now, waiter, uid, after, Need::State),
-        }
+        self.ask(now, waiter, uid, after, Need::State);
     }
 
     /// Waits for a view whose rows and details were requested later than `after`.
@@ -27,14 +21,7 @@ impl Reconciler {
         uid: &PodUid,
         after: Instant,
     ) {
-        let view = self.newer_view(uid, after);
-        match view.filter(|view| view.details_as_of > Some(after)) {
-            Some(view) => self.out.push(Output::Answer {
-                waiter,
-                answer: Ok(view),
-            }),
-            None => self.enter(now, waiter, uid, after, Need::Details),
-        }
+        self.ask(now, waiter, uid, after, Need::Details);
     }
 
     /// Reads the pod now.
@@ -58,6 +45,16 @@ impl Reconciler {
     pub fn cancel(&mut self, waiter: WaiterId) {
         if let Some(uid) = self.waiters.cancel(waiter) {
             self.schedule.touch(&uid);
+        }
+    }
+
+    /// Answers with the published view if it is late enough, otherwise waits.
+    fn ask(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant, need: Need) {
+        let view = self.newer_view(uid, after);
+        let serves = |view: &PodView| need == Need::State || view.details_as_of > Some(after);
+        match view.filter(serves).map(Ok) {
+            Some(answer) => self.out.push(Output::Answer { waiter, answer }),
+            None => self.enter(now, waiter, uid, after, need),
         }
     }
 

@@ -152,7 +152,9 @@ impl Pods {
         now: Instant,
     ) -> Applied {
         let mut applied = Applied::default();
-        self.listed(uid, read.as_of);
+        let pod = self.pods.entry(uid.clone()).or_default();
+        (pod.error, pod.as_of) = (None, pod.as_of.max(Some(read.as_of)));
+        self.failures.listed(uid);
         let of_id = |id: &Id| OfId {
             uid,
             as_of: read.as_of,

@@ -249,16 +249,11 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::types::at_ms as at;
     use ReportedState::{Created, Exited, Running, Unknown};
 
     use crate::types::CallErrorKind;
-
-    fn at(ms: u64) -> Instant {
-        Instant::from_origin(Duration::from_millis(ms))
-    }
 
     fn status(shown: ReportedState, code: Option<i32>) -> Report {
         let details = crate::types::ContainerDetails {
