@@ -85,17 +85,13 @@ impl Filters {
         };
         let full = format!("{}/{}", pod.namespace, pod.name);
         let texts = [&pod.name, &full, &pod.uid];
-        let named = |pattern: &String| texts.iter().any(|text| is_match(pattern, text));
+        // An asterisk at the end of the pattern stands for any text.
+        let named = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(prefix) => texts.iter().any(|text| text.starts_with(prefix)),
+            None => texts.contains(&pattern),
+        };
         self.pods.has_namespace(&pod.namespace)
             && (self.pod.is_empty() || self.pod.iter().any(named))
-    }
-}
-
-/// An asterisk at the end of the pattern stands for any text.
-fn is_match(pattern: &str, text: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => text.starts_with(prefix),
-        None => text == pattern,
     }
 }
 

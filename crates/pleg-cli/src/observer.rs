@@ -17,7 +17,6 @@ use crate::picture::runtime::Problem;
 use crate::record::Record;
 use crate::view::{Inputs, Lines, Model, Query, View};
 
-/// The observer of one node.
 pub(crate) struct Observer {
     pleg: Pleg,
     meter: Meter,

@@ -77,10 +77,12 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
     let probed = pages.clone();
     let handler: Handler = Arc::new(move |request, allowed| pages.reply(request, allowed));
     let probed: Handler = Arc::new(move |request, _| probed.probe(request));
+    let without_tokens = watch::channel(Arc::default()).1;
+    let probes = probes.map(|probes| http::serve(probes, without_tokens, probed));
     let code = tokio::select! {
         code = signal => code,
-        never = http::serve(Some(listener), access, handler) => match never {},
-        never = http::serve(probes, watch::channel(Arc::default()).1, probed) => match never {},
+        never = http::serve(listener, access, handler) => match never {},
+        Some(never) = OptionFuture::from(probes) => match never {},
         never = metrics.run_upkeep() => match never {},
         never = observer.run(subscription, collector) => match never {},
         never = manager.run(&observer, clock) => match never {},

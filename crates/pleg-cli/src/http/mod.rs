@@ -76,7 +76,7 @@ pub(crate) type Handler = Arc<dyn Fn(&Request<Incoming>, bool) -> Reply + Send +
 
 /// Serves until this future is dropped, which closes the connections.
 pub(crate) async fn serve(
-    listener: Option<Listener>,
+    listener: Listener,
     access: watch::Receiver<Arc<Access>>,
     handler: Handler,
 ) -> Infallible {
@@ -86,12 +86,9 @@ pub(crate) async fn serve(
         handler,
         rejected,
     });
-    match listener {
-        None => std::future::pending().await,
-        Some(listener) => tokio::select! {
-            never = accept(&listener, &server) => never,
-            never = server.rejected.report() => never,
-        },
+    tokio::select! {
+        never = accept(&listener, &server) => never,
+        never = server.rejected.report() => never,
     }
 }
 
