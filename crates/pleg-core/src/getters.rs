@@ -2,7 +2,6 @@
 
 use crate::health::{Health, PodName};
 use crate::output::Counters;
-use crate::pods::Record;
 use crate::reconciler::Reconciler;
 use crate::types::{Id, Instant, PodUid, Ticket};
 
@@ -73,9 +72,9 @@ impl Reconciler {
         self.outage.fails()
     }
 
-    /// Returns true if the id is published as ended.
+    /// Returns true if the end of the published id was announced.
     pub fn has_died(&self, id: &Id) -> bool {
-        self.pods.record(id).is_some_and(Record::has_ended)
+        self.announcements.has_died(id)
     }
 
     /// The names of a pod.

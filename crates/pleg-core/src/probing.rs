@@ -89,13 +89,14 @@ impl Reconciler {
         match answer {
             Ok(status) => {
                 let before = self.pods.get(&uid).and_then(|pod| pod.as_of);
-                let mut alone = self.pods.learn_alone(&id, &status, began, now);
-                if alone.differs {
+                let learned = self.pods.learn_alone(&id, &status, began, now);
+                let (changes, mut applied) = learned;
+                if applied.shows_less {
                     self.look_again.plan(Some(&uid), now);
                 }
-                self.check_stream(now, before, &mut alone.applied);
-                if alone.changes {
-                    self.publish(now, &uid, &alone.applied, Source::Inspection);
+                self.check_stream(now, before, &mut applied);
+                if changes {
+                    self.publish(now, &uid, &applied, Source::Inspection);
                 }
             }
             // NotFound alone changes nothing here: the pod read that follows reads the status again.

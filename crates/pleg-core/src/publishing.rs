@@ -46,8 +46,7 @@ impl Reconciler {
             if waits || self.look_again.has(uid) || sorted.irregular.contains(uid) {
                 let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
                 self.answer(uid, began, false);
-                let pod = self.pods.get(uid);
-                let misses_status = pod.is_some_and(Pod::misses_status);
+                let misses_status = self.pods.get(uid).is_some_and(Pod::misses_status);
                 self.look_again_if(now, uid, shows_less || misses_status);
             }
         }

@@ -406,21 +406,25 @@ impl Reconciler {
             while let Some(uid) = self.schedule.take_touched() {
                 self.weigh(&uid);
             }
-            if let Some(at) = self.hints.relist_due() {
+            if let Some(settled) = self.progress.take_settled() {
+                self.settle(now, settled);
+            }
+            // A relist that has begun since the hint was due resolves the hint when it is settled.
+            let in_flight = self.relist.in_flight().map(|(_, since)| since);
+            let last = self.progress.pending().max(in_flight);
+            if let Some(at) = self.hints.relist_due().filter(|&at| Some(at) > last) {
                 self.relist.by_hint(at);
             }
             // If many pods wait, one relist replaces their reads.
             let is_crowd = self.schedule.crowd(now) > CROWD && self.relist.serves_soon(now);
             self.schedule.hold_crowd(is_crowd);
-            if is_crowd {
+            if is_crowd && in_flight.is_none() {
                 self.relist.by_hint(now);
             }
             if let Some(uid) = self.schedule.next(now) {
                 self.start_read(now, &uid);
             } else if self.relist_due().is_some_and(|due| due <= now) {
                 self.start_relist(now);
-            } else if let Some(settled) = self.progress.take_settled() {
-                self.settle(now, settled);
             } else {
                 return;
             }
@@ -432,10 +436,8 @@ impl Reconciler {
         self.satisfy(&self.hints.subjects(Some(uid)));
         let backoff = self.pods.failures.retry_at(uid);
         let after_backoff = |at: Option<Instant>| at.max(at.and(backoff));
-        let hint = self
-            .hints
-            .due(uid)
-            .filter(|_| self.announcements.has_begun());
+        let hint = self.hints.due(uid);
+        let hint = hint.filter(|_| self.announcements.has_begun());
         let again = self.look_again.due(Some(uid));
         let other = [
             after_backoff(hint),

@@ -6,7 +6,7 @@ use crate::pods::Pods;
 use crate::pods::record::{Record, Seen};
 use crate::pods::rows::{PodRows, Row};
 use crate::types::{
-    CallError, CallErrorKind, Details, EventType, Id, Instant, Kind, KnownState, PodUid, Report,
+    CallError, CallErrorKind, EventType, Id, Instant, Kind, KnownState, PodUid, Report,
     ReportedState,
 };
 
@@ -25,10 +25,8 @@ impl Reported<'_> {
     /// Returns true if the status in the event completes a row in the state `row`, so that no status must be read.
     fn serves(self, row: ReportedState) -> bool {
         let Some(own) = self.own else { return false };
-        let has_code = match &own.details {
-            Details::Container(details) => details.exit_code.is_some(),
-            Details::Sandbox(_) => true,
-        };
+        let details = own.details.container();
+        let has_code = details.is_none_or(|details| details.exit_code.is_some());
         own.shown == row
             && row != ReportedState::Unknown
             && (row != ReportedState::Exited || has_code)
@@ -60,16 +58,6 @@ pub(crate) struct Applied {
     pub(crate) changes: Vec<(Id, EventType)>,
     /// A caller wants a PodSync even if nothing has changed.
     pub(crate) needs_sync: bool,
-}
-
-/// The changes made by a single status read, outside a pod read.
-#[derive(Debug, Default)]
-pub(crate) struct Alone {
-    /// The status shows another state than the published one.
-    pub(crate) differs: bool,
-    /// The status changes the view of the pod.
-    pub(crate) changes: bool,
-    pub(crate) applied: Applied,
 }
 
 impl Applied {
@@ -241,22 +229,22 @@ impl Pods {
         }
     }
 
-    /// Applies a status that was read outside a pod read: only its details, and the end if it shows one.
+    /// Applies a status that was read outside a pod read: only its details, and the end if it shows one. Returns whether
+    /// the pod's view changes, and the changes; their `shows_less` is true if the status contradicts the published state.
     pub(crate) fn learn_alone(
         &mut self,
         id: &Id,
         status: &Report,
         began: Instant,
         now: Instant,
-    ) -> Alone {
-        let mut alone = Alone::default();
+    ) -> (bool, Applied) {
+        let mut applied = Applied::default();
         let Some(record) = self.record_mut(id) else {
-            return alone;
+            return (false, applied);
         };
         let (before, failed) = (record.state, record.status.has_failed());
         let details = record.details.clone();
         let seen = record.compare(status.shown, began);
-        alone.differs = !matches!(seen, Seen::Same | Seen::Older);
         let has_ended = status.shown == ReportedState::Exited;
         if has_ended {
             record.see(status.shown, began, now);
@@ -264,11 +252,12 @@ impl Pods {
         if has_ended || seen == Seen::Same {
             record.learn(status, began, now);
         }
-        alone.changes = failed || before != record.state || details != record.details;
         if has_ended {
-            alone.applied.add(id, seen, before, record);
+            applied.add(id, seen, before, record);
         }
-        alone
+        applied.shows_less = !matches!(seen, Seen::Same | Seen::Older);
+        let changes = failed || before != record.state || details != record.details;
+        (changes, applied)
     }
 }
 

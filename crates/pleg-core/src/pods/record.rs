@@ -169,17 +169,13 @@ impl Record {
     }
 
     pub(crate) fn exit_code(&self) -> Option<i32> {
-        match &self.details {
-            Details::Container(details) if self.has_ended() => details.exit_code,
-            _ => None,
-        }
+        let details = self.details.container()?;
+        details.exit_code.filter(|_| self.has_ended())
     }
 
     pub(crate) fn reason(&self) -> Text {
-        match &self.details {
-            Details::Container(details) => details.reason.clone(),
-            Details::Sandbox(_) => Text::default(),
-        }
+        let details = self.details.container();
+        details.map_or_else(Text::default, |details| details.reason.clone())
     }
 
     /// Returns true if events should report changes of this id: it is a container, never UNKNOWN, and no end was
@@ -189,17 +185,13 @@ impl Record {
     }
 
     pub(crate) fn started_at(&self) -> Option<WallTime> {
-        match &self.details {
-            Details::Container(details) => details.started_at,
-            Details::Sandbox(_) => self.identity.created_at,
-        }
+        let details = self.details.container();
+        details.map_or(self.identity.created_at, |details| details.started_at)
     }
 
     pub(crate) fn finished_at(&self) -> Option<WallTime> {
-        match &self.details {
-            Details::Container(details) if self.has_ended() => details.finished_at,
-            _ => None,
-        }
+        let details = self.details.container()?;
+        details.finished_at.filter(|_| self.has_ended())
     }
 
     pub(crate) fn sandbox_status(&self, id: &Id) -> Option<SandboxStatus> {
@@ -224,9 +216,7 @@ impl Record {
 
     /// `active`: its sandbox is the active one.
     pub(crate) fn container_status(&self, id: &Id, active: bool) -> Option<ContainerStatus> {
-        let Details::Container(details) = &self.details else {
-            return None;
-        };
+        let details = self.details.container()?;
         Some(ContainerStatus {
             id: id.clone(),
             name: self.identity.name.clone().unwrap_or_default(),

@@ -111,8 +111,7 @@ impl Sorted {
     pub(crate) fn add_absent(&mut self, uid: &PodUid, as_of: Instant) {
         // `same` is in the order of pods.
         if self.same.binary_search(uid).is_err() && !self.differ.contains_key(uid) {
-            let nothing = PodRows::new(as_of, true);
-            self.differ.insert(uid.clone(), nothing);
+            self.differ.insert(uid.clone(), PodRows::new(as_of, true));
         }
     }
 }

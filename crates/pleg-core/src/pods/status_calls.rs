@@ -78,10 +78,8 @@ impl StatusCalls {
 
     /// Makes the status due now.
     pub(crate) fn retry_now(&mut self, now: Instant) {
-        let retry = self
-            .retry
-            .get_or_insert_with(|| Backoff::after(None, true, now));
-        retry.retry_at = now;
+        let none = Backoff::after(None, false, now);
+        self.retry.get_or_insert(none).retry_at = now;
     }
 
     /// The instant of the retry.
@@ -157,6 +155,15 @@ mod tests {
             assert!(calls.is_missing() && calls.read_since_end());
             assert_eq!((calls.error(), calls.retry_at()), (None, Some(at(1))));
         }
+    }
+
+    #[test]
+    fn first_not_found_after_a_slow_call_is_no_failure() {
+        let mut calls = StatusCalls::default();
+        calls.retry_now(at(0));
+        let error = CallError::new("Status", CallErrorKind::NotFound, "");
+        calls.failed(&error, false, false, at(1));
+        assert!(!calls.is_failing());
     }
 
     #[test]

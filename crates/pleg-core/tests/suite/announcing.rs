@@ -273,6 +273,8 @@ fn died_waits_a_minute_for_its_exit_code_in_outage() {
         t.release();
         t.pass(outage);
         assert_eq!(t.cached("web"), "Exited error");
+        let has_died = t.core.has_died(&"web".into());
+        assert_eq!(has_died, outage > 60_000, "it waits for its code");
         let mut all = t.announced_all();
         t.node.start_runtime();
         t.pass(3_000);
