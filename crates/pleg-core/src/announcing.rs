@@ -14,7 +14,7 @@ use crate::types::{
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
 
 impl Reconciler {
-    /// Announces the changes of a pod. Returns true if there was one, even if Died still waits for the exit code.
+    /// Announces the changes of a pod. Returns false if there was none, so that a PodSync must report other changes.
     pub(crate) fn announce(
         &mut self,
         now: Instant,

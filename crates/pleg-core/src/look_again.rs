@@ -24,8 +24,7 @@ struct Looks {
 
 impl LookAgain {
     /// Plans a retry after a stale read of the pod. Returns its instant, or `None` after the last retry. A stale read
-    /// that began earlier, for another reason, does not use up a retry: a busy pod worker would use up all retries
-    /// within milliseconds.
+    /// that ends before the planned retry uses up none: a busy pod worker would use up all within milliseconds.
     pub(crate) fn plan(&mut self, pod: Option<&PodUid>, now: Instant) -> Option<Instant> {
         let looks = self.pods.entry(pod.cloned()).or_default();
         if looks.next.is_none_or(|next| next <= now) {

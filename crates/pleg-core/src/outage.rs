@@ -1,8 +1,8 @@
 //! Distinguishes a runtime that fails as a whole from one bad pod.
 //!
 //! If calls for one pod hang or fail, that pod is bad. If the daemon is stopped, all calls hang, and no pod is to
-//! blame. So after a failed call, or one unanswered for a second, the reconciler calls `Version`, which does no work in
-//! any runtime. If `Version` fails, the runtime as a whole counts as failing until a call succeeds.
+//! blame. So if a call fails (not with NotFound) or hangs for a second, the reconciler calls `Version`, which does no
+//! work in any runtime. If `Version` fails, the runtime as a whole counts as failing until a call succeeds.
 
 use std::collections::BTreeMap;
 

@@ -80,7 +80,8 @@ pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
     status_with::<BriefContainer>(&status, labels(&status.annotations))
 }
 
-/// Encodes the status, because only encoded statuses have a conversion. No error can occur: its text is UTF-8.
+/// Encodes the status, so that there is only one conversion: that of encoded statuses. No error can occur: its text is
+/// UTF-8.
 fn status_with<S: BriefStatus>(status: &impl Message, annotations: Labels) -> Option<Report> {
     let status = S::decode(Bytes::from(status.encode_to_vec())).ok()?;
     status.report(annotations).ok().flatten()

@@ -1,7 +1,7 @@
 //! The table of quirks: runtime behavior that the CRI does not specify, and how this project
 //! handles it.
 //!
-//! Code that handles a quirk names the entry in a comment. This module does no I/O.
+//! Code of this crate that handles a quirk names the entry in a comment. This module does no I/O.
 
 use std::fmt::Write as _;
 
@@ -43,16 +43,18 @@ const fn quirk(
 /// The properties of a runtime version's event stream. Follows the entries "competing subscribers", "crash on
 /// disconnect" and "removal suppresses STOPPED" of the table.
 pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
+    // A version that cannot be read is that of a development build.
     let version = release(&runtime.version);
+    let is_before = |other| version.is_some_and(|version| version < other);
     let mut profile = EventProfile::UNKNOWN;
     match runtime.name.as_str() {
         "containerd" => {
             profile.removal_suppresses_stopped = false;
-            profile.splits_events_between_subscribers = version < Some((2, 0));
+            profile.splits_events_between_subscribers = is_before((2, 0));
         }
         "cri-o" => {
-            profile.splits_events_between_subscribers = version < Some((1, 28));
-            profile.disconnect_may_crash = (Some((1, 28))..Some((1, 33))).contains(&version);
+            profile.splits_events_between_subscribers = is_before((1, 28));
+            profile.disconnect_may_crash = is_before((1, 33)) && !is_before((1, 28));
         }
         _ => {}
     }
@@ -147,7 +149,7 @@ pub const QUIRKS: &[Quirk] = &[
         "all",
         "all",
         "a late OOM reason, a resize, a failed start and the runtime's own cleanup cause no event",
-        "relists compare states and presence, and a status is read every 15 s; after a non-zero \
+        "relists compare states and presence, and one status of the node is read every 15 s; after a non-zero \
          exit code the status is read once more",
     ),
     quirk(

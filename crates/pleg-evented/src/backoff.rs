@@ -22,7 +22,7 @@ pub(crate) struct Backoff {
     /// The last calls, at most as many as are allowed within a minute.
     issued: VecDeque<Instant>,
     dialing: Option<Dialing>,
-    /// The number of consecutive calls that were open for less than `reset_after`.
+    /// The number of calls that have ended since one was open for `reset_after`.
     short_lives: u32,
 }
 

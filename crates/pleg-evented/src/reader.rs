@@ -95,8 +95,7 @@ impl<R: Runtime> Reader<R> {
                     failed = None;
                     self.drain(events).await?
                 }
-                Err(error) => {
-                    let why = stream_end::of_dial(error);
+                Err(why) => {
                     let last = failed.replace(discriminant(&why));
                     self.no_connection(last == failed, why)
                 }
@@ -105,24 +104,22 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    async fn dial(&mut self) -> Result<Result<R::Events, CallError>, Over> {
+    async fn dial(&mut self) -> Result<Result<R::Events, StreamEnd>, Over> {
         let deadline = self.policy.settings().dial_deadline;
         let until = self.clock.tokio(self.clock.now().after(deadline));
         let dial = async {
-            match self.hazard().await? {
-                Some(hazard) => Err(hazard),
-                None => self.runtime.subscribe().await,
+            match self.hazard().await {
+                Ok(Some(hazard)) => Err(StreamEnd::Declined(hazard)),
+                Ok(None) => self.runtime.subscribe().await.map_err(stream_end::of_dial),
+                Err(error) => Err(StreamEnd::Refused(error)),
             }
         };
         let dial = tokio::time::timeout_at(until, dial);
         let events = self.outlet.during(dial).await?;
         Ok(events.unwrap_or_else(|_elapsed| {
             let message = format!("no connection within {deadline:?}");
-            Err(CallError::new(
-                OPERATION,
-                CallErrorKind::DeadlineExceeded,
-                message,
-            ))
+            let kind = CallErrorKind::DeadlineExceeded;
+            Err(StreamEnd::Refused(CallError::new(OPERATION, kind, message)))
         }))
     }
 

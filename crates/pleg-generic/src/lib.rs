@@ -1,9 +1,9 @@
 //! The read side: performs relists, pod lists and status reads on request.
 //!
-//! A [`Reader`] decides nothing. It stamps the start of each read (a read shows the state at its start or later, never
-//! an earlier one) and gives it a deadline. A list with a failed call is an error without rows: a partial list proves
-//! no absence. If one of several status calls fails or hangs, the reader still returns the others. Dropping a future
-//! cancels its calls.
+//! A [`Reader`] decides nothing. It stamps the start of each read (a read shows the state at its start or later; the
+//! reconciler repeats reads of runtimes whose lists lag) and gives it a deadline. A list with a failed call is an error
+//! without rows: a partial list proves no absence. If one of several status calls fails or hangs, the reader still
+//! returns the others. Dropping a future cancels its calls.
 //!
 //! A reader uses only its [`Runtime`] and the clock, and has no state between reads.
 //!

@@ -31,7 +31,7 @@ impl PodCall {
 pub struct Progress(Arc<Mutex<Option<PodCall>>>);
 
 impl Progress {
-    /// The unanswered call that was made first; `None` before the first call and after the last one.
+    /// The unanswered call that was made first; `None` before the first call and after the last status call.
     pub fn waits_for(&self) -> Option<PodCall> {
         self.0
             .lock()

@@ -111,8 +111,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Any failure of the call.
     fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send;
 
-    /// The behavior of this runtime's event stream. The generator calls this after each subscribe. By default
-    /// [`EventProfile::UNKNOWN`].
+    /// The behavior of this runtime's event stream. The generator calls this after each subscribe, and after lists
+    /// until it has succeeded. By default [`EventProfile::UNKNOWN`].
     ///
     /// # Errors
     /// Any failure of a call that this method makes.

@@ -14,7 +14,7 @@ use crate::sync::{AtomicU64, DashMap};
 pub(crate) struct Published {
     pods: DashMap<PodUid, Entry>,
     ends: DashMap<PodUid, Arc<[Exit]>>,
-    /// The start of the last complete list in nanoseconds; zero if there was none.
+    /// The start of the last complete list whose pods were all read, in nanoseconds; zero if there was none.
     swept: AtomicU64,
     /// The start of the last list that confirmed every pod, in nanoseconds.
     confirmed: AtomicU64,

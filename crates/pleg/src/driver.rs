@@ -40,7 +40,7 @@ pub(crate) struct Driver<R> {
     clock: Clock,
     to: Outputs,
     gauges: Arc<ReaderGauges>,
-    /// Makes the reader end the present stream and subscribe again.
+    /// Makes the reader of the event stream end the stream and subscribe again.
     renew: Arc<Notify>,
     profile: Profile,
     reads: Reads,

@@ -28,7 +28,7 @@ pub enum WaitError {
     #[error("the generator has shut down")]
     Closed,
     /// No read that began after the requested instant has ended in time.
-    #[error("no newer evidence within {within:?}")]
+    #[error("no read newer than requested within {within:?}")]
     DeadlineExceeded {
         /// The time limit of the wait.
         within: Duration,

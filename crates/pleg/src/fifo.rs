@@ -24,8 +24,8 @@ pub struct FifoEvent {
 
 /// Announcements with upstream's semantics: one queue of 1000 events, in order; an event that does not fit is dropped
 /// and counted in `kubelet_pleg_discard_events`, and is never generated again (upstream k#136408). Prefer
-/// [`Subscription`](crate::Subscription), which never loses a Died or Removed without reporting
-/// [`Lagged`](crate::Delivery::Lagged).
+/// [`Subscription`](crate::Subscription), which never loses the last Died or Removed of an id
+/// without reporting [`Lagged`](crate::Delivery::Lagged).
 #[derive(Debug)]
 #[must_use]
 pub struct Fifo {

@@ -52,7 +52,7 @@ pub(crate) struct Shared {
 }
 
 impl Pleg {
-    /// The present status of the pod in the cache. For a pod that the last complete list did not show, this returns
+    /// The present status of the pod in the cache. For a pod that does not exist, this returns
     /// not an error but a status for which [`exists`](pleg_core::PodStatus::exists) is false.
     ///
     /// Never blocks and makes no call. The status is as old as its `as_of`. After the generator has ended, this returns
@@ -74,8 +74,8 @@ impl Pleg {
     /// A view at least as new as a read begun after `after`: for a caller that has changed something in the runtime and
     /// must not act on a status from before that change.
     ///
-    /// Returns at once if the cache has such a view. Otherwise the generator reads this pod once for all waiters that
-    /// registered before the read began. The read makes two calls if the pod has not changed. No event and no timer
+    /// Returns at once if the cache has such a view. Otherwise the generator reads this pod once for all waiters whose
+    /// `after` is before that read. The read makes two calls if the pod has not changed. No event and no timer
     /// answers a waiter. If `after` is in the future, the generator reads the pod at that instant. For an unknown uid
     /// the answer is that the pod does not exist.
     ///
@@ -170,7 +170,7 @@ impl Pleg {
     }
 
     /// Reads the pod now and announces PodSync even if nothing changed: for changes of details, such as resources. If
-    /// the read finds a change of state, it announces that change instead.
+    /// the read finds a change of state, it also announces that change.
     ///
     /// # Errors
     /// If the read fails, or the generator shuts down.

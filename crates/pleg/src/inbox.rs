@@ -1,5 +1,5 @@
 //! The announcements that wait for one subscriber. A subscriber that keeps up gets every announcement. For a subscriber
-//! that lags, they are coalesced per id, and every lost Died or Removed is counted.
+//! that lags, they are coalesced per id, and if the last Died or Removed of an id is lost, it is counted.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -121,12 +121,13 @@
 //!
 //! # What is guaranteed
 //!
-//! * Late, duplicate, reordered and replayed events do no harm: they only cause reads. And an exit is final, unless a
-//!   read that begins more than 10 s after its detection shows that the container runs.
+//! * Late, duplicate, reordered and replayed events do no harm: they only cause reads, except that a status that shows
+//!   an exit is recorded at once. An exit is final, unless a read that begins more than 10 s after its detection shows
+//!   that the container runs.
 //! * Only reads answer [`Pleg::newer_than`], never an event or a timer.
 //! * Each transition of an id is announced at most once, unless a read undoes its end, and exactly once to a
-//!   [`Subscription`] that keeps up. A subscription that lags never loses a Died or Removed without getting
-//!   [`Delivery::Lagged`].
+//!   [`Subscription`] that keeps up. A subscription that lags never loses the last Died or Removed of an
+//!   id without getting [`Delivery::Lagged`].
 //! * Events about containers and sandboxes that existed at the start are marked
 //!   [`initial`](PodLifecycleEvent::initial); [`Delivery::Synced`] follows them.
 //! * A hung pod does not delay other pods, and the node stays ready.
@@ -153,9 +154,9 @@
 //! | the runtime does not answer, or restarts | the generator retries and reconnects without end. [`HealthWatch::degraded`] reports it; [`HealthWatch::ready`] fails after 3 min |
 //! | a list fails or hangs | the list has a deadline (30 s, growing to 2 min); the next list follows after 1 s |
 //! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names the pod; other pods and readiness are not affected |
-//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; [`Degraded`] gives the share of lost events |
+//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; [`Degraded`] gives the share of lost events, from two events and 1 % on |
 //! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache does not change |
-//! | a consumer is too slow | [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
+//! | a consumer is too slow | its announcements are coalesced per id, then [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
 //! | a task of a source panics | the reader restarts it like a lost stream, and counts it |
 //! | the writer panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], statuses have an error, readiness fails at once |
 //!

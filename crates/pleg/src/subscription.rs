@@ -1,5 +1,5 @@
-//! Subscriptions: any number of consumers. None of them can block the writer, or lose a Died or Removed without getting
-//! `Lagged`.
+//! Subscriptions: any number of consumers. None of them can block the writer, or lose the last Died or Removed of an id
+//! without getting `Lagged`.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ pub enum Delivery {
     Event(PodLifecycleEvent),
     /// Everything that existed at the start was announced, marked as [`initial`](PodLifecycleEvent::initial). A pod
     /// whose first read failed is announced later, also marked as initial. Each subscriber
-    /// gets this once: when it is true or, if it subscribes later, as its first delivery.
+    /// gets this once: when everything was announced or, if it subscribes later, as its first delivery.
     Synced,
     /// The subscriber lagged so far that the generator dropped announcements without replacement. It must take a
     /// [`snapshot`](crate::Pleg::snapshot) and continue from there.
@@ -38,8 +38,8 @@ pub enum Delivery {
 /// everything was delivered.
 ///
 /// A consumer that keeps up gets every announcement, in order. For a consumer that lags, undelivered announcements are
-/// coalesced per id: it may miss a Started or Changed that precedes a later state, but never a Died or Removed without
-/// [`Delivery::Lagged`].
+/// coalesced per id: it may miss an announcement that precedes a later one of the same id, but never the last Died or
+/// Removed of an id without [`Delivery::Lagged`].
 #[derive(Debug)]
 #[must_use = "a subscription that is dropped delivers nothing"]
 pub struct Subscription {
@@ -287,7 +287,7 @@ fn add(subscribers: &mut Vec<Weak<Shared>>, shared: &Arc<Shared>) {
     subscribers.push(Arc::downgrade(shared));
 }
 
-/// Applies `change` to the slot of each subscriber, and wakes the subscriber's task.
+/// Applies `act` to the slot of each subscriber, and wakes the subscriber's task.
 fn each<'a>(subscribers: impl Iterator<Item = &'a Weak<Shared>>, mut act: impl FnMut(&mut Slot)) {
     for shared in subscribers.filter_map(Weak::upgrade) {
         let waker = {

@@ -160,7 +160,7 @@ impl Record {
         all || changes || (is_wanted && !self.status.is_in_backoff(now))
     }
 
-    /// Returns true if the container exited, its exit code is unknown, and no status was read since the exit.
+    /// Returns true if the container exited, its exit code is unknown, and no status call ended since the exit.
     pub(crate) fn code_is_due(&self) -> bool {
         self.kind() == Kind::Container
             && self.has_ended()

@@ -49,14 +49,14 @@ impl PodRows {
 pub(crate) struct Sorted {
     /// Pods whose rows match the published state and that have no status due.
     pub(crate) same: Vec<PodUid>,
-    /// The pods of `same` that have no status of a listed id, or that only relists can read.
+    /// The pods of `same` that still need work: the status of a listed id is missing, or only relists read the pod.
     pub(crate) irregular: BTreeSet<PodUid>,
     /// All other pods: new, changed, absent, or with a read due.
     pub(crate) differ: BTreeMap<PodUid, PodRows>,
 }
 
 impl Sorted {
-    /// Sorts the rows of a relist. `is_read`: the pod is being read, so its rows wait even if they are unchanged.
+    /// Sorts the rows of a relist. `is_read`: a read of the pod is in flight or needed, so unchanged rows count too.
     pub(crate) fn new(
         rows: &Rows,
         pods: &mut Pods,

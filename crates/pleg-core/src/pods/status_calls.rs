@@ -15,7 +15,7 @@ pub(crate) struct StatusCalls {
     failure: Option<Failure>,
     /// The back-off of the next call, if the last call failed or the state is UNKNOWN.
     retry: Option<Backoff>,
-    /// A status was read after the end, or the call failed: the status is not read again for the exit code.
+    /// A status was read after the end, or its call failed: the status is not read again for the exit code.
     read_since_end: bool,
 }
 
@@ -40,8 +40,8 @@ impl StatusCalls {
         self.read_since_end = false;
     }
 
-    /// An event has shown the end: retries a failed call now. Until the call succeeds, it counts as failed: the id may
-    /// be gone.
+    /// An event has shown the end: retries a failed call now. The failure stays until the call succeeds, because the id
+    /// may be gone.
     pub(crate) fn ended(&mut self, now: Instant) {
         let failed = self.retry.filter(|_| self.failure.is_some());
         self.retry = failed.map(|retry| Backoff {

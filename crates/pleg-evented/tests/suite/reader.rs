@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pleg_evented::ReconnectSettings;
 use pleg_runtime::core::{CallErrorKind, EventType, HintMap, Id, Instant, StreamChange, StreamEnd};
-use pleg_runtime::fake::{Dial, Step};
+use pleg_runtime::fake::{Dial, Op, Step};
 
 use crate::scripted::{RunningReader, assert_on_time, burst, error, lives, quiet, sends, wait};
 
@@ -270,6 +270,17 @@ async fn renew_notification_ends_the_stream_and_causes_a_new_subscribe() {
     assert!(is_subscribed(&reader.change().await));
     reader.idle(5_000).await;
     assert_eq!(reader.dialed().len(), 2);
+    reader.stop().await;
+}
+
+/// The runtime's CRI plugin is disabled, so nobody can say yet whether a subscription does harm.
+#[tokio::test(start_paused = true)]
+async fn failed_check_for_a_hazard_is_a_refusal() {
+    let mut reader = RunningReader::new(vec![quiet()]);
+    let unimplemented = CallErrorKind::Unimplemented;
+    reader.runtime.fail(Op::Version, unimplemented);
+    let why = why(reader.change().await);
+    assert!(matches!(why, StreamEnd::Refused(_)), "{why:?}");
     reader.stop().await;
 }
 

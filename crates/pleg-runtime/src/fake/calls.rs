@@ -221,7 +221,11 @@ impl Runtime for FakeRuntime {
     }
 
     async fn stream_hazard(&self) -> Result<Option<String>, CallError> {
-        Ok(self.state().hazard.clone())
+        let state = self.state();
+        match state.failing.get(&Op::Version) {
+            Some(kind) => Err(error("Version", *kind)),
+            None => Ok(state.hazard.clone()),
+        }
     }
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {

@@ -147,7 +147,7 @@ impl ExitRecords {
                 },
             ),
             LifecycleType::ContainerRemoved => return self.update(&event.uid, record),
-            // Fills in an exit code or a reason that became known late, unless the state is UNKNOWN now.
+            // Fills in an exit code that became known late, and its reason.
             LifecycleType::ContainerChanged if subject.exit_code.is_some() => {
                 return self.update(&event.uid, record);
             }
