@@ -16,7 +16,7 @@ use pleg_kubelet::worker::{Action, Reconcile, Run};
 use static_pods::node_status::NodeStatus;
 
 use crate::pods::is_to_run;
-use crate::status::Statuses;
+use crate::status::{Statuses, is_terminal};
 
 /// How long a run waits for the API server.
 const API_WITHIN: Duration = Duration::from_secs(10);
@@ -92,8 +92,12 @@ impl Kubelet {
         };
         let desired = Desired::terminate(Some(pod), run.grace);
         let plan = self.planner.plan(run, desired, None).await?;
-        // There is something to report: an exit after the last plan, or a status that the API server did not accept.
-        if !plan.exits().is_empty() || self.statuses.is_unreported(pod) {
+        // There is something to report: an exit, a terminal phase, or a status that the API server did not accept.
+        let has_ended = self
+            .statuses
+            .last(pod)
+            .is_some_and(|last| is_terminal(&last));
+        if !plan.exits().is_empty() || self.statuses.is_unreported(pod) || !has_ended {
             self.report(run, &plan.observed).await?;
         }
         self.performer.remove_pod(run).await?;

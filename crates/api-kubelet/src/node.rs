@@ -57,7 +57,8 @@ async fn register(client: &Client, facts: &NodeFacts) -> anyhow::Result<()> {
 async fn patch_status(client: &Client, node: &str, status: Value) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let (status, params) = (json!({"status": status}), PatchParams::default());
-    let patch = Patch::Merge(status);
+    // Others, such as the node problem detector, set conditions of their own, which this patch keeps.
+    let patch = Patch::Strategic(status);
     Ok(nodes.patch_status(node, &params, &patch).await.map(drop)?)
 }
 

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Client, Error, ResourceExt as _};
 use pleg::PodUid;
+use pleg_kubelet::pod_status::OWN_CONDITIONS;
 
 use crate::pods::uid_of;
 
@@ -96,10 +97,10 @@ impl Statuses {
 fn merged(status: &PodStatus, live: Option<&PodStatus>) -> PodStatus {
     let mut merged = status.clone();
     let Some(live) = live else { return merged };
-    let own = status.conditions.as_deref().unwrap_or_default();
-    let is_other = |c: &&PodCondition| own.iter().all(|own| own.type_ != c.type_);
-    let others = live.conditions.iter().flatten().filter(is_other).cloned();
-    merged.conditions = Some(own.iter().cloned().chain(others).collect());
+    let is_own = |c: &&PodCondition| OWN_CONDITIONS.contains(&&*c.type_);
+    let own = status.conditions.iter().flatten().filter(is_own);
+    let others = live.conditions.iter().flatten().filter(|c| !is_own(c));
+    merged.conditions = Some(own.chain(others).cloned().collect());
     if is_terminal(live) {
         merged.phase.clone_from(&live.phase);
     }

@@ -80,7 +80,8 @@ pub(crate) fn grace_period(pod: &Pod) -> Duration {
 /// The resources that a container must have. Those that are not set stay unchanged.
 pub(crate) fn resources(container: &Container, spec: &PodSpec) -> Option<Resources> {
     // The node's memory affects only the OOM score, which is not used here.
-    let linux = linux_resources(spec, Some(container.resources.as_ref()?), 0);
+    container.resources.as_ref()?;
+    let linux = linux_resources(spec, container, 0);
     let mut resources = Resources::default();
     resources.cpu_shares = linux.cpu_shares;
     resources.cpu_quota = linux.cpu_quota;

@@ -34,8 +34,8 @@ use crate::history::{Call, End, PodHistory, restart_count};
 use crate::names;
 use crate::probe::ProbeResults;
 use crate::spec::{
-    UNKNOWN_EXIT_CODE, back_off_key, container_hash, containers_in, policy, resources, restarts,
-    restarts_always_or_never,
+    UNKNOWN_EXIT_CODE, back_off_key, container_hash, containers_in, is_sidecar, policy, resources,
+    restarts, restarts_always_or_never,
 };
 
 pub use types::{
@@ -189,7 +189,10 @@ impl<'a> Decision<'a> {
 
     fn running(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) -> Live {
         let probes = self.probes;
-        if hash_changed(container, status) {
+        // As upstream, an init container that runs is left alone.
+        let is_regular = || spec.containers.iter().any(|c| c.name == container.name);
+        let may_change = is_sidecar(container) || is_regular();
+        if may_change && hash_changed(container, status) {
             self.stop(status, StopReason::Changed);
         } else if probes.is_some_and(|probes| probes.failed.contains_key(&status.id)) {
             self.stop(status, StopReason::Unhealthy);

@@ -14,7 +14,7 @@ use crate::downward::{Fields, NO_SOURCE};
 use crate::mounts::SubPath;
 use crate::names::{self, PodName};
 use crate::pod_volumes::path_of;
-use crate::spec::{container_hash, spec_of};
+use crate::spec::{container_hash, container_of, spec_of};
 use crate::unsupported::of_environment;
 use crate::volumes::{ETC_HOSTS, SUB_PATHS, VolumeError};
 
@@ -46,12 +46,14 @@ impl ContainerInput<'_> {
         let (mounts, sub_paths) = self.mounts(&variables)?;
         let expanded = |texts: &Option<Vec<String>>| -> Vec<String> {
             let texts = texts.iter().flatten();
-            texts.map(|text| expand(text, &variables)).collect()
+            texts
+                .map(|text| expand(text, |name| variables.get(name)))
+                .collect()
         };
         let lifecycle = container.lifecycle.as_ref();
         let signal = lifecycle.and_then(|l| l.stop_signal.as_ref());
         let signal = signal.and_then(|name| Signal::from_str_name(&format!("SIGNAL_{name}")));
-        let (resources, name) = (container.resources.as_ref(), container.name.clone());
+        let name = container.name.clone();
         let label = (names::CONTAINER_NAME.to_owned(), name.clone());
         let labels = PodName::of(self.of.pod).labels().into_iter().chain([label]);
         let envs = environment.into_iter().map(|(key, value)| {
@@ -80,7 +82,7 @@ impl ContainerInput<'_> {
             stdin_once: container.stdin_once.unwrap_or_default(),
             tty: container.tty.unwrap_or_default(),
             linux: Some(LinuxContainerConfig {
-                resources: Some(linux_resources(spec, resources, self.of.node.memory)),
+                resources: Some(linux_resources(spec, container, self.of.node.memory)),
                 security_context: Some(security::of_container(spec, container)),
             }),
             stop_signal: signal.unwrap_or(Signal::RuntimeDefault).into(),
@@ -124,12 +126,21 @@ impl ContainerInput<'_> {
             let wrong = |problem: String| FieldError::new(format!("env[{at}].valueFrom"), problem);
             let source = variable.value_from.as_ref();
             let value = match source.map(|s| (&s.field_ref, &s.resource_field_ref)) {
-                None => Ok(expand(
-                    variable.value.as_deref().unwrap_or_default(),
-                    &known,
-                )),
+                None => {
+                    let value = variable.value.as_deref().unwrap_or_default();
+                    Ok(expand(value, |name| known.get(name)))
+                }
                 Some((Some(field), _)) => self.of.field(&field.field_path),
-                Some((None, Some(selector))) => self.of.resource(self.container, selector),
+                Some((None, Some(selector))) => {
+                    let name = selector.container_name.as_deref().unwrap_or_default();
+                    let container = match name.is_empty() {
+                        true => Some(self.container),
+                        false => container_of(self.of.pod, name),
+                    };
+                    let unknown = || format!("there is no container {name:?}");
+                    let container = container.ok_or_else(unknown);
+                    container.and_then(|container| self.of.resource(container, selector))
+                }
                 Some((None, None)) => Err(NO_SOURCE.to_owned()),
             };
             let value = value.map_err(wrong)?;
@@ -190,7 +201,20 @@ impl ContainerInput<'_> {
         let mut host_path = host_path.map_err(shown)?;
         let set = |path: &&String| !path.is_empty();
         let expression = mount.sub_path_expr.as_ref().filter(set);
-        let path = expression.map(|path| expand(path, variables));
+        let mut unset = None;
+        let path = expression.map(|path| {
+            expand(path, |name| {
+                let value = variables.get(name).filter(set);
+                unset = value.is_none().then(|| name.to_owned()).or(unset.take());
+                value
+            })
+        });
+        // Otherwise the container would get the whole volume, or a directory that all such pods share.
+        if let Some(name) = unset {
+            return Err(format!(
+                "subPathExpr: the variable {name} is missing or empty"
+            ));
+        }
         let path = path.or_else(|| mount.sub_path.clone().filter(|path| set(&path)));
         let mut sub_path = None;
         if let Some(path) = path {
@@ -228,9 +252,9 @@ pub(crate) fn absolute(path: &str) -> String {
     }
 }
 
-/// Replaces each `$(NAME)` of a known variable. `$$` is a `$` that begins no reference; the reference to an unknown
-/// variable stays as it is.
-fn expand(text: &str, variables: &Variables) -> String {
+/// Replaces each `$(NAME)` for which there is a value. `$$` is a `$` that begins no reference; other references stay as
+/// they are.
+fn expand<'a>(text: &str, mut value: impl FnMut(&str) -> Option<&'a String>) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
@@ -241,14 +265,15 @@ fn expand(text: &str, variables: &Variables) -> String {
             rest = after;
             continue;
         }
-        let reference = rest.strip_prefix('(').and_then(|r| r.split_once(')'));
-        match reference.and_then(|(name, after)| Some((variables.get(name)?, after))) {
-            Some((value, after)) => {
-                expanded.push_str(value);
-                rest = after;
-            }
-            None => expanded.push('$'),
+        let Some((name, after)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) else {
+            expanded.push('$');
+            continue;
+        };
+        match value(name) {
+            Some(value) => expanded.push_str(value),
+            None => expanded.extend(["$(", name, ")"]),
         }
+        rest = after;
     }
     expanded.push_str(rest);
     expanded
@@ -266,7 +291,7 @@ mod tests {
             ("VAR_EMPTY", ""),
             ("REF", "$(VAR_A)"),
         ];
-        let known = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let known: Variables = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let cases = [
             ("$(VAR_A)", "A"),
             ("___$(VAR_B)___$(VAR_A)", "___B___A"),
@@ -276,6 +301,8 @@ mod tests {
             ("$$$(VAR_A)", "$A"),
             ("$$$$(VAR_A)", "$$(VAR_A)"),
             ("$(UNKNOWN)", "$(UNKNOWN)"),
+            ("$(a $$ b)", "$(a $$ b)"),
+            ("$(a $(VAR_A))", "$(a $(VAR_A))"),
             ("$VAR_A", "$VAR_A"),
             ("$(VAR_A", "$(VAR_A"),
             ("$(VAR_A)$", "A$"),
@@ -285,7 +312,7 @@ mod tests {
             ("", ""),
         ];
         for (text, expanded) in cases {
-            assert_eq!(expand(text, &known), expanded, "{text}");
+            assert_eq!(expand(text, |name| known.get(name)), expanded, "{text}");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Resources of a container as the runtime takes them.
 
-use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pleg_cri::v1::LinuxContainerResources;
 
 use crate::pod_status::qos_class;
 use crate::quantity::{Amount, amount};
+use crate::spec::is_sidecar;
 
 /// CFS period, in microseconds.
 const PERIOD: i64 = 100_000;
@@ -22,15 +23,21 @@ const MAX_SHARES: i64 = 262_144;
 /// the node's memory in bytes.
 pub(crate) fn linux_resources(
     spec: &PodSpec,
-    resources: Option<&ResourceRequirements>,
+    container: &Container,
     node_memory: u64,
 ) -> LinuxContainerResources {
+    let resources = container.resources.as_ref();
     let requests = resources.and_then(|r| r.requests.as_ref());
     let limits = resources.and_then(|r| r.limits.as_ref());
     let limit = amount(limits, "cpu").unwrap_or_default().milli_value();
     let request = amount(requests, "cpu").map_or(limit, Amount::milli_value);
     let memory_limit = amount(limits, "memory").unwrap_or_default();
-    let memory_request = amount(requests, "memory").unwrap_or(memory_limit);
+    let mut memory_request = memory_of(container);
+    if is_sidecar(container) {
+        // The OOM killer does not take a sidecar before the regular containers.
+        let least = spec.containers.iter().map(memory_of).min();
+        memory_request = memory_request.max(least.unwrap_or_default());
+    }
     LinuxContainerResources {
         cpu_period: PERIOD,
         cpu_quota: match limit {
@@ -43,6 +50,14 @@ pub(crate) fn linux_resources(
         oom_score_adj: oom_score_adj(spec, memory_request.value(), node_memory),
         ..LinuxContainerResources::default()
     }
+}
+
+/// The requested memory.
+fn memory_of(container: &Container) -> Amount {
+    let resources = container.resources.as_ref();
+    let request = amount(resources.and_then(|r| r.requests.as_ref()), "memory");
+    let limit = || amount(resources.and_then(|r| r.limits.as_ref()), "memory");
+    request.or_else(limit).unwrap_or_default()
 }
 
 pub(crate) fn shares_of(milli_cpu: i64) -> i64 {
@@ -97,13 +112,23 @@ mod tests {
             let resources: Value = serde_json::from_str(row[0]).unwrap();
             let spec = json!({"containers": [{"name": "app", "resources": resources}]});
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            let made = linux_resources(&spec, spec.containers[0].resources.as_ref(), 4 << 30);
+            let made = linux_resources(&spec, &spec.containers[0], 4 << 30);
             let (shares, quota) = (made.cpu_shares, made.cpu_quota);
             let (memory, score) = (made.memory_limit_in_bytes, made.oom_score_adj);
             let found = format!("{shares} {quota} {memory} {score}");
             assert_eq!(found, row[1], "{row:?}");
             assert_eq!(made.cpu_period, 100_000);
         }
+    }
+
+    #[test]
+    fn sidecar_is_killed_no_sooner_than_a_regular_container() {
+        let app = json!({"name": "app", "resources": {"requests": {"memory": "2Gi"}}});
+        let sidecar = json!({"name": "s", "restartPolicy": "Always"});
+        let spec = json!({"containers": [app], "initContainers": [sidecar]});
+        let spec: PodSpec = serde_json::from_value(spec).unwrap();
+        let sidecar = &spec.init_containers.as_ref().unwrap()[0];
+        assert_eq!(linux_resources(&spec, sidecar, 4 << 30).oom_score_adj, 500);
     }
 
     #[test]
@@ -114,7 +139,7 @@ mod tests {
         ] {
             let spec = json!({"containers": [{"name": "app"}], "priorityClassName": class});
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            let linux = linux_resources(&spec, None, 4 << 30);
+            let linux = linux_resources(&spec, &spec.containers[0], 4 << 30);
             assert_eq!(linux.oom_score_adj, score, "{class}");
         }
     }

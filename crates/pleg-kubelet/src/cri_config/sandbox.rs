@@ -56,6 +56,7 @@ pub fn sandbox_config(
 /// The host name of a pod: at most 63 characters that do not end with `-` or `.`.
 pub(crate) fn host_name_of(pod: &Pod) -> String {
     let own = spec_of(pod).hostname.as_deref();
+    let own = own.filter(|name| !name.is_empty());
     let name = own.unwrap_or(PodName::of(pod).name);
     let short: String = name.chars().take(HOST_NAME_MAX).collect();
     match name.len() > HOST_NAME_MAX {

@@ -69,7 +69,6 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     let bare = Container::default();
     let context = of_container(spec, &bare);
     let is_privileged = |container| effective(spec, container).privileged == Some(true);
-    let profile = effective(spec, &bare).seccomp_profile;
     LinuxSandboxSecurityContext {
         namespace_options: context.namespace_options,
         run_as_user: context.run_as_user,
@@ -78,7 +77,8 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
         supplemental_groups_policy: context.supplemental_groups_policy,
         selinux_options: context.selinux_options,
         privileged: containers_in(spec).any(is_privileged),
-        seccomp: seccomp(profile, ProfileType::RuntimeDefault),
+        // As upstream, whatever the profile of the containers is: the sandbox runs only the pause process.
+        seccomp: seccomp(None, ProfileType::RuntimeDefault),
         ..LinuxSandboxSecurityContext::default()
     }
 }

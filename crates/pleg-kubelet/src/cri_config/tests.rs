@@ -230,6 +230,8 @@ fn mounts_have_their_paths_on_the_node() {
         )
     });
     assert_eq!(mounts.collect::<Vec<_>>(), expected);
+    let unset = json!({"name": "tmp", "mountPath": "/b", "subPathExpr": "$(NONE)"});
+    app(json!({"volumeMounts": [unset]})).unwrap_err();
     // A container that mounts its own hosts file gets no other one.
     let own = json!({"volumeMounts": [{"name": "data", "mountPath": "/etc/hosts"}]});
     let mounts = app(own).unwrap().mounts;

@@ -89,10 +89,10 @@ impl<S> Performing<'_, S> {
         };
         tracing::info!(pod = %self.run.uid, container = name, %id, cpu_shares = to.cpu_shares,
             cpu_quota = to.cpu_quota, memory_limit = to.memory_limit, "changing the resources");
-        let (resources, memory) = (container.resources.as_ref(), self.performer.node.memory);
+        let memory = self.performer.node.memory;
         let request = UpdateContainerResourcesRequest {
             container_id: id.to_string(),
-            linux: Some(linux_resources(spec_of(pod), resources, memory)),
+            linux: Some(linux_resources(spec_of(pod), container, memory)),
             ..UpdateContainerResourcesRequest::default()
         };
         let client = &self.performer.client;

@@ -1,6 +1,6 @@
 //! Extension points of the performer: sources of data that is not on the node, and final changes of CRI configurations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::future::Future;
 use std::path::PathBuf;
@@ -123,13 +123,14 @@ impl<S: Sources> AnySources for S {
         Sources::reads_pull_secrets(self)
     }
 
-    /// The pod with the volumes that the source provides as `hostPath`.
+    /// The pod with the volumes that the source provides as `hostPath`. Secrets and ConfigMaps are mounted read-only.
     fn with_volumes<'a>(&'a self, pod: &'a Pod, node: &'a NodeConfig) -> Boxed<'a, Pod> {
         Box::pin(async move {
             let mut with = pod.clone();
             let spec = with.spec.as_mut();
-            let volumes = spec.and_then(|spec| spec.volumes.as_mut());
-            for volume in volumes.into_iter().flatten() {
+            let Some(spec) = spec else { return Ok(with) };
+            let mut read_only = BTreeSet::new();
+            for volume in spec.volumes.iter_mut().flatten() {
                 if path_of(volume, pod, node).is_none()
                     && let Some(path) = self.volume(pod, volume).await?
                 {
@@ -137,12 +138,25 @@ impl<S: Sources> AnySources for S {
                         path: path.to_string_lossy().into_owned(),
                         type_: None,
                     };
+                    if volume.secret.is_some()
+                        || volume.config_map.is_some()
+                        || volume.projected.is_some()
+                    {
+                        read_only.insert(volume.name.clone());
+                    }
                     let name = std::mem::take(&mut volume.name);
                     *volume = Volume {
                         name,
                         host_path: Some(host_path),
                         ..Volume::default()
                     };
+                }
+            }
+            let init = spec.init_containers.iter_mut().flatten();
+            let containers = init.chain(&mut spec.containers);
+            for mount in containers.flat_map(|c| c.volume_mounts.iter_mut().flatten()) {
+                if read_only.contains(&mount.name) {
+                    mount.read_only = Some(true);
                 }
             }
             Ok(with)
@@ -228,12 +242,17 @@ mod tests {
             {"name": "c", "configMap": {"name": "x"}},
             {"name": "e", "emptyDir": {}},
         ]);
-        let pod: Pod = from_value(json!({"spec": {"containers": [], "volumes": volumes}})).unwrap();
+        let mount = json!({"name": "s", "mountPath": "/s"});
+        let containers = json!([{"name": "a", "volumeMounts": [mount]}]);
+        let spec = json!({"containers": containers, "volumes": volumes});
+        let pod: Pod = from_value(json!({"spec": spec})).unwrap();
         let node = NodeConfig::of_host("/r".as_ref(), Vec::new());
         let with = Objects.with_volumes(&pod, &node).await.unwrap();
-        let with = to_value(with.spec.unwrap().volumes).unwrap();
+        let with = to_value(with.spec).unwrap();
+        let mount = &with["containers"][0]["volumeMounts"][0];
+        assert_eq!(mount["readOnly"], true, "a secret");
         let provided = json!({"name": "s", "hostPath": {"path": "/secrets/s"}});
-        assert_eq!(with, json!([provided, volumes[1], volumes[2]]));
+        assert_eq!(with["volumes"], json!([provided, volumes[1], volumes[2]]));
     }
 
     #[tokio::test]

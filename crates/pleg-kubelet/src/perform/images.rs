@@ -106,7 +106,10 @@ impl Images {
         if let Pull::Failed(error) = &pull {
             tracing::warn!(pod = %uid, container, image, error, "an image could not be pulled");
             pod.back_off.settings = self.back_off;
-            pod.back_off.restarted(image, now, now);
+            // Containers with the same image pull it at the same time: that is one failure.
+            if pod.back_off.delayed_retry(image, now).is_none() {
+                pod.back_off.restarted(image, now, now);
+            }
         }
         pod.pulls.insert(wanted, pull);
     }

@@ -8,8 +8,8 @@ use super::phase::{FAILED, SUCCEEDED};
 use super::{PodState, api_time, find};
 use crate::spec::{is_sidecar, spec_of};
 
-/// The conditions that the kubelet sets, in upstream's order.
-const OWN: [&str; 5] = [
+/// The types of the conditions that the kubelet sets, in upstream's order. Others set the other conditions of a pod.
+pub const OWN_CONDITIONS: [&str; 5] = [
     "PodReadyToStartContainers",
     "Initialized",
     "Ready",
@@ -29,7 +29,7 @@ impl PodState<'_> {
         let before = of(self.previous).unwrap_or_default();
         let given = of(self.pod.status.as_ref().or(self.previous));
         let mut conditions = given.unwrap_or_default();
-        conditions.retain(|c| !OWN.contains(&&*c.type_));
+        conditions.retain(|c| !OWN_CONDITIONS.contains(&&*c.type_));
         let containers_ready = containers_ready(spec, all, phase);
         let ready = containers_ready.clone();
         let ready = ready.and_then(|_| readiness_gates(spec, &conditions));
@@ -41,7 +41,7 @@ impl PodState<'_> {
             containers_ready,
             Ok(""),
         ];
-        for (kind, verdict) in OWN.into_iter().zip(verdicts) {
+        for (kind, verdict) in OWN_CONDITIONS.into_iter().zip(verdicts) {
             let (status, (reason, message)) = match verdict {
                 Ok(reason) => ("True", (reason, String::new())),
                 Err(failed) => ("False", failed),

@@ -22,6 +22,7 @@ use crate::names::PodName;
 use crate::plan::Observed;
 use crate::spec::spec_of;
 
+pub use conditions::OWN_CONDITIONS;
 pub(crate) use phase::time_left;
 pub use resources::{qos_class, with_default_requests};
 

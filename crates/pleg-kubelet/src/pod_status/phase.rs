@@ -26,12 +26,17 @@ impl PodState<'_> {
             (Some(FAILED), phase) if phase != SUCCEEDED => FAILED,
             (_, phase) => phase,
         };
+        // A deleted pod whose containers did not all run: a controller waits for a terminal phase.
+        let is_over = self.observed.is_terminated && self.observed.phase.is_some();
+        if is_over && !self.is_static() && phase != SUCCEEDED {
+            phase = FAILED;
+        }
         if let Some(same) = self.previous.filter(|_| before == Some(phase)) {
             (status.reason, status.message) = (same.reason.clone(), same.message.clone());
         }
-        let is_over = time_left(self.pod, status, self.now).is_some_and(|left| left.is_zero());
+        let has_expired = time_left(self.pod, status, self.now).is_some_and(|left| left.is_zero());
         let by_deadline = self.previous.and_then(|p| p.reason.as_deref()) == Some(REASON);
-        if is_over && (by_deadline || !matches!(before, Some(FAILED | SUCCEEDED))) {
+        if has_expired && (by_deadline || !matches!(before, Some(FAILED | SUCCEEDED))) {
             phase = FAILED;
             status.reason = Some(REASON.to_owned());
             let message = "Pod was active on the node longer than the specified deadline";
@@ -79,17 +84,20 @@ impl PodState<'_> {
                 _ => is_pending = true,
             }
         }
-        let annotations = self.pod.metadata.annotations.as_ref();
-        let source = annotations.and_then(|a| a.get(names::CONFIG_SOURCE));
-        // The pod comes from a file or an URL, not from the API server.
-        let is_static = source.is_some_and(|source| source != "api");
-        let is_over = self.observed.phase.is_some() && !is_static;
+        let is_over = self.observed.phase.is_some() && !self.is_static();
         match all_succeeded {
             _ if is_pending || !runs && !are_stopped => PENDING,
             _ if runs || is_restarted && !is_over => RUNNING,
             true => SUCCEEDED,
             false => FAILED,
         }
+    }
+
+    /// Returns true if the pod comes from a file or an URL, not from the API server.
+    fn is_static(&self) -> bool {
+        let annotations = self.pod.metadata.annotations.as_ref();
+        let source = annotations.and_then(|a| a.get(names::CONFIG_SOURCE));
+        source.is_some_and(|source| source != "api")
     }
 
     /// Returns true if a regular container of the active sandbox has been started.

@@ -122,7 +122,8 @@ impl<R: Reconcile> Worker<R> {
 
     fn jittered(&self, pause: Duration) -> Instant {
         let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
-        self.run.now().after(pause.mul_f64(1.0 + JITTER * random))
+        let longer = pause.saturating_add(pause.mul_f64(JITTER * random));
+        self.run.now().after(longer)
     }
 
     /// Logs an error when it first occurs, and when runs succeed again.

@@ -117,6 +117,7 @@ fn init_containers_run_in_order_and_sidecars_keep_running() {
         "
         Always i j a       |                          | start i-0
         Always i a         | i running                |
+        Always i a         | i running hash=g         |
         Always i1 i2 a     | i1 exited 0              | start i2-0
         Always i1 i2 a b   | i2 exited 0, i1 exited 0 | start a-0, start b-0
         # They are not repeated after a later one.

@@ -116,6 +116,9 @@ fn decided_phase_is_reported_unless_the_pod_is_static() {
     assert_eq!(node.phase(), "Failed");
     node.pod["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "file"});
     assert_eq!(node.phase(), "Running");
+    let mut node = Node::of("Always", "");
+    node.terminal = true;
+    assert_eq!(node.phase(), "Failed", "it was deleted before it ran");
 }
 
 fn conditions(status: &Value) -> Vec<String> {

@@ -109,7 +109,7 @@ impl Node {
             waiting: BTreeMap::new(),
             replaced: self.replaced.clone(),
             phase: self.terminal.then_some(PodPhase::Failed),
-            is_terminated: false,
+            is_terminated: self.terminal,
         };
         let made = pod_status(PodState {
             pod: &pod,
