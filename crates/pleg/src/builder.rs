@@ -159,7 +159,7 @@ impl<R: Runtime> Builder<R> {
         let (commands, received) = self.commands;
         let mut requests = self.requests;
         let mut records = ExitRecords::default();
-        requests.consumers.update(&mut records);
+        requests.consumers.update(&mut records, || true);
         let (health, watched) = watch::channel(machine.health(clock.now()));
         let (counted, counters) = watch::channel(machine.counters());
         let gauges = hints.gauges();

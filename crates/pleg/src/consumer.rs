@@ -76,10 +76,11 @@ impl Consumers {
         }
     }
 
-    /// Registers new consumers with the exit records, and unregisters dropped ones.
-    pub(crate) fn update(&mut self, records: &mut ExitRecords) {
+    /// Registers new consumers with the exit records, and unregisters dropped ones. `is_idle`: no command waits. A
+    /// dropped consumer stays registered while one does: it may have acknowledged an exit before.
+    pub(crate) fn update(&mut self, records: &mut ExitRecords, is_idle: impl Fn() -> bool) {
         self.registered.retain(|&id, (name, dropped)| {
-            let exists = !dropped.is_closed();
+            let exists = !dropped.is_closed() || !is_idle();
             match exists {
                 true => records.register(id, name),
                 false => records.unregister(id),

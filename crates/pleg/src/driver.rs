@@ -112,12 +112,14 @@ impl<R: Runtime> Driver<R> {
                 }
                 Some(command) = commands.recv() => {
                     let now = self.clock.now();
-                    self.to.handle(&mut self.machine, now, command);
+                    let is_idle = || commands.is_empty();
+                    self.to.handle(&mut self.machine, now, command, is_idle);
                 }
                 () = self.clock.sleep_until(due) => {}
             }
             let now = self.clock.now();
-            self.to.clean_up(&mut self.machine, now);
+            self.to
+                .clean_up(&mut self.machine, now, || commands.is_empty());
             self.machine.handle_timeout(now);
             self.perform_all();
             self.show();

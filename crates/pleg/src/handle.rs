@@ -142,14 +142,17 @@ impl Pleg {
             Err(_) => return Err(WaitError::DeadlineExceeded { within }),
             Ok(answer) => self.answer(uid, answer)?,
         };
-        // A failed status call is an error for this caller, because it requested details.
-        match &answer.status.error {
-            Some(error) if details && answer.details_as_of <= Some(after) => Err(WaitError::Read {
-                error: CallError::clone(error),
+        // A status that was not read is an error for this caller, because it requested details.
+        if details && answer.status.exists() && answer.details_as_of <= Some(after) {
+            let message = "the runtime lists an id, but does not show its status";
+            let unread = || CallError::new("ContainerStatus", CallErrorKind::NotFound, message);
+            let error = answer.status.error.as_deref().cloned();
+            return Err(WaitError::Read {
+                error: error.unwrap_or_else(unread),
                 last_good: Box::new(answer),
-            }),
-            _ => Ok(answer),
+            });
         }
+        Ok(answer)
     }
 
     /// Reads the pod now. Requests that are made before a read begins share that read.
@@ -160,12 +163,8 @@ impl Pleg {
     /// # Cancel safety
     /// Once the future was polled, the read is made, even if the future is then dropped.
     pub async fn request_relist(&self, uid: &PodUid) -> Result<PodView, WaitError> {
-        let answer = self
-            .ask(|reply| Command::Relist {
-                uid: uid.clone(),
-                reply,
-            })
-            .await;
+        let ask = |reply| Command::Relist(uid.clone(), reply);
+        let answer = self.ask(ask).await;
         self.answer(uid, answer)
     }
 
@@ -178,12 +177,8 @@ impl Pleg {
     /// # Cancel safety
     /// Once the future was polled, the read is made, even if the future is then dropped.
     pub async fn request_reinspect(&self, uid: &PodUid) -> Result<PodView, WaitError> {
-        let answer = self
-            .ask(|reply| Command::Reinspect {
-                uid: uid.clone(),
-                reply,
-            })
-            .await;
+        let ask = |reply| Command::Reinspect(uid.clone(), reply);
+        let answer = self.ask(ask).await;
         self.answer(uid, answer)
     }
 

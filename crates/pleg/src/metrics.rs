@@ -143,7 +143,8 @@ pub(crate) struct MetricsWriter {
     counters: Option<Counters>,
     health: Option<Health>,
     last_list: Option<Instant>,
-    waiting: Option<usize>,
+    /// Waiting events, joined events, panics.
+    reader: Option<[u64; 3]>,
     /// The instant of the last write.
     at: Option<Instant>,
     /// The instant of the next write, if nothing else causes an earlier one.
@@ -199,12 +200,13 @@ impl MetricsWriter {
             self.counters = Some(counters.clone());
         }
         show_census(published);
-        let waiting = reader.waiting();
-        if self.waiting != Some(waiting) {
+        let of_reader = counts_of(reader);
+        if self.reader != Some(of_reader) {
+            let [waiting, joined, panics] = of_reader;
             gauge!(BACKLOG).set(waiting as f64);
-            counter!(JOINED).absolute(reader.joined());
-            counter!(STREAM_PANICS).absolute(reader.panics());
-            self.waiting = Some(waiting);
+            counter!(JOINED).absolute(joined);
+            counter!(STREAM_PANICS).absolute(panics);
+            self.reader = Some(of_reader);
         }
         // The gauge grows while a call hangs, so that an outage is visible while it lasts (upstream k#87108).
         let in_flight = health
@@ -241,7 +243,7 @@ impl MetricsWriter {
     /// Returns true if a write would change anything. Ignores values that only grow with time.
     fn is_outdated(&self, health: &Health, counters: &Counters, reader: &ReaderGauges) -> bool {
         self.counters.as_ref() != Some(counters)
-            || self.waiting != Some(reader.waiting())
+            || self.reader != Some(counts_of(reader))
             || !self.shows(health)
     }
 
@@ -249,6 +251,11 @@ impl MetricsWriter {
         let shown = self.health.as_ref();
         shown.is_some_and(|shown| shown.says_the_same(health))
     }
+}
+
+/// Waiting events, joined events, panics.
+fn counts_of(reader: &ReaderGauges) -> [u64; 3] {
+    [reader.waiting() as u64, reader.joined(), reader.panics()]
 }
 
 fn show_counters(c: &Counters) {

@@ -48,23 +48,35 @@ impl Outputs {
         None
     }
 
-    /// Passes on a request of a consumer.
-    pub(crate) fn handle(&mut self, machine: &mut Reconciler, now: Instant, command: Command) {
+    /// Passes on a request of a consumer. `is_idle`: no other request waits.
+    pub(crate) fn handle(
+        &mut self,
+        machine: &mut Reconciler,
+        now: Instant,
+        command: Command,
+        is_idle: impl Fn() -> bool,
+    ) {
         let requests = &mut self.requests;
-        if let Some(uid) = requests.handle(machine, &mut self.records, now, command) {
+        if let Some(uid) = requests.handle(machine, &mut self.records, now, command, is_idle) {
             self.published.set_ends(uid.clone(), self.records.of(&uid));
         }
     }
 
     /// Forgets exit records of pods that are gone, and cancels waiters and consumers that were
     /// dropped.
-    pub(crate) fn clean_up(&mut self, machine: &mut Reconciler, now: Instant) {
+    pub(crate) fn clean_up(
+        &mut self,
+        machine: &mut Reconciler,
+        now: Instant,
+        is_idle: impl Fn() -> bool,
+    ) {
         for uid in self.records.forget(now) {
             self.published.set_ends(uid, Arc::default());
         }
         if machine.poll_timeout().is_some_and(|due| due <= now) {
             // Cancels dropped waiters before their read becomes due.
-            self.requests.cancel_abandoned(machine, &mut self.records);
+            let requests = &mut self.requests;
+            requests.cancel_abandoned(machine, &mut self.records, is_idle);
         }
     }
 

@@ -18,14 +18,8 @@ pub(crate) enum Command {
         details: bool,
         reply: Reply,
     },
-    Relist {
-        uid: PodUid,
-        reply: Reply,
-    },
-    Reinspect {
-        uid: PodUid,
-        reply: Reply,
-    },
+    Relist(PodUid, Reply),
+    Reinspect(PodUid, Reply),
     RelistNow {
         reply: oneshot::Sender<Result<(), CallError>>,
     },
@@ -59,6 +53,8 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 enum Waiting {
     Pod(Reply),
+    /// The read is made even if the caller drops its future.
+    Promised(Reply),
     List(oneshot::Sender<Result<(), CallError>>),
 }
 
@@ -71,8 +67,11 @@ impl Requests {
         records: &mut ExitRecords,
         now: Instant,
         command: Command,
+        is_idle: impl Fn() -> bool,
     ) -> Option<PodUid> {
-        self.consumers.update(records);
+        if !matches!(command, Command::Acknowledge { .. }) {
+            self.consumers.update(records, is_idle);
+        }
         match command {
             Command::Wait {
                 uid,
@@ -87,12 +86,12 @@ impl Requests {
                     machine.wait(now, waiter, &uid, after);
                 }
             }
-            Command::Relist { uid, reply } => {
-                let waiter = self.enter(Waiting::Pod(reply));
+            Command::Relist(uid, reply) => {
+                let waiter = self.enter(Waiting::Promised(reply));
                 machine.relist(now, waiter, &uid);
             }
-            Command::Reinspect { uid, reply } => {
-                let waiter = self.enter(Waiting::Pod(reply));
+            Command::Reinspect(uid, reply) => {
+                let waiter = self.enter(Waiting::Promised(reply));
                 machine.reinspect(now, waiter, &uid);
             }
             Command::RelistNow { reply } => {
@@ -102,7 +101,7 @@ impl Requests {
             Command::Register { name, reply } => {
                 // If the caller is gone, the failed `send` drops the consumer, and a later `update` unregisters it.
                 let _ = reply.send(self.consumers.add(name));
-                self.consumers.update(records);
+                self.consumers.update(records, || false);
             }
             Command::Acknowledge {
                 consumer,
@@ -125,7 +124,8 @@ impl Requests {
 
     /// Sends the answer, if the waiter still waits.
     pub(crate) fn answer(&mut self, waiter: WaiterId, answer: Result<PodView, CallError>) {
-        if let Some(Waiting::Pod(reply)) = self.waiting.remove(&waiter) {
+        let waiting = self.waiting.remove(&waiter);
+        if let Some(Waiting::Pod(reply) | Waiting::Promised(reply)) = waiting {
             let _ = reply.send(answer);
         }
     }
@@ -137,11 +137,17 @@ impl Requests {
     }
 
     /// Cancels waiters whose caller has dropped its future, and unregisters dropped consumers.
-    pub(crate) fn cancel_abandoned(&mut self, machine: &mut Reconciler, records: &mut ExitRecords) {
-        self.consumers.update(records);
+    pub(crate) fn cancel_abandoned(
+        &mut self,
+        machine: &mut Reconciler,
+        records: &mut ExitRecords,
+        is_idle: impl Fn() -> bool,
+    ) {
+        self.consumers.update(records, is_idle);
         self.waiting.retain(|&waiter, waiting| {
             let gone = match waiting {
                 Waiting::Pod(reply) => reply.is_closed(),
+                Waiting::Promised(_) => false,
                 Waiting::List(reply) => reply.is_closed(),
             };
             if gone {

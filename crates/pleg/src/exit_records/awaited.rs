@@ -137,14 +137,8 @@ impl Awaited {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{ONE, TWO, at};
     use super::*;
-
-    const ONE: ConsumerId = ConsumerId::new(1);
-    const TWO: ConsumerId = ConsumerId::new(2);
-
-    fn at(nanos: u64) -> Instant {
-        Instant::from_nanos(nanos)
-    }
 
     fn owing(awaited: &Awaited) -> Vec<(String, u64)> {
         let all = awaited.by_consumer().into_iter();

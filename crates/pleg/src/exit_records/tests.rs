@@ -4,10 +4,10 @@ use pleg_core::Subject;
 
 use super::*;
 
-const ONE: ConsumerId = ConsumerId::new(1);
-const TWO: ConsumerId = ConsumerId::new(2);
+pub(super) const ONE: ConsumerId = ConsumerId::new(1);
+pub(super) const TWO: ConsumerId = ConsumerId::new(2);
 
-fn at(nanos: u64) -> Instant {
+pub(super) fn at(nanos: u64) -> Instant {
     Instant::from_nanos(nanos)
 }
 

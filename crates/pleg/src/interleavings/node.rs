@@ -140,11 +140,13 @@ impl Writer {
                 () = self.stop.cancelled() => break,
                 Some(command) = self.commands.recv() => {
                     let now = self.node.now();
-                    self.to.handle(&mut self.machine, now, command);
+                    let is_idle = || self.commands.is_empty();
+                    self.to.handle(&mut self.machine, now, command, is_idle);
                 }
             }
             let now = self.node.now();
-            self.to.clean_up(&mut self.machine, now);
+            let is_idle = || self.commands.is_empty();
+            self.to.clean_up(&mut self.machine, now, is_idle);
         }
         self.to.close(&mut self.commands);
     }

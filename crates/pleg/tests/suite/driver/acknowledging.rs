@@ -28,6 +28,8 @@ async fn consumer_registered_by_builder_must_acknowledge_initial_exits() {
     soon(pleg.wait_until_synced()).await.unwrap();
     assert!(!pleg.is_acknowledged(&c()).await);
     acknowledge(&worker, &pleg).await;
+    // A consumer that is dropped has acknowledged nevertheless.
+    drop(worker);
     assert!(pleg.is_acknowledged(&c()).await);
     assert!(pleg.exits(&"p".into()).is_empty());
 }

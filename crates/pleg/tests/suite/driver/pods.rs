@@ -1,9 +1,9 @@
 //! Handles to one pod.
 
 use futures::FutureExt as _;
-use pleg::core::{EventType, Settings};
+use pleg::core::{CallErrorKind, EventType, Settings};
 
-use crate::support::{FakeRuntime, SECOND, exited, next, not_ready, pass, ready, soon, synced};
+use crate::support::{FakeRuntime, Op, SECOND, exited, next, not_ready, pass, ready, soon, synced};
 
 /// Several announcements complete one call of `changed`, and the view shows all of them.
 #[tokio::test(start_paused = true)]
@@ -54,4 +54,6 @@ async fn newer_than_of_a_pod_handle_reads_that_pod() {
     assert!(view.as_of >= Some(now) && view.status.uid == *p.uid());
     let view = p.details_newer_than(pleg.now(), SECOND).await.unwrap();
     assert!(view.details_as_of >= Some(now));
+    node.fail(Op::status("p-c"), CallErrorKind::NotFound);
+    assert!(p.details_newer_than(pleg.now(), SECOND).await.is_err());
 }

@@ -26,6 +26,12 @@ async fn request_relist_and_request_reinspect_read_the_pod() {
     assert_eq!(drain(&mut subscription), [""; 0]);
     soon(pleg.request_reinspect(&"p".into())).await.unwrap();
     assert_eq!(drain(&mut subscription), ["p PodSync"]);
+    node.delay(Op::status("p-c"), 500 * MS);
+    let uid = "p".into();
+    let given_up = tokio::time::timeout(100 * MS, pleg.request_reinspect(&uid));
+    assert!(given_up.await.is_err());
+    pass(&pleg, SECOND).await;
+    assert_eq!(drain(&mut subscription), ["p PodSync"], "it is made");
     for view in [
         soon(pleg.request_relist(&"new".into())).await.unwrap(),
         soon(pleg.request_reinspect(&"new".into())).await.unwrap(),
