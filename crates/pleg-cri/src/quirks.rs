@@ -133,8 +133,8 @@ pub const QUIRKS: &[Quirk] = &[
         "all",
         "a subscriber that does not read blocks calls of containerd, and delays the other \
          subscribers of CRI-O",
-        "the reader only drains the stream: it makes no call, takes no lock held elsewhere and \
-         waits for no consumer",
+        "the reader drains the stream: no call that it makes delays that, it takes no lock held \
+         elsewhere, and it waits for no consumer",
     ),
     quirk(
         "large messages",
@@ -300,7 +300,7 @@ pub const QUIRKS: &[Quirk] = &[
         "containerd",
         "1.7: Unknown; >= 2: Unavailable",
         "calls fail with \"server is not initialized yet\" until the CRI plugin is ready",
-        "the error kind is Unavailable, with any code",
+        "the error kind is Unavailable, with either code",
     ),
     quirk(
         "no response during startup",

@@ -233,7 +233,7 @@ impl Pleg {
     /// container before this returns true.
     ///
     /// Returns false if the container or sandbox has not ended or is not known, or if the generator has shut down; true
-    /// if the record was dropped at the bounds of [exit records](Self::exits).
+    /// if the id still exists and its record was dropped at the bounds of [exit records](Self::exits).
     ///
     /// # Cancel safety
     /// Dropping the future only gives up the answer.
