@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::future::Future;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{
@@ -18,7 +19,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server.
 ///
-/// Each method provides nothing by default, so pods that need its data are refused. Pass an implementation to
+/// Each method provides nothing by default, so pods that need its data are refused. It must answer within 30 s: then it
+/// is cancelled, and a later run of the pod tries again. Pass an implementation to
 /// [`Performer::sources`](super::Performer::sources).
 pub trait Sources: Send + Sync + 'static {
     /// The path on the node with the contents of a volume, which the performer mounts as a
@@ -106,6 +108,9 @@ impl Sources for Nothing {
 
 type Boxed<'a, T> = BoxFuture<'a, Result<T>>;
 
+/// The time limit of a source, so that a pod whose source hangs can be stopped.
+const SOURCES_WITHIN: Duration = Duration::from_secs(30);
+
 /// [`Sources`] as a trait object.
 pub(super) trait AnySources: Send + Sync {
     fn reads_pull_secrets(&self) -> bool;
@@ -125,7 +130,7 @@ impl<S: Sources> AnySources for S {
 
     /// The pod with the volumes that the source provides as `hostPath`. Secrets and ConfigMaps are mounted read-only.
     fn with_volumes<'a>(&'a self, pod: &'a Pod, node: &'a NodeConfig) -> Boxed<'a, Pod> {
-        Box::pin(async move {
+        within(async move {
             let mut with = pod.clone();
             let spec = with.spec.as_mut();
             let Some(spec) = spec else { return Ok(with) };
@@ -169,7 +174,7 @@ impl<S: Sources> AnySources for S {
         pod: &'a Pod,
         container: &'a Container,
     ) -> Boxed<'a, Container> {
-        Box::pin(async move {
+        within(async move {
             let mut env = Vec::new();
             for source in container.env_from.iter().flatten() {
                 let prefix = source.prefix.as_deref().unwrap_or_default();
@@ -199,8 +204,16 @@ impl<S: Sources> AnySources for S {
     }
 
     fn credentials<'a>(&'a self, pod: &'a Pod, image: &'a str) -> Boxed<'a, Option<AuthConfig>> {
-        Box::pin(Sources::credentials(self, pod, image))
+        within(Sources::credentials(self, pod, image))
     }
+}
+
+/// Fails if the source does not answer in time.
+fn within<'a, T>(answer: impl Future<Output = Result<T>> + Send + 'a) -> Boxed<'a, T> {
+    Box::pin(async {
+        let answer = tokio::time::timeout(SOURCES_WITHIN, answer).await;
+        answer.unwrap_or_else(|_| Err(format!("no answer within {SOURCES_WITHIN:?}").into()))
+    })
 }
 
 fn literal(name: &str, value: &str) -> EnvVar {
@@ -233,6 +246,23 @@ mod tests {
         async fn env_from(&self, _: &Pod, _: &EnvFromSource) -> Result<BTreeMap<String, String>> {
             Ok(BTreeMap::from([("A".to_owned(), "$(B)".to_owned())]))
         }
+    }
+
+    struct Hanging;
+
+    impl Sources for Hanging {
+        async fn volume(&self, _: &Pod, _: &Volume) -> Result<Option<PathBuf>> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn source_that_hangs_fails() {
+        let spec = json!({"containers": [], "volumes": [{"name": "s", "secret": {}}]});
+        let pod: Pod = from_value(json!({"spec": spec})).unwrap();
+        let node = NodeConfig::of_host("/r".as_ref(), Vec::new());
+        let error = Hanging.with_volumes(&pod, &node).await.unwrap_err();
+        assert_eq!(error.to_string(), "no answer within 30s");
     }
 
     #[tokio::test]

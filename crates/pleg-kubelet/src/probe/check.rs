@@ -146,16 +146,19 @@ impl Check {
     }
 }
 
-/// A GET request with upstream's headers. Fails if the path or a header is not valid.
+/// A GET request with upstream's headers, unless the probe has its own. Fails if the path or a header is not valid.
 fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>> {
     let path = http.path.as_deref().unwrap_or_default();
-    let mut request = Request::get(absolute(path))
-        .header(header::USER_AGENT, USER_AGENT)
-        .header(header::ACCEPT, "*/*")
-        .header(header::CONNECTION, "close");
+    let mut request = Request::get(absolute(path)).header(header::CONNECTION, "close");
     let headers = || http.http_headers.iter().flatten();
-    if !headers().any(|header| header.name.eq_ignore_ascii_case("host")) {
-        request = request.header(header::HOST, address);
+    for (name, value) in [
+        (header::USER_AGENT, USER_AGENT),
+        (header::ACCEPT, "*/*"),
+        (header::HOST, address),
+    ] {
+        if !headers().any(|header| header.name.eq_ignore_ascii_case(name.as_str())) {
+            request = request.header(name, value);
+        }
     }
     for header in headers() {
         request = request.header(&header.name, &header.value);
