@@ -208,8 +208,7 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
         let expected = stream.expected.max(missed);
         let lost = 100.0 * missed as f64 / expected.max(1) as f64;
         let why = format!("{missed} of {expected} events are missing ({lost:.0} %)");
-        let found = Finding::new("stream_lossy", summary, next).because(why);
-        found.lasting(reason.seconds)
+        Finding::new("stream_lossy", summary, next).because(why).lasting(reason.seconds)
     });
     let all = [not_subscribed, not_offered, silent, lossy];
     all.into_iter().flatten()

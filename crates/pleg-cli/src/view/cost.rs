@@ -70,8 +70,12 @@ impl Cost {
     pub(super) fn new(now: Instant, calls: &Calls, statuses: &Series) -> Self {
         let span = calls.lists.span(now);
         let (lists, list_time) = calls.lists.total(now);
-        let (reads, _) = calls.reads.total(now);
         let (seconds, list_seconds) = (span.as_secs_f64(), list_time.as_secs_f64());
+        let ours = CallCosts {
+            lists,
+            list_seconds,
+            reads: calls.reads.total(now).0,
+        };
         let is_compared = lists > 0 && span >= COMPARED_AFTER;
         let generic = is_compared.then(|| {
             let relist = 2.0 * list_seconds / lists as f64;
@@ -84,11 +88,7 @@ impl Cost {
         });
         Self {
             seconds,
-            ours: CallCosts {
-                lists,
-                list_seconds,
-                reads,
-            },
+            ours,
             generic,
             basis: BASIS.to_owned(),
         }

@@ -239,11 +239,8 @@ impl PodState {
 
 /// The newest container of each name, by name. The containers of a pod are newest first.
 fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
-    let mut names = BTreeSet::new();
-    let containers = status.containers.iter();
-    let mut newest: Vec<_> = containers.filter(|c| names.insert(&*c.name)).collect();
-    newest.sort_by_key(|c| &*c.name);
-    newest
+    let newest = status.containers.iter().unique_by(|c| &*c.name);
+    newest.sorted_by_key(|c| &*c.name).collect()
 }
 
 /// Returns true if the container has exited, and its exit code is not 0 or not known.

@@ -1,5 +1,4 @@
-//! A sample of `/proc`. Two samples, some seconds apart, show what lasts: a process that was stopped or blocked all the
-//! time, a zombie that nobody reaps.
+//! A sample of `/proc`. Two samples show what lasts: a process that is stopped or blocked, a zombie that nobody reaps.
 
 use super::pressure::Counters;
 use super::shims::Role;

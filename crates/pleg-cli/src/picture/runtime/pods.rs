@@ -167,8 +167,7 @@ impl WallClock {
         };
         let next = "Let one time service slew the clock (chronyd, systemd-timesyncd). Events with wrong timestamps are not \
                     trusted until the next list.";
-        let found = Finding::new("clock_step", summary, next);
-        Some(found.because_of(step.into_iter().chain(future)))
+        Some(Finding::new("clock_step", summary, next).because_of(step.into_iter().chain(future)))
     }
 }
 
