@@ -150,9 +150,8 @@ impl AgentClient {
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        let request = request.body(Empty::new())?;
         let answer = async {
-            let answer = exchange(self.connect().await?, request).await;
+            let answer = exchange(self.connect().await?, request.body(Empty::new())?).await;
             if answer.is_err() && self.tls.is_none() && self.is_tls().await {
                 bail!("this agent speaks https");
             }

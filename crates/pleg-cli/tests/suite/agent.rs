@@ -147,7 +147,6 @@ async fn agent_waits_for_its_runtime() {
     let degraded = "degraded (stream_down) for ";
     agent.until_shows("/readyz", degraded).await;
     assert_eq!(agent.get("/readyz").await.0, 200);
-    agent.stop().await;
 }
 
 /// The next message to the service manager with this start and this text.

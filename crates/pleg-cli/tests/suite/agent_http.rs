@@ -200,8 +200,7 @@ async fn page_of_another_site_cannot_read_from_the_agent() {
         // Paths that name no pod are served to everybody on this host, even if a proxy passes on its own `Host` header.
         for path in ["/debug/view", "/metrics", "/readyz", "/healthz", "/"] {
             let expected = if path == "/debug/view" { code } else { 200 };
-            let header = format!("Host: {host}\r\n");
-            let reply = ask(agent.connect().await, path, &header).await;
+            let reply = ask(agent.connect().await, path, &format!("Host: {host}\r\n")).await;
             assert_eq!(reply.0, expected, "{host}: {reply:?}");
         }
     }

@@ -50,7 +50,6 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     sim.control("reset").await;
     agent.until_shows(VERBOSE, "[+]pods ok\n").await;
     assert_eq!(check(&agent).await.0, Some(0));
-    agent.stop().await;
 }
 
 #[tokio::test]
@@ -125,5 +124,4 @@ async fn outage_of_the_runtime_is_recorded_by_agent_and_watch() {
     let text = "subscribed again; no event stream for ";
     assert!(message.starts_with(text), "{ended}");
     assert!(ended["seconds"].as_f64() >= Some(0.9), "{ended}");
-    agent.stop().await;
 }

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use futures::StreamExt;
+use itertools::Itertools as _;
 use pleg_tests::fuse::HangingMount;
 use pleg_tests::kubelet::Life;
 use pleg_tests::wait::until;
@@ -44,8 +45,7 @@ impl Examined {
         self.report["findings"].as_array().expect("findings")
     }
 
-    /// Requires the code of the first finding, a text in its summary, and the exit code. Ignores findings about load,
-    /// because other tests load the machine.
+    /// Requires the code of the first finding, a text in its summary, and the exit code. Ignores load: of other tests.
     #[track_caller]
     fn assert_first(&self, code: &str, summary: &str, exit: i32) {
         let is_load = |code: &str| code.ends_with("_pressure") || code == "blocked_tasks";
@@ -81,9 +81,8 @@ const PLANTED: [&str; 10] = [
 async fn planted_trouble_is_the_first_finding() {
     // Five at a time, because the load of all at once would be a finding.
     let examined = futures::stream::iter(PLANTED).map(async |planted| {
-        let [code, exit, args] = planted.splitn(3, ' ').collect::<Vec<_>>()[..] else {
-            panic!("{planted}");
-        };
+        let fields = planted.splitn(3, ' ').collect_tuple();
+        let (code, exit, args) = fields.expect("three fields");
         let sim = Sim::with(args).await;
         // An event counts as missed 10 s after a read has shown the change, and no event is expected in the first 10 s.
         let span = match code {
@@ -128,8 +127,7 @@ async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
     for name in "secret-app test/secret-pod annotation label environ".split(' ') {
         assert!(!recording.contains(name), "{name} is in {recording}");
     }
-    let replay = format!("doctor -o json --replay {}", arg(&file));
-    let replayed = Examined::of(&run(&replay).await);
+    let replayed = Examined::of(&run(&format!("doctor -o json --replay {}", arg(&file))).await);
     let severities = |examined: &Examined| -> Vec<_> {
         let severity = |f: &Value| (f["code"].clone(), f["severity"].clone());
         examined.findings().iter().map(severity).collect()
@@ -157,9 +155,8 @@ async fn verdict_or_clear_error_follows_from_the_recording() {
     let file = dir.path("node.json");
     let begin = r#"{"format":1,"version":"0","redacted":true,"examination":{"runtime":"#;
     for row in REPLAYED.trim_start_matches('\n').lines() {
-        let [text, shown, code] = row.split(" => ").collect::<Vec<_>>()[..] else {
-            panic!("{row}");
-        };
+        let fields = row.split(" => ").collect_tuple();
+        let (text, shown, code) = fields.expect("three fields");
         if !text.trim().is_empty() {
             fs::write(&file, text.replace("RUNTIME", begin)).unwrap();
         }

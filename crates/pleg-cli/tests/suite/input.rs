@@ -78,8 +78,7 @@ async fn invalid_argument_or_variable_is_named_with_what_is_allowed() {
     }
 }
 
-/// Some errors may be temporary: then the command tries for ten seconds, or until --for has passed. On the others it
-/// fails at once.
+/// On errors that may be temporary, the command tries for ten seconds or until --for. On others it fails at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn socket_without_runtime_is_named_with_what_is_wrong() {
     let dir = TestDir::new();
@@ -145,10 +144,9 @@ fn config_check_prints_ok_or_one_line_for_each_problem() {
     let [file, token] = ["agent.toml", "token"].map(|name| dir.path(name).display().to_string());
     std::fs::write(&token, SECRET).expect("written");
     // The lines of the file => the exit code, and the lines that are printed.
-    let with_token =
-        format!("listen = '0.0.0.0:9394' | token-file = '{token}' => 0 agent.toml: ok");
+    let valid = format!("listen = '0.0.0.0:9394' | token-file = '{token}' => 0 agent.toml: ok");
     for row in [
-        &*with_token,
+        &*valid,
         "listne = 'a' | | events = 'maybe' => 1 toml:1: unknown key `listne` | toml:3: invalid",
         "a = 'b => 1 agent.toml:1: ",
         "relist-period = '2m' => 1 agent.toml: relist-period-max",

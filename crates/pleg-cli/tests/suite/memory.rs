@@ -162,15 +162,13 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
     let called = until(TIMEOUT * 3, "statuses", statuses).await;
     called.expect("called");
     runtime.padding.store(0, Ordering::Relaxed);
-    // Annotations of a plausible size are kept until their status is read again: 15 MiB for all containers, and 15 MiB
-    // from the last list.
+    // Annotations are kept until the next status: 15 MiB of all containers, and 15 MiB of the last list.
     let returned = || async { (memory(pid, "VmRSS:") <= 90).then_some(()) };
     let returned = until(TIMEOUT, "less memory", returned).await;
     assert!(returned.is_ok(), "{} MiB are in use", memory(pid, "VmRSS:"));
     let peak = memory(pid, "VmHWM:");
     println!("the peak was {peak} MiB");
     assert!(peak <= 150, "{peak} MiB");
-    agent.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +196,6 @@ async fn agent_answers_while_lists_are_large() {
         let scrapes = scrapes.await.unwrap().expect("all answered");
         assert!(scrapes[scrapes.len() - 1] < PROMPT, "{scrapes:?}");
         let peak = memory(pid, "VmHWM:");
-        agent.stop().await;
         assert!(peak < 200, "{peak} MiB");
     }
 }

@@ -200,11 +200,10 @@ impl Sim {
         let socket = dir.path("cri.sock");
         let endpoint = arg(&socket).parse().expect("an endpoint");
         let kubelet = Kubelet::at(&endpoint, "app:1", "", dir.root()).expect("a kubelet");
-        let running = None;
         Self {
             socket,
             kubelet,
-            running,
+            running: None,
             dir,
         }
     }
@@ -221,8 +220,7 @@ impl Sim {
     }
 
     pub(crate) async fn stop(&mut self) {
-        let running = self.running.take().expect("it runs");
-        running.stop("TERM", 0).await;
+        self.running.take().expect("it runs").stop("TERM", 0).await;
     }
 
     /// Runs a command with this runtime's endpoint.

@@ -84,8 +84,7 @@ async fn simulated_workload_has_same_ids_for_same_seed() {
     let mut ids = Vec::new();
     for seed in [7, 7, 8] {
         let sim = Sim::with(&format!("--seed {seed}")).await;
-        let event = sim.run("watch -o json").event().await;
-        ids.push(event["id"].to_string());
+        ids.push(sim.run("watch -o json").event().await["id"].to_string());
     }
     assert_eq!(ids[0], ids[1]);
     assert_ne!(ids[0], ids[2]);

@@ -38,8 +38,7 @@ async fn json_is_one_object_per_line() {
     sim.run_job("before", 3).await;
     let mut watch = sim.run("watch -o json");
 
-    // The pods that exist at the start are shown first, from the list, although the runtime replays
-    // the events from before the subscribe.
+    // First the existing pods, from the list, although the runtime replays events from before the subscribe.
     let mut at_start = BTreeSet::new();
     for _ in 0..2 {
         let event = parse(&watch.line().await);
@@ -114,16 +113,14 @@ async fn table_is_aligned_and_marks_initial_events() {
     sim.run_job("during", 5).await;
     loop {
         let line = watch.line().await;
-        let has_time = line.starts_with(|c: char| c.is_ascii_digit());
-        assert!(has_time, "{line}");
+        assert!(line.starts_with(|c: char| c.is_ascii_digit()), "{line}");
         if line.contains("test/during ") && line.contains("5 Error") {
             break;
         }
     }
     // As in `pleg watch | head`.
     let mut of_json = sim.run("watch -o json");
-    let escaped = "\"\\u001b[31m\\u202e\"";
-    while !of_json.line().await.contains(escaped) {}
+    while !of_json.line().await.contains("\"\\u001b[31m\\u202e\"") {}
     for (mut watch, pod) in [(watch, "after"), (of_json, "later")] {
         watch.close_output();
         sim.run_job(pod, 1).await;

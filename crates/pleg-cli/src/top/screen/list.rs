@@ -10,8 +10,7 @@ const MOST_WIDTH: u16 = 20;
 const GAP: u16 = 2;
 
 const LAST: &str = "PROBLEM OR LAST EXIT";
-/// The columns after the name: the title, the minimum width (0: what other columns leave), and the width of the list
-/// from which on the column is shown.
+/// The columns after the name: title, minimum width (0: what others leave), and the narrowest list that shows it.
 const COLUMNS: [(&str, u16, u16); 6] = [
     ("STATE", 9, 0),
     ("RUN", 5, 40),
@@ -67,8 +66,7 @@ fn named_exit(exit: &ExitRow) -> String {
 
 /// The number of lines that all pods would need, with the headings.
 pub(super) fn height(app: &App, view: &View) -> usize {
-    let rows = view.pods.rows.iter();
-    let shown: usize = rows.map(|row| app.lines(row)).sum();
+    let shown: usize = view.pods.rows.iter().map(|row| app.lines(row)).sum();
     let none = usize::from(view.pods.matching == 0);
     2 + none + shown + view.pods.matching.saturating_sub(view.pods.rows.len())
 }
@@ -117,14 +115,17 @@ impl<'a> Columns<'a> {
             Text::styled(cut(&text, usize::from(width)), tone)
         };
         let name = styled(name, self.widths[0]);
-        let cells = self.shown.iter().zip(&self.widths[1..]);
-        let cells = cells.map(|((title, ..), width)| {
-            let text = styled(cell(title), *width);
-            Cell::from(match *title {
-                "STATE" | LAST => text,
-                _ => text.right_aligned(),
-            })
-        });
+        let cells = self
+            .shown
+            .iter()
+            .zip(&self.widths[1..])
+            .map(|((title, ..), width)| {
+                let text = styled(cell(title), *width);
+                Cell::from(match *title {
+                    "STATE" | LAST => text,
+                    _ => text.right_aligned(),
+                })
+            });
         Row::new(std::iter::once(Cell::from(name)).chain(cells))
     }
 
