@@ -113,12 +113,11 @@ impl Target {
 
     fn new(found: OnceLock<Found>, embedded: Option<Embedded>) -> Self {
         let clock = Clock::start();
-        let runtime = Chosen {
-            found: found.into(),
-            is_embedded: embedded.is_some(),
-        };
         Self {
-            runtime,
+            runtime: Chosen {
+                found: found.into(),
+                is_embedded: embedded.is_some(),
+            },
             embedded,
             started: clock.now(),
             meter: Meter::new(clock),

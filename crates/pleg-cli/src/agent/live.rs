@@ -116,10 +116,9 @@ impl Client {
     }
 
     fn view(&mut self) -> String {
-        let view = with_moments(&self.observer.view(&self.query)).to_string();
         // Compares numbers only after both were parsed from text, because parsing may change the last digit.
         let read = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!({}));
-        let mut view: Value = read(&view);
+        let mut view: Value = read(&with_moments(&self.observer.view(&self.query)).to_string());
         let last = self.view.as_deref().map_or_else(|| json!({}), read);
         let patch = difference(&last, &mut view).unwrap_or_else(|| json!({}));
         self.view = Some(view.to_string().into());

@@ -110,7 +110,7 @@ struct Recording {
 
 /// Writes an examination to a file that only its owner can read.
 fn save(examination: &Examination, names: bool, file: &Path) -> anyhow::Result<()> {
-    let recording = Recording {
+    let text = serde_json::to_string_pretty(&Recording {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         redacted: !names,
@@ -118,8 +118,7 @@ fn save(examination: &Examination, names: bool, file: &Path) -> anyhow::Result<(
             true => examination.clone(),
             false => redacted(examination),
         },
-    };
-    let text = serde_json::to_string_pretty(&recording)?;
+    })?;
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(true).mode(0o600);
     let out = options.open(file);

@@ -45,14 +45,12 @@ struct Object<'a> {
 }
 
 pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
-    let figures = figures(examination).into_iter();
+    let figure = |(name, text)| json!({ "name": name, "text": text });
     json::print(&Object {
         verdict: verdict(findings),
         severity: findings.first().map(|finding| finding.severity),
         findings,
-        figures: figures
-            .map(|(name, text)| json!({ "name": name, "text": text }))
-            .collect(),
+        figures: figures(examination).into_iter().map(figure).collect(),
         examination,
     })
 }

@@ -292,8 +292,7 @@ io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pr
             let (all, expected) = row.split_once(" => ").unwrap();
             let cause = |f: &Finding| f.cause.unwrap_or_default();
             let shown = |f: &Finding| format!("{} {} {}", f.code, lower(f.severity), cause(f));
-            let shown = arranged(all).iter().map(shown).join("; ");
-            assert_eq!(shown.trim(), expected);
+            assert_eq!(arranged(all).iter().map(shown).join("; ").trim(), expected);
         }
         assert_eq!(arranged("stale info closed; closed info stale").len(), 2);
     }
@@ -305,8 +304,7 @@ io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pr
         for (all, expected) in [(warning, "shim_zombie"), (info, "")] {
             let mut all = arranged(all);
             all.retain(|finding| finding.next.contains("kill and remove nothing"));
-            let codes = all.iter().map(|finding| finding.code).join(" ");
-            assert_eq!(codes, expected);
+            assert_eq!(all.iter().map(|finding| finding.code).join(" "), expected);
         }
     }
 

@@ -71,11 +71,6 @@ impl Cost {
         let span = calls.lists.span(now);
         let (lists, list_time) = calls.lists.total(now);
         let (seconds, list_seconds) = (span.as_secs_f64(), list_time.as_secs_f64());
-        let ours = CallCosts {
-            lists,
-            list_seconds,
-            reads: calls.reads.total(now).0,
-        };
         let is_compared = lists > 0 && span >= COMPARED_AFTER;
         let generic = is_compared.then(|| {
             let relist = 2.0 * list_seconds / lists as f64;
@@ -88,7 +83,11 @@ impl Cost {
         });
         Self {
             seconds,
-            ours,
+            ours: CallCosts {
+                lists,
+                list_seconds,
+                reads: calls.reads.total(now).0,
+            },
             generic,
             basis: BASIS.to_owned(),
         }

@@ -79,8 +79,7 @@ pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Durat
         stream.write_all(METRICS.as_bytes())?;
         let mut page = String::new();
         stream.read_to_string(&mut page)?;
-        let is_whole = page.starts_with("HTTP/1.1 200 ") && page.contains("\npleg_ready ");
-        if !is_whole {
+        if !(page.starts_with("HTTP/1.1 200 ") && page.contains("\npleg_ready ")) {
             return Err(io::Error::other(format!("no page: {page:.99}")));
         }
         took.push(clock.now().since(began));

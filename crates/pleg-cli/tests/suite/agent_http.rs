@@ -72,7 +72,7 @@ async fn request_needs_a_token_of_the_token_file_last_read() {
     }
     // For the probes of a kubelet.
     assert_eq!(agent.get("/healthz").await.0, 200);
-    agent.until_ready().await;
+    agent.until_shows("/readyz", "ok (brief)\n").await;
 
     write(SECOND);
     agent.running.signal("HUP").await;
@@ -189,7 +189,7 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
 #[tokio::test]
 async fn page_of_another_site_cannot_read_from_the_agent() {
     let agent = Agent::start("--sim").await;
-    agent.until_ready().await;
+    agent.until_metric("pleg_ready", 1.0).await;
     for (host, code) in [
         ("127.0.0.1:9394", 200),
         ("[::1]:9394", 200),

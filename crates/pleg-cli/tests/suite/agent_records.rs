@@ -60,7 +60,8 @@ async fn runtime_condition_is_shown_and_the_node_stays_ready() {
     let shown = "[!]NetworkReady for | [+]RuntimeReady is true\n | \
         is false (NetworkPluginNotReady): cni plugin not initialized\n";
     agent.until_shows(VERBOSE, shown).await;
-    agent.until_ready().await;
+    agent.until_metric("pleg_ready", 1.0).await;
+    assert_eq!(agent.get("/readyz").await.0, 200);
     for (condition, value) in [("RuntimeReady", 1.0), ("NetworkReady", 0.0)] {
         let metric = format!("pleg_runtime_condition{{condition=\"{condition}\"}}");
         agent.until_metric(&metric, value).await;

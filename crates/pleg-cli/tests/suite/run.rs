@@ -28,7 +28,7 @@ pub(crate) const PROMPT: Duration = Duration::from_secs(4);
 /// A running command. It is killed when this is dropped.
 pub(crate) struct Running {
     child: Child,
-    out: Option<BufReader<ChildStdout>>,
+    pub(crate) out: Option<BufReader<ChildStdout>>,
     err: BufReader<ChildStderr>,
 }
 
@@ -108,15 +108,8 @@ impl Running {
         }
     }
 
-    pub(crate) fn close_output(&mut self) {
-        self.out = None;
-    }
-
     pub(crate) async fn signal(&self, name: &str) {
-        let id = self.id().to_string();
-        let mut kill = process::Command::new("kill");
-        let sent = kill.args(["-s", name, &id]).status().await;
-        assert!(sent.is_ok_and(|s| s.success()), "{name} is sent");
+        signal(&self.id().to_string(), name).await;
     }
 
     /// Sends a signal, after which the command must exit soon and with this code.
@@ -161,6 +154,12 @@ impl Running {
     }
 }
 
+pub(crate) async fn signal(pid: &str, name: &str) {
+    let mut kill = process::Command::new("kill");
+    let sent = kill.args(["-s", name, pid]).status().await;
+    assert!(sent.is_ok_and(|s| s.success()), "{name} is sent");
+}
+
 async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> String {
     let mut line = Vec::new();
     let read = tokio::time::timeout(TIMEOUT, from.read_until(b'\n', &mut line)).await;
@@ -179,7 +178,7 @@ pub(crate) struct Sim {
     pub(crate) socket: PathBuf,
     pub(crate) kubelet: Kubelet,
     /// `None` while it does not run.
-    running: Option<Running>,
+    pub(crate) running: Option<Running>,
     dir: TestDir,
 }
 
@@ -199,10 +198,9 @@ impl Sim {
         let dir = TestDir::new();
         let socket = dir.path("cri.sock");
         let endpoint = arg(&socket).parse().expect("an endpoint");
-        let kubelet = Kubelet::at(&endpoint, "app:1", "", dir.root()).expect("a kubelet");
         Self {
             socket,
-            kubelet,
+            kubelet: Kubelet::at(&endpoint, "app:1", "", dir.root()).expect("a kubelet"),
             running: None,
             dir,
         }
@@ -213,10 +211,6 @@ impl Sim {
         let mut running = Running::start(&format!("sim --socket {socket} {args}"));
         running.message_with(socket).await;
         self.running = Some(running);
-    }
-
-    pub(crate) fn running(&self) -> &Running {
-        self.running.as_ref().expect("it runs")
     }
 
     pub(crate) async fn stop(&mut self) {

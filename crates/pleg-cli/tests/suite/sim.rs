@@ -51,11 +51,8 @@ async fn independent_client_is_served() {
         client.args(command.split(' '));
         let client = client.output().expect("python3 runs");
         let message = String::from_utf8_lossy(&client.stderr);
-        assert_eq!(
-            client.status.success(),
-            command != "image app:1",
-            "{command}: {message}"
-        );
+        let succeeds = client.status.success();
+        assert_eq!(succeeds, command != "image app:1", "{command}: {message}");
     }
     let left = sim.kubelet.container_status(&id).await.expect("a status");
     assert!(left.is_none(), "{left:?}");

@@ -122,7 +122,7 @@ async fn table_is_aligned_and_marks_initial_events() {
     let mut of_json = sim.run("watch -o json");
     while !of_json.line().await.contains("\"\\u001b[31m\\u202e\"") {}
     for (mut watch, pod) in [(watch, "after"), (of_json, "later")] {
-        watch.close_output();
+        watch.out = None;
         sim.run_job(pod, 1).await;
         assert_eq!(watch.end().await.outcome(), (Some(0), ""));
     }

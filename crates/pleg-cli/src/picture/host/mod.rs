@@ -338,13 +338,10 @@ fn what_blocks(places: &[String], disk: String) -> String {
     let frozen = "It is frozen. Find out what froze its control group (freezer.state, cgroup.freeze), and thaw it.";
     let memory = "It waits for memory: its control group is at its limit. Find what uses the memory (memory.stat), or raise \
                   the limit.";
-    match (
-        all(&["refrigerator", "freezer"]),
-        all(&["mem_cgroup", "try_charge"]),
-    ) {
-        (true, _) => frozen.to_owned(),
-        (_, true) => memory.to_owned(),
-        _ => disk,
+    match disk {
+        _ if all(&["refrigerator", "freezer"]) => frozen.to_owned(),
+        _ if all(&["mem_cgroup", "try_charge"]) => memory.to_owned(),
+        disk => disk,
     }
 }
 

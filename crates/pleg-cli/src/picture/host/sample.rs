@@ -82,10 +82,9 @@ impl Sample {
             let process = proc.process(pid)?;
             let known = known.filter(|seen| seen.process.is(&process) && !process.is_dead());
             let role = known.and_then(|seen| seen.role.clone());
-            let role = role.filter(|role| **role != Role::Child);
             let seen = Seen {
                 process,
-                role,
+                role: role.filter(|role| **role != Role::Child),
                 blocked: None,
                 threads: BTreeMap::new(),
                 frozen: None,

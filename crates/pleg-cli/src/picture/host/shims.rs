@@ -103,8 +103,7 @@ pub(super) fn find(
     all: &mut BTreeMap<u32, Seen>,
 ) {
     let mut parents: BTreeSet<u32> = daemon.into_iter().collect();
-    let living = all.values_mut().filter(|seen| !seen.process.is_dead());
-    for seen in living {
+    for seen in all.values_mut().filter(|seen| !seen.process.is_dead()) {
         if seen.role.is_none() {
             seen.role = by_name(proc, &seen.process, target.socket.as_deref()).map(Arc::new);
         }
@@ -250,12 +249,11 @@ impl Shims {
     fn add(&mut self, samples: &Samples, seen: &Seen) {
         let (Seen { process, .. }, end) = (seen, &samples.end);
         let age = end.uptime.map_or(0.0, |uptime| process.age(uptime));
-        let existed = samples.begin.same(process).is_some();
         let parent = || end.processes.get(&process.parent)?.shim();
         let mut member = Member {
             shim: parent().map(str::to_owned),
             age_seconds: rounded(age),
-            old: existed && age >= samples.seconds() + OLDER,
+            old: samples.begin.same(process).is_some() && age >= samples.seconds() + OLDER,
             lasting: samples.lasts(seen),
             ..Member::new(process, &process.name)
         };
@@ -306,36 +304,34 @@ pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) ->
         let line = format!("the shim (pid {}) is in state T", shim.pid);
         shim.lasting.stopped.then_some(line)
     });
-    let stopped = found(
-        "shim_stopped",
-        "the shim of {} is stopped",
-        "Find out who stopped it; then continue it: `kill -CONT {}`",
-        stopped,
-    );
     let zombies = of_shims(&|shim| {
         let (pid, zombies) = (shim.pid, shim.zombies.iter().join(", "));
         (!zombies.is_empty()).then(|| format!("the shim (pid {pid}) does not reap {zombies}"))
     });
-    let zombies = found(
-        "shim_zombie",
-        "the shim of {} does not reap an ended process",
-        "If it lasts, kill the shim, which ends the containers of the pod: `kill {}`",
-        zombies,
-    );
     let of_shim = ["the shim", "", "task/*/"];
     let of_process = ["a process", ", and cannot be killed", ""];
     // Causes first.
     let findings = [
         helpers(shims, calls),
         ended_runs(shims, calls),
-        stopped,
+        found(
+            "shim_stopped",
+            "the shim of {} is stopped",
+            "Find out who stopped it; then continue it: `kill -CONT {}`",
+            stopped,
+        ),
         frozen(shims, calls),
         blocked("shim_blocked", of_shim, &shims.shims, calls),
         // Its container and pod cannot be stopped.
         blocked("container_blocked", of_process, &shims.processes, calls),
         missing(shims, daemon, calls),
         orphaned(shims, calls),
-        zombies,
+        found(
+            "shim_zombie",
+            "the shim of {} does not reap an ended process",
+            "If it lasts, kill the shim, which ends the containers of the pod: `kill {}`",
+            zombies,
+        ),
         dead_inits(shims, calls),
     ];
     findings.into_iter().flatten().collect()

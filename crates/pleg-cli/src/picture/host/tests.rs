@@ -204,9 +204,8 @@ async fn watch_compares_each_look_with_the_one_before() {
     host.run(own, "containerd --root=/state -c /c.toml");
     host.write("c.toml", "state = \"/state\"\n");
     host.process(own, "containerd", 'T', 1);
-    let socket = Some(socket);
     let mut watch = Watch::new(HostTarget {
-        socket,
+        socket: Some(socket),
         ..host.target()
     });
     let first = watch.look(false).await;

@@ -85,9 +85,8 @@ pub(crate) async fn collect<T>(
 async fn repeat_slow(runtime: &CriRuntime, calls: &mut Timings) {
     let clock = runtime.clock();
     let slow = calls.iter_mut().filter(|(_, timing)| is_slow(timing));
-    let slow = slow.sorted_by_key(|(_, timing)| Reverse(timing.longest));
     let repeat = async {
-        for (key, timing) in slow {
+        for (key, timing) in slow.sorted_by_key(|(_, timing)| Reverse(timing.longest)) {
             let began = clock.now();
             if repeat(runtime, key).await.is_ok() {
                 timing.longest = timing.longest.min(clock.now().since(began));

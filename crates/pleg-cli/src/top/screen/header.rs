@@ -120,12 +120,11 @@ fn figures(lines: &mut Lines, view: &View) {
         rate @ STORM.. => (format!("! many events: {rate:.0}/s"), Tone::Bad),
         rate => (format!("{rate:.1} events/s"), Tone::Plain),
     };
-    let counts = format!("  {counts}  ");
     lines.spans(&[
         (&view.node, Tone::Title),
         ("  ", Tone::Plain),
         (&rate, tone),
-        (&counts, Tone::Plain),
+        (&format!("  {counts}  "), Tone::Plain),
         (&time_of_day(&view.time, "%H:%M:%S UTC"), Tone::Dim),
     ]);
 }

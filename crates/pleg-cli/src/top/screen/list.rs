@@ -114,7 +114,6 @@ impl<'a> Columns<'a> {
         let styled = |(text, tone): (String, Tone), width: u16| {
             Text::styled(cut(&text, usize::from(width)), tone)
         };
-        let name = styled(name, self.widths[0]);
         let cells = self
             .shown
             .iter()
@@ -126,7 +125,7 @@ impl<'a> Columns<'a> {
                     _ => text.right_aligned(),
                 })
             });
-        Row::new(std::iter::once(Cell::from(name)).chain(cells))
+        Row::new(std::iter::once(Cell::from(styled(name, self.widths[0]))).chain(cells))
     }
 
     fn pod(&self, row: &PodRow, at_cursor: bool) -> Row<'static> {
@@ -191,9 +190,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View
     lines.heading(&filters(app, view, last));
     frame.render_widget(Paragraph::new(lines.all), top);
     let title = |title: &str| (title.to_owned(), Tone::Dim);
-    let titles = columns.row(title("  POD"), title);
     let table = Table::new(rows, columns.widths.clone()).column_spacing(GAP);
-    frame.render_widget(table.header(titles), body);
+    frame.render_widget(table.header(columns.row(title("  POD"), title)), body);
     if view.pods.matching == 0 {
         let text = match (view.pods.total, view.relist.last_seconds) {
             (_, None) => "  not known yet: no list of the pods has succeeded",

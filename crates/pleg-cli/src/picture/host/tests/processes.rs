@@ -170,8 +170,7 @@ fn program_such_as_runc_that_hangs_is_found() {
         let helpers = Shims::of(&host.samples(Some(800), |_| ())).helpers;
         let shim = |h: &Member| h.shim.clone().unwrap_or_default();
         let shown = |h: &Member| format!("{} {} {}", h.pid, shim(h), h.lasting.stopped);
-        let shown = helpers.iter().map(shown).join(", ");
-        assert_eq!(shown, expected, "{uptime}");
+        assert_eq!(helpers.iter().map(shown).join(", "), expected, "{uptime}");
     }
 }
 
