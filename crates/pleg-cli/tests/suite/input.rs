@@ -7,8 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::time::Duration;
 
-use super::memory::Unfiltered;
-use super::run::{Running, SECRET, TestDir, arg, copy_program, piped, pleg, program, serve};
+use super::run::{Running, SECRET, Sim, TestDir, arg, copy_program, piped, pleg, program};
 
 /// Checks that the command fails within this time, with a message that contains all of `words`.
 async fn fails_within(seconds: u64, command: Command, words: &str) {
@@ -85,7 +84,9 @@ async fn socket_without_runtime_is_named_with_what_is_wrong() {
     let bind = |name: &str| UnixListener::bind(dir.path(name)).expect("bound");
     let _silent = bind("silent");
     std::fs::write(dir.path("file"), "x").expect("written");
-    serve(Unfiltered::padded(1, 17 << 20), &dir.path("huge"));
+    let huge = Sim::with("--empty --mode unimplemented").await;
+    huge.run_pod("web").await;
+    huge.control("list.pad=17MiB list.limit=20MiB").await;
     let http = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
     let garbage = "\0\u{ff}\x13\x37garbage that is no protocol at all\n";
     for (name, answer) in [("http", http), ("garbage", garbage)] {
@@ -105,11 +106,12 @@ async fn socket_without_runtime_is_named_with_what_is_wrong() {
         5 pods -r DIR => directory, socket
         5 pods -r DIR/http => not a container runtime, HTTP/1
         5 pods -r DIR/garbage => not a container runtime, socket
-        5 pods -r DIR/huge => ListPodSandbox, 16777216
+        5 pods -r HUGE => ListPodSandbox, 16777216
         5 sim --socket DIR/silent => silent";
     let advice = "start the runtime, or correct its endpoint (set by -r)";
     let failing = failing.lines().map(async |row| {
         let row = row.replace("DIR", arg(dir.root()));
+        let row = row.replace("HUGE", arg(&huge.socket));
         let row = row.replace("ADVICE", advice);
         let (line, words) = row.split_once(" => ").expect("a command and words");
         let (seconds, args) = line.trim_start().split_once(' ').expect("a time");

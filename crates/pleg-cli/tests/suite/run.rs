@@ -8,14 +8,12 @@ use std::time::Duration;
 use futures::future::OptionFuture;
 use pleg::core::Id;
 use pleg::runtime::clock::Clock;
-use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::lives;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{self, Child, ChildStderr, ChildStdout};
-use tokio_stream::wrappers::UnixListenerStream;
 
 use super::agent::Agent;
 
@@ -324,14 +322,4 @@ impl TestDir {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }
-}
-
-/// Serves the runtime until the tokio runtime ends. Its replies may be large.
-pub(crate) fn serve(runtime: impl RuntimeService, socket: &Path) {
-    let listener = tokio::net::UnixListener::bind(socket).expect("bound");
-    let service = RuntimeServiceServer::new(runtime).max_encoding_message_size(64 << 20);
-    let server = tonic::transport::Server::builder()
-        .add_service(service)
-        .serve_with_incoming(UnixListenerStream::new(listener));
-    tokio::spawn(server);
 }

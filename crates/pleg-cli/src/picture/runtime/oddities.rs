@@ -22,7 +22,7 @@ type Object<'a> = (&'a Id, Option<WallTime>);
 
 /// The code, the summary and the next step. `{}` stands for the names of the pods, `{pod}` for the first pod, and
 /// `{id}` for its sandbox or container: of two, the older one.
-const KINDS: [[&str; 3]; 5] = [
+pub(super) const KINDS: [[&str; 3]; 5] = [
     [
         "container_runs_twice",
         "a container of {} runs twice: both write to the same volumes",
