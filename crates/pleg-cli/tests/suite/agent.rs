@@ -156,7 +156,7 @@ async fn notified(manager: &UnixDatagram, start: &str, text: &str) -> String {
 #[tokio::test]
 async fn watchdog_is_fed_whatever_the_state_of_the_runtime() {
     let mut sim = Sim::down();
-    let socket = sim.dir().path("notify.sock");
+    let socket = sim.dir.path("notify.sock");
     let manager = UnixDatagram::bind(&socket).expect("bound");
     let limit = Duration::from_millis(1500);
     let args = "agent --listen 127.0.0.1:0 --probe-period 1s -r";

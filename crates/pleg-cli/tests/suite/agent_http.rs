@@ -103,7 +103,7 @@ async fn unix_socket_is_served_and_removed() {
     let (code, _, body) = ask(stream, "/healthz", "").await;
     assert_eq!((code, &*body), (200, "ok\n"));
     let second = Running::start(&command).end().await;
-    assert_eq!(second.code(), Some(1), "it is in use");
+    assert_eq!(second.code, Some(1), "it is in use");
     let why = "cannot listen on unix://";
     assert!(second.err.contains(why), "{}", second.err);
     running.stop("TERM", 0).await;
@@ -171,7 +171,7 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
         let (code, args) = command_line.split_once(' ').expect("a code");
         let end = Running::spawn(command(args)).end().await;
         let shown = end.out.clone() + &end.err;
-        assert_eq!(end.code(), code.parse().ok(), "{args}: {shown}");
+        assert_eq!(end.code, code.parse().ok(), "{args}: {shown}");
         let is_short = shown.lines().count() == 1 || args.starts_with("watch");
         let expected = parts.next().expect("a line");
         assert!(is_short && shown.contains(expected), "{args}: {shown}");
@@ -230,7 +230,7 @@ async fn page_of_another_site_cannot_read_from_the_agent() {
 #[tokio::test]
 async fn agent_does_not_subscribe_if_a_kubelet_would_lose_events() {
     let sim = Sim::with("--empty --mode containerd-1.7").await;
-    let program = sim.dir().path("kubelet");
+    let program = sim.dir.path("kubelet");
     std::os::unix::fs::symlink("/bin/bash", &program).unwrap();
     let mut kubelet = piped(&program);
     kubelet.args(["-c", "echo runs; read line", "kubelet"]);

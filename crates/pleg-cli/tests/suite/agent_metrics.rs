@@ -233,7 +233,7 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     let all = json!({"rule_files": [rules], "evaluation_interval": "15s", "tests": [
         {"interval": "15s", "input_series": series, "promql_expr_test": expressions}
     ]});
-    let file = sim.dir().path("tests.yaml");
+    let file = sim.dir.path("tests.yaml");
     std::fs::write(&file, all.to_string()).expect("written");
     let output = promtool(&["test", "rules", arg(&file)]).expect("promtool runs");
     assert!(output.status.success(), "{output:?}");

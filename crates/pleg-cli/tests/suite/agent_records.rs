@@ -10,7 +10,7 @@ const VERBOSE: &str = "/readyz?verbose";
 async fn check(agent: &Agent) -> (Option<i32>, String) {
     let check = format!("check --agent http://{}", agent.address);
     let end = Running::start(&check).end().await;
-    (end.code(), end.out)
+    (end.code, end.out)
 }
 
 #[tokio::test]

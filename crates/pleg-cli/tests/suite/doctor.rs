@@ -24,7 +24,7 @@ impl Examined {
     fn of(end: &End) -> Self {
         let report = serde_json::from_str(&end.out);
         let report = report.unwrap_or_else(|error| panic!("{error}: {:?}, {:?}", end.out, end.err));
-        let code = end.code();
+        let code = end.code;
         Self { report, code }
     }
 
@@ -109,7 +109,7 @@ async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
     sim.run_container("secret-pod", "secret-app", life).await;
     let trouble = "pod.uid-secret-pod.hang=on network.not_ready=on";
     sim.control(trouble).await;
-    let file = sim.dir().path("node.json");
+    let file = sim.dir.path("node.json");
     let record = async |args: &str| {
         let args = format!("--for 3s --record {} {args}", arg(&file));
         let examined = Examined::new(&sim.socket, &args).await;
@@ -153,7 +153,7 @@ async fn verdict_or_clear_error_follows_from_the_recording() {
             fs::write(&file, text.replace("RUNTIME", begin)).unwrap();
         }
         let end = run(&format!("doctor --replay {}", arg(&file))).await;
-        assert_eq!(end.code(), code.parse().ok(), "{}", end.out);
+        assert_eq!(end.code, code.parse().ok(), "{}", end.out);
         let errors = usize::from(end.out.is_empty());
         assert_eq!(end.err.lines().count(), errors, "{}", end.err);
         let printed = end.out + &end.err;
@@ -168,7 +168,7 @@ async fn healthy_node_has_no_finding_above_information() {
     let root = TestDir::new();
     let args = format!("doctor --for 8s --root {} -r", arg(root.root()));
     let end = run(&format!("{args} {}", arg(&sim.socket))).await;
-    assert_eq!(end.code(), Some(0), "{}", end.out);
+    assert_eq!(end.code, Some(0), "{}", end.out);
     let begin = "PLEG is healthy; nothing was found";
     assert!(end.out.starts_with(begin), "{}", end.out);
     for figure in ["relist", "lists", "statuses", "events", "conditions"] {
@@ -203,7 +203,7 @@ async fn runtime_without_free_descriptors_is_the_cause_of_missing_answers() {
 async fn hanging_mount_is_named_with_its_path() {
     let _host = HOST.write().await;
     let sim = Sim::start().await;
-    let path = sim.dir().path("mount");
+    let path = sim.dir.path("mount");
     fs::create_dir(&path).unwrap();
     let _mount = match HangingMount::new(&path) {
         Ok(mount) => mount,
@@ -219,7 +219,7 @@ async fn shim_that_does_not_reap_is_named_with_its_pod() {
     let sim = Sim::start().await;
     let pod = sim.kubelet.run_pod("cart").await.expect("run");
     // The kernel names the process after the file of its program.
-    let program = sim.dir().path("containerd-shim-runc-v2");
+    let program = sim.dir.path("containerd-shim-runc-v2");
     copy_program(Path::new("/usr/bin/perl"), &program);
     let mut shim = piped(program);
     shim.args(["-e", "fork() or exit; sleep 1000", "--", "-namespace"])
@@ -240,7 +240,7 @@ async fn step_of_the_wall_clock_is_found() {
         return println!("skipped: no {library}");
     }
     let sim = Sim::start().await;
-    let time = sim.dir().path("time");
+    let time = sim.dir.path("time");
     fs::write(&time, "+0\n").unwrap();
     let mut command = pleg(&format!("doctor -o json --for 5s -r {}", arg(&sim.socket)));
     command

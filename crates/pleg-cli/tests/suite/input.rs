@@ -14,7 +14,7 @@ async fn fails_within(seconds: u64, command: Command, words: &str) {
     let shown = format!("{command:?}");
     let limit = Duration::from_secs(seconds);
     let end = Running::spawn(command).end_within(limit).await;
-    let (code, err) = (end.code(), end.err);
+    let (code, err) = (end.code, end.err);
     let is_error = matches!(code, Some(1 | 2)) && !err.contains("panicked");
     assert!(is_error, "{shown}: {err}");
     for word in words.split(", ") {

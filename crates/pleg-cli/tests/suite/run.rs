@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -30,9 +30,9 @@ pub(crate) struct Running {
     err: BufReader<ChildStderr>,
 }
 
-/// The exit status of a command, and its output that the test has not read.
+/// The exit code of a command, and its output that the test has not read.
 pub(crate) struct End {
-    pub(crate) status: ExitStatus,
+    pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
     /// The time between the call of [`Running::end`] and the exit.
@@ -40,15 +40,11 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn code(&self) -> Option<i32> {
-        self.status.code()
-    }
-
     /// The exit code, and standard error after the line that names the runtime.
     pub(crate) fn outcome(&self) -> (Option<i32>, &str) {
         let (first, rest) = self.err.split_once('\n').unwrap_or_default();
         let names_runtime = first.starts_with("watching ") || first.starts_with("reading ");
-        (self.code(), if names_runtime { rest } else { &self.err })
+        (self.code, if names_runtime { rest } else { &self.err })
     }
 }
 
@@ -114,7 +110,7 @@ impl Running {
     pub(crate) async fn stop(self, signal: &str, code: i32) -> End {
         self.signal(signal).await;
         let end = self.end().await;
-        assert_eq!(end.code(), Some(code), "{}", end.err);
+        assert_eq!(end.code, Some(code), "{}", end.err);
         assert!(end.took < PROMPT, "{:?}", end.took);
         end
     }
@@ -144,7 +140,7 @@ impl Running {
         };
         let took = clock.now().since(began);
         End {
-            status,
+            code: status.code(),
             out,
             err,
             took,
@@ -177,7 +173,7 @@ pub(crate) struct Sim {
     pub(crate) kubelet: Kubelet,
     /// `None` while it does not run.
     pub(crate) running: Option<Running>,
-    dir: TestDir,
+    pub(crate) dir: TestDir,
 }
 
 impl Sim {
@@ -225,16 +221,12 @@ impl Sim {
         Agent::start(&format!("-r {} {args}", arg(&self.socket))).await
     }
 
-    pub(crate) fn dir(&self) -> &TestDir {
-        &self.dir
-    }
-
     /// Sends a command to the simulated runtime, such as `drop=5%`.
     pub(crate) async fn control(&self, command: &str) {
         let socket = arg(&self.socket);
         let end = Running::start(&format!("sim ctl --socket {socket} {command}"));
         let end = end.end().await;
-        assert_eq!(end.code(), Some(0), "{}", end.err);
+        assert_eq!(end.code, Some(0), "{}", end.err);
     }
 
     /// Runs a pod with the container `app`.

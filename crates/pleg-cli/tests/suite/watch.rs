@@ -172,7 +172,7 @@ async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
     }
     for args in ["watch", "watch -o json", "pods"] {
         let end = Running::start(args).end().await;
-        assert_eq!((end.code(), &*end.out), (Some(1), ""), "{args:?}");
+        assert_eq!((end.code, &*end.out), (Some(1), ""), "{args:?}");
         assert_eq!(end.err.lines().count(), 1, "{}", end.err);
         for word in ["--sim", "/run/crio/crio.sock", "/etc/crictl.yaml"] {
             assert!(end.err.contains(word), "{}", end.err);
@@ -186,7 +186,7 @@ async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
         Running::spawn(command).end().await
     };
     let end = on_terminal("").await;
-    assert_eq!(end.code(), Some(0), "{}", end.err);
+    assert_eq!(end.code, Some(0), "{}", end.err);
     let mut lines = end.out.lines();
     for words in ["showing simulated pods", "watching unix://"] {
         assert!(lines.any(|line| line.contains(words)), "{}", end.out);
@@ -195,7 +195,7 @@ async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
     assert!(pods.len() > 2, "{}", end.out);
     let marked = |line: &&str| line.contains("simulated\u{1b}[0m");
     assert!(pods.iter().all(marked), "{}", end.out);
-    assert_eq!(on_terminal(" -o json").await.code(), Some(1));
+    assert_eq!(on_terminal(" -o json").await.code, Some(1));
 }
 
 /// The selector also matches the last event of a pod, which has no labels any more.

@@ -143,9 +143,8 @@ impl Statuses {
             *of_pods.entry(call.pod.clone()).or_default() += call.millis;
         }
         let slow = of_pods.into_iter();
-        let mut slowest_pods = Vec::from_iter(slow.map(|(pod, millis)| SlowPod { pod, millis }));
-        slowest_pods.sort_by(|a, b| b.millis.total_cmp(&a.millis));
-        slowest_pods.truncate(MOST);
+        let slow = slow.map(|(pod, millis)| SlowPod { pod, millis });
+        let slow = slow.sorted_by(|a, b| b.millis.total_cmp(&a.millis));
         slowest.sort_by(|a, b| b.hangs.cmp(&a.hangs).then(b.millis.total_cmp(&a.millis)));
         slowest.truncate(MOST);
         Self {
@@ -154,7 +153,7 @@ impl Statuses {
             p99_millis: quantile(times.iter().copied(), 0.99),
             median_millis: median(times),
             slowest,
-            slowest_pods,
+            slowest_pods: slow.take(MOST).collect(),
             problems,
         }
     }
