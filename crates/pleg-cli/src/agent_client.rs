@@ -150,9 +150,8 @@ impl AgentClient {
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        let request = request.body(Empty::new())?;
         let answer = async {
-            let answer = exchange(self.connect().await?, request).await;
+            let answer = exchange(self.connect().await?, request.body(Empty::new())?).await;
             if answer.is_err() && self.tls.is_none() && self.is_tls().await {
                 bail!("this agent speaks https");
             }
@@ -193,9 +192,8 @@ impl AgentClient {
 
 /// The TLS error inside this error, in a few words, because `pleg check` shows only 80 characters.
 fn of_tls(error: anyhow::Error) -> anyhow::Error {
-    let of_tls = |e: &io::Error| e.get_ref()?.downcast_ref().cloned();
     let mut causes = error.chain().filter_map(<dyn Error>::downcast_ref);
-    match causes.find_map(of_tls) {
+    match causes.find_map(|e: &io::Error| e.get_ref()?.downcast_ref().cloned()) {
         Some(AlertReceived(CertificateRequired)) => anyhow!("it needs --cert and --key"),
         Some(AlertReceived(_)) => anyhow!("it rejects the certificate"),
         Some(other) => other.into(),

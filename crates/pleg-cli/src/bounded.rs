@@ -29,8 +29,7 @@ pub(crate) fn read_up_to(file: &Path, most: u64) -> io::Result<String> {
 /// The last bytes of a file, at most `most`. The first line may be incomplete.
 pub(crate) fn read_end(file: &Path, most: u64) -> io::Result<String> {
     let mut file = open(file)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    file.seek(SeekFrom::Start(file.metadata()?.len().saturating_sub(most)))?;
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -85,8 +85,7 @@ fn layered(args: &[OsString]) -> anyhow::Result<Args> {
         }
         settings.insert(key.to_owned(), value);
     }
-    let matches = with_defaults(&settings).try_get_matches_from(args)?;
-    let mut args = Args::from_arg_matches(&matches)?;
+    let mut args = Args::from_arg_matches(&with_defaults(&settings).try_get_matches_from(args)?)?;
     if let Chosen::Agent(args) = &mut args.command {
         let runtime = &mut args.connection.runtime;
         match flags.contains_id("runtime_endpoint") {
@@ -183,8 +182,7 @@ fn check(key: &str, value: &str) -> Result<(), String> {
         return parsed.map_err(|_| "use a number from 0 to 3".to_owned());
     }
     let flag = format!("--{key}={value}");
-    let parsed = Args::command().try_get_matches_from(["pleg", AGENT, &flag]);
-    let Err(error) = parsed else {
+    let Err(error) = Args::command().try_get_matches_from(["pleg", AGENT, &flag]) else {
         return Ok(());
     };
     Err(match (error.source(), error.get(ContextKind::ValidValue)) {

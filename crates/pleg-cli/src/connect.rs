@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use pleg::core::{CallErrorKind, Instant, Mode, Settings};
 use pleg::runtime::clock::Clock;
 use pleg::{Builder, Pleg};
@@ -68,16 +68,13 @@ pub(crate) struct Target {
 
 impl Target {
     /// Selects the configured runtime, or the first one that is found.
-    pub(crate) fn choose(runtime: &RuntimeArgs) -> anyhow::Result<Self> {
+    pub(crate) fn choose(runtime: &RuntimeArgs) -> Result<Self> {
         Self::search(runtime)?.ok_or_else(not_found)
     }
 
     /// As [`Target::choose`]. For a table on a terminal, starts a simulation if nothing is found, and returns true.
-    pub(crate) fn choose_or_demonstrate(
-        runtime: &RuntimeArgs,
-        output: Output,
-    ) -> anyhow::Result<(Self, bool)> {
-        match Self::search(runtime)? {
+    pub(crate) fn choose_or_simulate(args: &RuntimeArgs, output: Output) -> Result<(Self, bool)> {
+        match Self::search(args)? {
             Some(target) => Ok((target, false)),
             None if output == Output::Table && io::stdout().is_terminal() => {
                 notice(&format!("{}; showing simulated pods", not_found()));
@@ -88,12 +85,11 @@ impl Target {
     }
 
     /// As [`Target::choose`], but if nothing is found, each new connection searches again: the runtime may start later.
-    pub(crate) fn choose_or_wait(runtime: &RuntimeArgs) -> anyhow::Result<Self> {
-        let found = Self::search(runtime)?;
-        Ok(found.unwrap_or_else(|| Self::new(OnceLock::new(), None)))
+    pub(crate) fn choose_or_wait(runtime: &RuntimeArgs) -> Result<Self> {
+        Ok(Self::search(runtime)?.unwrap_or_else(|| Self::new(OnceLock::new(), None)))
     }
 
-    fn search(runtime: &RuntimeArgs) -> anyhow::Result<Option<Self>> {
+    fn search(runtime: &RuntimeArgs) -> Result<Option<Self>> {
         let root = Path::new("/");
         let found = match (runtime.sim, &runtime.runtime_endpoint) {
             (Some(mode), _) => return Ok(Some(Self::embedded(mode)?)),
@@ -109,7 +105,7 @@ impl Target {
         Ok(found.map(|found| Self::new(found.into(), None)))
     }
 
-    fn embedded(mode: pleg_sim::Mode) -> anyhow::Result<Self> {
+    fn embedded(mode: pleg_sim::Mode) -> Result<Self> {
         let embedded = Embedded::start(mode).context("cannot start the embedded runtime")?;
         let found = Found::new(embedded.endpoint.clone(), String::new(), Path::new("/"));
         Ok(Self::new(found.into(), Some(embedded)))
@@ -117,23 +113,22 @@ impl Target {
 
     fn new(found: OnceLock<Found>, embedded: Option<Embedded>) -> Self {
         let clock = Clock::start();
-        let runtime = Chosen {
-            found: found.into(),
-            is_embedded: embedded.is_some(),
-        };
         Self {
-            runtime,
+            runtime: Chosen {
+                found: found.into(),
+                is_embedded: embedded.is_some(),
+            },
             embedded,
             started: clock.now(),
             meter: Meter::new(clock),
         }
     }
 
-    fn found(&self) -> anyhow::Result<&Found> {
+    fn found(&self) -> Result<&Found> {
         self.runtime.found.get().ok_or_else(not_found)
     }
 
-    pub(crate) fn endpoint(&self) -> anyhow::Result<&Endpoint> {
+    pub(crate) fn endpoint(&self) -> Result<&Endpoint> {
         Ok(&self.found()?.endpoint)
     }
 
@@ -146,7 +141,7 @@ impl Target {
         &self,
         events: EventsPolicy,
         settings: Settings,
-    ) -> anyhow::Result<Builder<ObservedRuntime<CriRuntime>>> {
+    ) -> Result<Builder<ObservedRuntime<CriRuntime>>> {
         let mode = match events {
             EventsPolicy::Never => Mode::Polling,
             // No kubelet uses the embedded runtime.
@@ -161,13 +156,13 @@ impl Target {
         Ok(builder.settings(settings).mode(mode).clock(clock))
     }
 
-    pub(crate) fn client(&self, deadline: Duration) -> anyhow::Result<CriClient> {
+    pub(crate) fn client(&self, deadline: Duration) -> Result<CriClient> {
         let config = |endpoint| CriConfig::new(endpoint).with_call_deadline(deadline);
         Ok(self.connect(config)?.client())
     }
 
     /// A client that searches for a runtime before each connection until one is found.
-    fn connect(&self, config: impl FnOnce(Endpoint) -> CriConfig) -> anyhow::Result<CriRuntime> {
+    fn connect(&self, config: impl FnOnce(Endpoint) -> CriConfig) -> Result<CriRuntime> {
         let found = self.runtime.found.clone();
         let endpoint = match found.get() {
             Some(found) => return Ok(CriRuntime::new(config(found.endpoint.clone()))?),
@@ -184,19 +179,14 @@ impl Target {
                     notice(&format!("watching {new}"));
                 }
                 let missing = || io::Error::new(io::ErrorKind::NotFound, not_found());
-                let found = found.get().ok_or_else(missing)?;
-                UnixStream::connect(found.endpoint.path()).await
+                UnixStream::connect(found.get().ok_or_else(missing)?.endpoint.path()).await
             }
         };
         Ok(CriRuntime::with_connector(config(endpoint), connect)?)
     }
 
     /// Waits for the first list: ten seconds or `limit`, whichever is shorter. Returns permanent errors at once.
-    pub(crate) async fn wait_until_listed(
-        &self,
-        pleg: &Pleg,
-        limit: Option<Duration>,
-    ) -> anyhow::Result<()> {
+    pub(crate) async fn until_listed(&self, pleg: &Pleg, limit: Option<Duration>) -> Result<()> {
         let found = self.found()?;
         let (endpoint, origin) = (&found.endpoint, &found.origin);
         let advice = format!("start the runtime, or correct its endpoint ({origin})");
@@ -231,8 +221,7 @@ impl Target {
                 }
             }
         };
-        let rest = within.saturating_sub(self.elapsed());
-        let listed = tokio::time::timeout(rest, listed).await;
+        let listed = tokio::time::timeout(within.saturating_sub(self.elapsed()), listed).await;
         let failed = || format!("no complete list within {within:?}; {advice}");
         listed.unwrap_or_else(|_| Err(waits_for).with_context(failed))
     }
@@ -247,9 +236,12 @@ impl Target {
 /// Returns true if a runtime that starts or restarts may cause this error.
 const fn is_temporary(error: &ConnectError) -> bool {
     use ConnectError::{Missing, NotListening, Silent, Starting, Unresponsive};
-    let may_listen = matches!(
+    matches!(
         error,
-        Missing { .. } | NotListening { .. } | Starting { .. }
-    );
-    may_listen || matches!(error, Silent { .. } | Unresponsive { .. })
+        Missing { .. }
+            | NotListening { .. }
+            | Silent { .. }
+            | Starting { .. }
+            | Unresponsive { .. }
+    )
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use itertools::Itertools as _;
+
 /// In milliseconds, to the microsecond.
 pub(crate) fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
@@ -14,8 +16,7 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 
 /// The value below which about `share` of the values lie.
 pub(crate) fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
+    let values = values.into_iter().sorted_by(f64::total_cmp).collect_vec();
     let last = values.len().checked_sub(1)?;
     values.get((last as f64 * share) as usize).copied()
 }

@@ -1,7 +1,6 @@
 //! The filters of `pleg watch`.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::str::FromStr;
 
 use pleg::Pleg;
@@ -80,9 +79,7 @@ impl Filters {
         {
             return false;
         }
-        let Some(pod) = &record.pod else {
-            return true;
-        };
+        let Some(pod) = &record.pod else { return true };
         let full = format!("{}/{}", pod.namespace, pod.name);
         let texts = [&pod.name, &full, &pod.uid];
         // An asterisk at the end of the pattern stands for any text.
@@ -96,7 +93,10 @@ impl Filters {
 }
 
 /// A selector of labels, with the equality-based part of the syntax of kubectl.
-#[derive(Clone, Debug, PartialEq, Eq, DeserializeFromStr, SerializeDisplay)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, DeserializeFromStr, SerializeDisplay, derive_more::Display,
+)]
+#[display("{text}")]
 pub(crate) struct Selector {
     text: String,
     requirements: Vec<Requirement>,
@@ -143,12 +143,6 @@ impl FromStr for Selector {
             text: text.to_owned(),
             requirements: requirements.collect::<Result<_, _>>()?,
         })
-    }
-}
-
-impl fmt::Display for Selector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 
@@ -232,12 +226,8 @@ mod tests {
             (ok, selected, "web; test/web-1; -n test; --failed"),
             (failed, "--failed", "--type Degraded"),
             (unknown, "--failed", "--type Degraded"),
-            (
-                &health,
-                "web; --failed; --type Synced,Degraded",
-                "--type Synced",
-            ),
-            (&synced, "--type Synced", "--type Degraded"),
+            (&health, "web; --failed; --type Degraded", "--type Synced"),
+            (&synced, "--type Degraded,Synced", "--type Degraded"),
             (&lagged, "web; --failed; --type Lagged", "--type Synced"),
             (old, "--type ContainerStarted", "--no-initial"),
             (new, "--no-initial", "--failed"),

@@ -40,11 +40,10 @@ impl Found {
     pub(crate) fn new(endpoint: Endpoint, origin: String, root: &Path) -> Self {
         let own = fs::canonicalize(below(root, endpoint.path())).unwrap_or_default();
         let others = sockets(root).into_iter().filter(|(real, _)| *real != own);
-        let others = others.map(|(_, path)| path).collect();
         Self {
             endpoint,
             origin,
-            others,
+            others: others.map(|(_, path)| path).collect(),
         }
     }
 }

@@ -41,22 +41,21 @@ impl HealthChanges {
         let since = |seconds| now.before(Duration::try_from_secs_f64(seconds).unwrap_or_default());
         let last = self.0.take().unwrap_or_default();
         let mut present: BTreeMap<Key, Trouble> = BTreeMap::new();
+        let mut add = |key: (&'static str, &str), since, record, ends: &str| {
+            let trouble = Trouble {
+                since,
+                record,
+                ends: ends.to_owned(),
+            };
+            present.insert((key.0, key.1.to_owned()), trouble);
+        };
         if let Err(why) = &picture.ready {
             let record = Record::health(NOT_READY, at, why.as_str(), why.to_string());
-            let key = (NOT_READY, String::new());
-            let (since, ends) = (now, "ready after".to_owned());
-            present.insert(
-                key,
-                Trouble {
-                    since,
-                    record,
-                    ends,
-                },
-            );
+            add((NOT_READY, ""), now, record, "ready after");
         }
         for finding in &picture.findings {
-            let key = (finding.code, String::new());
-            let is_shown = finding.severity > Severity::Info || last.contains_key(&key);
+            let was_shown = last.contains_key(&(finding.code, String::new()));
+            let is_shown = finding.severity > Severity::Info || was_shown;
             // Each pod whose calls hang or fail gets a record of its own.
             let is_of_pods = [HUNG, FAILING].contains(&finding.code);
             if is_shown && !finding.not_ready && !is_of_pods {
@@ -67,15 +66,7 @@ impl HealthChanges {
                 };
                 let record = Record::health(DEGRADED, at, finding.code, finding.summary.clone());
                 let since = since(finding.seconds.unwrap_or_default());
-                let ends = ends.to_owned();
-                present.insert(
-                    key,
-                    Trouble {
-                        since,
-                        record,
-                        ends,
-                    },
-                );
+                add((finding.code, ""), since, record, ends);
             }
         }
         for problem in &picture.problems {
@@ -84,16 +75,7 @@ impl HealthChanges {
             record.pod = Some(problem.of.clone());
             record.id = Some(problem.id.clone()).filter(|id| !id.is_empty());
             let ends = format!("{} succeeds again after", problem.operation);
-            let key = ("pod", problem.pod.clone());
-            let since = since(problem.seconds);
-            present.insert(
-                key,
-                Trouble {
-                    since,
-                    record,
-                    ends,
-                },
-            );
+            add(("pod", &problem.pod), since(problem.seconds), record, &ends);
         }
         let mut records = Vec::new();
         for (key, trouble) in &last {

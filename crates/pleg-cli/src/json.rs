@@ -40,13 +40,12 @@ pub(crate) fn applicable(mut object: Value) -> Value {
 
 pub(crate) fn pod(view: &PodView, clock: Clock) -> Value {
     let status = &*view.status;
-    let as_of = view.as_of.map(|at| utc(clock.wall_at(at)));
     let sandboxes = status.sandboxes.iter().map(sandbox);
     let containers = status.containers.iter().map(container);
     applicable(json!({
         "pod": Pod::from(status),
         "ips": status.ips.iter().map(|ip| &**ip).collect::<Vec<_>>(),
-        "asOf": as_of,
+        "asOf": view.as_of.map(|at| utc(clock.wall_at(at))),
         "error": status.error.as_ref().map(ToString::to_string),
         "sandboxes": sandboxes.collect::<Vec<_>>(),
         "containers": containers.collect::<Vec<_>>(),

@@ -1,5 +1,4 @@
-//! The kubelet of this node: its process, its flags and its configuration files. Its feature gate EventedPLEG decides
-//! whether it subscribes to the runtime's events.
+//! The kubelet of this node: its process, flags and configuration. With the gate EventedPLEG, it subscribes to events.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -126,8 +125,7 @@ impl Kubelet {
     }
 
     pub(crate) fn log_file(&self) -> Option<PathBuf> {
-        let file = value(&self.arguments, &["--log-file"])?;
-        Some(self.here(Path::new(file)))
+        Some(self.here(Path::new(value(&self.arguments, &["--log-file"])?)))
     }
 
     /// A path of the process, from here.
@@ -183,9 +181,8 @@ impl Kubelet {
             let why = "subscribes to them (--feature-gates=EventedPLEG=true)";
             return enabled.then(|| why.to_owned());
         }
-        let includes_it =
-            |gates: &Gates| INCLUDING.iter().any(|name| gates.get(*name) == Some(&true));
-        let mut including = includes_it(&flags);
+        let includes = |gates: &Gates| INCLUDING.iter().any(|name| gates.get(*name) == Some(&true));
+        let mut including = includes(&flags);
         let mut decided = None;
         for (path, read) in self.configurations() {
             let shown = path.display();
@@ -193,7 +190,7 @@ impl Kubelet {
                 Ok(gates) => gates,
                 Err(why) => return Some(format!("may subscribe to them: {shown} {why}")),
             };
-            including |= includes_it(&gates);
+            including |= includes(&gates);
             let why = format!("subscribes to them (EventedPLEG in {shown})");
             let own = gates.get(EVENTED).map(|enabled| enabled.then_some(why));
             decided = own.or(decided);

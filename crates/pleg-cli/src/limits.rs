@@ -11,9 +11,8 @@ const MMAP_THRESHOLD: &str = "glibc.malloc.mmap_threshold=131072";
 /// Marks the program that was started again, because glibc may remove [`TUNABLES`] from the environment.
 const STARTED_AGAIN: &str = "PLEG_STARTED_AGAIN";
 
-/// Starts this program again, as the same process, with a fixed threshold for the allocator, so that memory that a
-/// flood of large responses has used is returned. glibc reads the setting only at the start. Does nothing if glibc is
-/// already configured, or is not used.
+/// Starts this program again, as the same process, with a fixed threshold for the allocator, which glibc reads only at
+/// the start: memory after a flood of large responses is returned. Does nothing without glibc, or if it is configured.
 pub(crate) fn return_freed_memory() {
     let is_configured = [TUNABLES, STARTED_AGAIN].map(|name| env::var_os(name).is_some());
     if !cfg!(target_env = "gnu") || is_configured != [false; 2] {

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::{env, fmt};
 
 use anstyle::{AnsiColor, Style};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 use pleg::runtime::clock;
 use serde::Serialize;
@@ -166,14 +166,12 @@ fn filter(verbose: u8, quiet: bool) -> anyhow::Result<EnvFilter> {
 fn parse(filter: &str) -> anyhow::Result<EnvFilter> {
     for directive in filter.split(',').map(str::trim) {
         // The filter would take an unknown level for the name of a module, and log nothing else.
+        let is_level = directive.parse::<LevelFilter>().is_ok() || directive.starts_with("pleg");
         let is_word = !directive.contains(['=', '[', ':']);
-        if is_word && directive.parse::<LevelFilter>().is_err() && !directive.starts_with("pleg") {
-            bail!("{directive:?} is not a level");
-        }
+        ensure!(!is_word || is_level, "{directive:?} is not a level");
         // The filter would ignore the second value.
-        if !directive.contains(['[', '{']) && directive.matches('=').count() > 1 {
-            bail!("{directive:?} has two values");
-        }
+        let has_one = directive.contains(['[', '{']) || directive.matches('=').count() < 2;
+        ensure!(has_one, "{directive:?} has two values");
     }
     Ok(EnvFilter::builder().parse(filter)?)
 }

@@ -62,8 +62,7 @@ fn run(args: Args) -> Outcome {
     use Command as C;
     let quiet = matches!(args.command, C::Watch(_) | C::Pods(_) | C::Doctor(_));
     // Log lines would garble the screen of `pleg top`.
-    let on_terminal = matches!(args.command, C::Top(_)) && io::stderr().is_terminal();
-    if !on_terminal {
+    if !matches!(args.command, C::Top(_)) || !io::stderr().is_terminal() {
         log::to_stderr(args.verbose, args.log_format, quiet)?;
     }
     match args.command {
@@ -114,9 +113,8 @@ fn until_signal(command: impl Future<Output = Outcome>) -> Outcome {
     })
 }
 
-/// Waits for the first signal, and returns its exit code: `codes[0]` for SIGINT (Ctrl-C), `codes[1]` for SIGTERM. A
-/// signal that arrives before the first poll of the future is not lost. SIGHUP is not handled here, so that `nohup`
-/// works; the agent handles SIGHUP itself.
+/// Waits for the first signal, and returns its exit code: `codes[0]` for SIGINT (Ctrl-C), `codes[1]` for SIGTERM. No
+/// signal before the first poll is lost. SIGHUP is not handled, so that `nohup` works; the agent handles it itself.
 fn first_signal(codes: [u8; 2]) -> io::Result<impl Future<Output = ExitCode>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

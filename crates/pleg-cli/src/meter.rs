@@ -1,9 +1,10 @@
 //! Measures a runtime's calls: durations, the time of the last answer, and, for `pleg doctor`, each call by its id.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pleg::core::{CallError, CallErrorKind, EventProfile, Id, Instant, Kind, Report};
 use pleg::runtime::clock::Clock;
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
@@ -59,16 +60,16 @@ impl Meter {
 
     /// From now on, keeps the time of each call about one pod, by the operation and the id that it reads.
     pub(crate) fn keep_each(&self) {
-        self.lock().by_key.get_or_insert_default();
+        self.state.lock().by_key.get_or_insert_default();
     }
 
     pub(crate) fn calls(&self) -> Calls {
-        self.lock().calls.clone()
+        self.state.lock().calls.clone()
     }
 
     /// All calls that were kept, and have ended or were cancelled.
     pub(crate) fn each(&self) -> Timings {
-        self.lock().by_key.clone().unwrap_or_default()
+        self.state.lock().by_key.clone().unwrap_or_default()
     }
 
     /// Instants of the measurements are of this clock.
@@ -94,10 +95,6 @@ impl Meter {
         in_flight.answered = Some(result.as_ref().err().is_none_or(is_answer));
         result
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn is_answer(error: &CallError) -> bool {
@@ -119,7 +116,7 @@ impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         let now = self.meter.clock.now();
         let answered = self.answered == Some(true);
-        let mut state = self.meter.lock();
+        let mut state = self.meter.state.lock();
         state.calls.ended(self.about, self.began, now, answered);
         if let Some(calls) = &mut state.by_key
             && self.about == About::Pod
@@ -210,8 +207,11 @@ mod tests {
 
     /// The same call, cancelled after half a second.
     async fn cancelled(meter: &Meter, about: About) {
-        let cancelled = tokio::time::timeout(SECOND / 2, call(meter, about, None)).await;
-        assert!(cancelled.is_err());
+        assert!(
+            tokio::time::timeout(SECOND / 2, call(meter, about, None))
+                .await
+                .is_err()
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! Observes a node: takes the records and measurements of a generator, and computes views of it.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pleg::core::{PodUid, WallTime};
 use pleg::{Delivery, Pleg, Subscription};
 use tokio::sync::watch;
@@ -77,7 +78,7 @@ impl Observer {
                     self.changes.send_modify(|n| *n += 1);
                     continue;
                 }
-                _ = interval.tick() => self.model().tick(clock.now(), ids),
+                _ = interval.tick() => self.model.lock().tick(clock.now(), ids),
                 true = health.changed() => {}
             }
             for record in changes.update(&self.picture(), clock) {
@@ -92,7 +93,7 @@ impl Observer {
     }
 
     pub(crate) fn picture(&self) -> Picture {
-        Picture::now(&self.pleg, &self.facts(), &mut lock(&self.generator))
+        Picture::now(&self.pleg, &self.facts(), &mut self.generator.lock())
     }
 
     /// Is notified when something in the view has changed other than ages and durations.
@@ -127,24 +128,17 @@ impl Observer {
             runtime: &self.runtime.to_string(),
             simulated: self.runtime.is_simulated(),
         };
-        (self.model().view(&inputs, query), picture.problems)
+        (self.model.lock().view(&inputs, query), picture.problems)
     }
 
     pub(crate) fn lines(&self, since: Option<WallTime>, after: u64) -> Lines {
         let now = self.meter.clock().wall();
-        self.model().feed.lines(now, since, after)
+        self.model.lock().feed.lines(now, since, after)
     }
 
     fn add(&self, record: &Record) {
         let clock = self.meter.clock();
-        self.model().record(clock.now(), clock.wall(), record);
+        let mut model = self.model.lock();
+        model.record(clock.now(), clock.wall(), record);
     }
-
-    fn model(&self) -> MutexGuard<'_, Model> {
-        lock(&self.model)
-    }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

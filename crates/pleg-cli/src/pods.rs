@@ -25,7 +25,7 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
     // One list suffices.
     let builder = target.builder(EventsPolicy::Never, Settings::default())?;
     let pleg = builder.spawn()?;
-    target.wait_until_listed(&pleg, None).await?;
+    target.until_listed(&pleg, None).await?;
     let synced = tokio::time::timeout(SYNC_TIMEOUT, pleg.wait_until_synced());
     if synced.await.is_err() {
         notice("some pods cannot be read; their last known state is shown");

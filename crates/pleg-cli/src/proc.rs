@@ -4,7 +4,7 @@
 //! process's memory, which a process in state D may hold.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -123,8 +123,9 @@ fn is_pods(line: &str) -> bool {
         return parts.first() == Some(&"k8s.io");
     };
     // CRI-O may put the monitor of a container into the group of its pod.
-    let below = parts.get(last + 1);
-    !below.is_some_and(|part| part.starts_with("crio-conmon-"))
+    !parts
+        .get(last + 1)
+        .is_some_and(|part| part.starts_with("crio-conmon-"))
 }
 
 /// A process or thread in state D.
@@ -143,17 +144,14 @@ impl Blocked {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, derive_more::Display,
+)]
 #[serde(default)]
+#[display("{open} of {limit}")]
 pub(crate) struct Open {
     pub(crate) open: u64,
     pub(crate) limit: u64,
-}
-
-impl Display for Open {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.open, self.limit)
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -243,12 +241,10 @@ impl Proc {
 
     /// The sum of the times that the threads of a process have waited for a CPU.
     pub(crate) fn waited(&self, pid: u32) -> Option<Duration> {
-        let waited = self.threads(pid).filter_map(|(_, dir)| {
-            // The time on a CPU, and the time of waiting for one, in nanoseconds.
-            let nanos = self.word(&format!("{dir}/schedstat"), 1)?;
-            Some(Duration::from_nanos(nanos))
-        });
-        waited.reduce(Duration::saturating_add)
+        // The time on a CPU, and the time of waiting for one, in nanoseconds.
+        let waited = |(_, dir)| self.word(&format!("{dir}/schedstat"), 1);
+        let waited = self.threads(pid).filter_map(waited);
+        waited.reduce(u64::saturating_add).map(Duration::from_nanos)
     }
 
     pub(crate) fn blocked(&self, directory: impl Display) -> Blocked {
@@ -264,9 +260,8 @@ impl Proc {
     }
 
     pub(crate) fn descriptors(&self, pid: u32) -> Option<Open> {
-        let open = fs::read_dir(self.path(&format!("{pid}/fd"))).ok()?.count();
+        let open = fs::read_dir(self.path(&format!("{pid}/fd"))).ok()?.count() as u64;
         let limit = number(&self.read(&format!("{pid}/limits")).ok()?, "Max open files")?;
-        let open = u64::try_from(open).ok()?;
         Some(Open { open, limit })
     }
 

@@ -102,7 +102,6 @@ impl Record {
         let detected = clock.wall_at(event.detected);
         let happened = event.happened_at;
         let happened = happened.filter(|at| (started..=detected).contains(at));
-        let latency_ms = happened.map(|at| (detected.nanos_since(at) / 1000) as f64 / 1000.0);
         let text = |text: &str| Some(text).filter(|t| !t.is_empty()).map(str::to_owned);
         Self {
             pod: Some(Pod::new(&event.uid, &event.namespace, &event.pod_name)),
@@ -113,7 +112,7 @@ impl Record {
             initial: Some(event.initial),
             exit_code: subject.and_then(|s| s.exit_code),
             reason: subject.and_then(|s| text(&s.reason)),
-            latency_ms,
+            latency_ms: happened.map(|at| (detected.nanos_since(at) / 1000) as f64 / 1000.0),
             ..Self::new(event.event.as_str(), detected)
         }
     }

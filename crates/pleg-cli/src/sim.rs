@@ -95,11 +95,10 @@ impl Embedded {
         let (sim, endpoint) = (Sim::builder().mode(mode).build(), path.parse()?);
         let _serving = sim.serve_unix(&socket, std::future::pending())?;
         let _workload = sim.spawn_workload(WorkloadConfig::default());
-        let _dir = dir;
         Ok(Self {
             sim,
             endpoint,
-            _dir,
+            _dir: dir,
         })
     }
 

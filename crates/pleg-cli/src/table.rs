@@ -102,8 +102,7 @@ impl Table {
     pub(crate) fn new(mut columns: Vec<(&'static str, Width)>, rows: &[Vec<Cell>]) -> Self {
         for (n, (heading, width)) in columns.iter_mut().enumerate() {
             let cells = rows.iter().map(|row| text::width(&row[n].text));
-            let least = heading.len().max(width.now);
-            width.now = cells.max().unwrap_or(0).max(least);
+            width.now = cells.max().unwrap_or(0).max(heading.len().max(width.now));
         }
         let widths = columns.iter_mut().map(|(_, width)| width);
         fit(widths.collect(), terminal_width());
@@ -112,12 +111,10 @@ impl Table {
 
     pub(crate) fn heading(&self) -> io::Result<()> {
         let heading = |(heading, _): &(&str, _)| Cell::new(heading).style(dim());
-        let headings = self.0.iter().map(heading);
-        self.row(&headings.collect::<Vec<_>>(), None)
+        self.row(&self.0.iter().map(heading).collect::<Vec<_>>(), None)
     }
 
-    /// Writes the cells of columns that are not omitted. `message` is written in place of the columns that have no
-    /// cell.
+    /// Writes the cells of columns that are not omitted, and `message` in place of the columns that have no cell.
     pub(crate) fn row(&self, cells: &[Cell], message: Option<&Cell>) -> io::Result<()> {
         let cells = cells.iter().zip(self.0.iter().map(|(_, width)| width.now));
         let mut out = anstream::stdout().lock();

@@ -80,12 +80,10 @@ pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
 
 /// Truncates the text to this number of characters, with an ellipsis at the end.
 pub(crate) fn clip(text: &str, most: usize) -> Cow<'_, str> {
+    let shown = most.saturating_sub(1);
     match text.char_indices().nth(most) {
         None => Cow::Borrowed(text),
-        Some(_) => {
-            let clipped: String = text.chars().take(most.saturating_sub(1)).collect();
-            Cow::Owned(clipped + "…")
-        }
+        Some(_) => text.chars().take(shown).chain(['…']).collect(),
     }
 }
 
@@ -188,8 +186,7 @@ mod tests {
             assert_eq!(fit(text, columns), shown, "{text} {columns}");
             assert!(width(shown) <= columns);
         }
-        let stacked = format!("a{}b", "\u{301}".repeat(500));
-        assert_eq!(fit(&stacked, 9), "\u{fffd}b");
+        assert_eq!(fit(&format!("a{}b", "\u{301}".repeat(500)), 9), "\u{fffd}b");
         assert_eq!([clip("abc", 3), clip("abcd", 3)], ["abc", "ab…"]);
     }
 }

@@ -28,17 +28,15 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let output = args.output;
     if args.agent.is_some() || args.since.is_some() {
         let printer = Printer::new(output, args.filters, false)?;
-        let url = args.agent.unwrap_or_default();
-        let client = AgentClient::new(url, &args.client)?;
+        let client = AgentClient::new(args.agent.unwrap_or_default(), &args.client)?;
         return within(args.duration, follow::run(&client, args.since, printer)).await;
     }
-    let runtime = &args.connection.runtime;
-    let (target, simulated) = Target::choose_or_demonstrate(runtime, output)?;
+    let (target, simulated) = Target::choose_or_simulate(&args.connection.runtime, output)?;
     notice(&format!("watching {}", target.runtime));
     let mut builder = target.builder(args.connection.events, Settings::default())?;
     let events = builder.subscribe();
     let pleg = builder.spawn()?;
-    target.wait_until_listed(&pleg, args.duration).await?;
+    target.until_listed(&pleg, args.duration).await?;
     let printer = Printer::new(output, args.filters, simulated)?;
     let elapsed = target.elapsed();
     let rest = args.duration.map(|all| all.saturating_sub(elapsed));
@@ -49,8 +47,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn within(limit: Option<Duration>, all: impl Future<Output = anyhow::Result<()>>) -> Outcome {
-    let limit = limit.unwrap_or(Duration::MAX);
-    let ended = tokio::time::timeout(limit, Box::pin(all)).await;
+    let ended = tokio::time::timeout(limit.unwrap_or(Duration::MAX), Box::pin(all)).await;
     ended.unwrap_or(Ok(())).map(|()| ExitCode::SUCCESS)
 }
 

@@ -82,6 +82,8 @@ const KNOBS: &[(&str, &Kind, &str)] = &[
     ("stream.mute", FLAG, "the current event streams stay open and deliver nothing from now on"),
     ("list.empty", OFTEN, "a list is answered with no items"),
     ("list.pad", BYTES, "every item of a list is larger by this size"),
+    ("list.fill", NUMBER, "a list of containers has that many more items, with nothing but an id"),
+    ("list.unfiltered", FLAG, "lists ignore their filters"),
     ("list.limit", BYTES, "list responses above this size fail (instead of the runtime's limit)"),
     ("list.page", NUMBER, "the number of items per page of a streaming list"),
     ("list.empty_page", OFTEN, "a streaming list starts with an empty page"),
@@ -89,6 +91,7 @@ const KNOBS: &[(&str, &Kind, &str)] = &[
     ("list.unimplemented", FLAG, "streaming lists are not implemented"),
     ("network.not_ready", FLAG, "the runtime's condition NetworkReady is false"),
     ("status.not_found", OFTEN, "the status of an existing id is NotFound"),
+    ("status.pad", BYTES, "every status is larger by this size"),
     ("CALLS.latency", SPAN, "each call takes that much longer"),
     ("CALLS.hang", HANG, "calls hang until this is off, or for that long from now"),
     ("CALLS.fail", FAILURE, "calls fail, such as unavailable@10%"),
@@ -300,12 +303,12 @@ mod tests {
     fn displayed_text_of_every_knob_parses_to_same_value() {
         let all = "all.latency=20ms,containers.empty=2%,containers.hole=3%,drop=5%,\
                    duplicate=0.1%,freeze=100%,list.break_after=2,list.empty=8%,\
-                   list.empty_page=9%,list.limit=1048576,list.pad=1024,list.page=3000,\
-                   list.unimplemented=on,list_containers.hang=180s,network.not_ready=on,\
+                   list.empty_page=9%,list.fill=7,list.limit=1048576,list.pad=1024,list.page=3000,\
+                   list.unfiltered=on,list.unimplemented=on,list_containers.hang=180s,network.not_ready=on,\
                    oversize=#1,oversize.bytes=17000000,pod.*.hang=on,pod.u-1.hang=on,\
                    sandbox.nil=1%,second_subscriber=50%,stamp.future=7%,stamp.negative=5%,\
                    stamp.pause=50ms,stamp.seconds=6%,stamp.zero=4%,status.not_found=10%,\
-                   stream.end_after=0,stream.mute=on,swap=#3,version.fail=unavailable@10%";
+                   status.pad=2048,stream.end_after=0,stream.mute=on,swap=#3,version.fail=unavailable@10%";
         let all: Vec<_> = all.split(',').collect();
         assert_eq!(all.len(), KNOBS.len() + 2, "every knob is in the text");
         for knob in all {

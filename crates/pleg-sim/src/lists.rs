@@ -13,14 +13,23 @@ use crate::{engine::Engine, knobs::Value};
 impl Engine {
     /// The sandboxes that match the filter, with the configured faults.
     pub(crate) fn sandbox_rows(&self, filter: Option<v1::PodSandboxFilter>) -> Vec<v1::PodSandbox> {
+        let filter = filter.filter(|_| !self.faults().is_on("list.unfiltered"));
         let rows = self.world().sandbox_rows(filter);
         self.apply_list_faults(rows, |row| &mut row.annotations)
     }
 
     /// The containers that match the filter, with the configured faults.
     pub(crate) fn container_rows(&self, filter: Option<v1::ContainerFilter>) -> Vec<v1::Container> {
+        let filter = filter.filter(|_| !self.faults().is_on("list.unfiltered"));
         let rows = self.world().container_rows(filter);
-        self.apply_list_faults(rows, |row| &mut row.annotations)
+        let mut rows = self.apply_list_faults(rows, |row| &mut row.annotations);
+        let more = self.faults().value("list.fill", Value::number);
+        let only_id = |n: usize| v1::Container {
+            id: n.to_string(),
+            ..Default::default()
+        };
+        rows.extend((0..more.unwrap_or(0)).map(only_id));
+        rows
     }
 
     fn apply_list_faults<R>(
@@ -31,14 +40,21 @@ impl Engine {
         if self.faults().fires("list.empty") {
             rows.clear();
         }
-        let pad = self.faults().value("list.pad", Value::number);
-        if let Some(bytes) = pad {
-            let pad = "x".repeat(bytes);
-            for row in &mut rows {
-                annotations(row).insert("pleg-sim/pad".to_owned(), pad.clone());
+        self.pad("list.pad", rows.iter_mut().map(annotations));
+        rows
+    }
+
+    /// Adds an annotation of the size that this knob has to each of these.
+    pub(crate) fn pad<'a>(
+        &self,
+        knob: &str,
+        all: impl IntoIterator<Item = &'a mut BTreeMap<String, String>>,
+    ) {
+        if let Some(bytes) = self.faults().value(knob, Value::number) {
+            for annotations in all {
+                annotations.insert("pleg-sim/pad".to_owned(), "x".repeat(bytes));
             }
         }
-        rows
     }
 
     /// A list in one message.

@@ -167,7 +167,8 @@ impl RuntimeService for CriService {
         let unit = profile.timestamp_unit;
         let timestamp = unit.map_or(0, |unit| self.engine.now() / unit);
         let world = self.engine.world();
-        let status = world.sandbox_status(&id)?;
+        let mut status = world.sandbox_status(&id)?;
+        self.engine.pad("status.pad", [&mut status.annotations]);
         if self.engine.faults().fires("status.not_found") {
             return Err(not_found("sandbox", &id));
         }
@@ -284,7 +285,8 @@ impl RuntimeService for CriService {
     ) -> CallResult<v1::ContainerStatusResponse> {
         let id = request.into_inner().container_id;
         self.engine.admit("ContainerStatus", &id).await?;
-        let status = self.engine.world().container_status(&id)?;
+        let mut status = self.engine.world().container_status(&id)?;
+        self.engine.pad("status.pad", [&mut status.annotations]);
         if self.engine.faults().fires("status.not_found") {
             return Err(not_found("container", &id));
         }

@@ -62,9 +62,8 @@ impl State<'_> {
     }
 
     fn check(&self, name: &str, layer: Layer, lines: &mut Vec<String>) {
-        let of_layer = lower(layer);
         let reasons = self.view.health.reasons.iter();
-        let mut reasons = reasons.filter(|r| r.layer == of_layer).peekable();
+        let mut reasons = reasons.filter(|r| r.layer == lower(layer)).peekable();
         if reasons.peek().is_none() {
             let detail = match layer {
                 Layer::Calls => self.list(),

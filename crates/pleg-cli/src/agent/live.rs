@@ -14,8 +14,7 @@ pub(super) const CLIENTS: usize = 16;
 const RECORDS_PAUSE: Duration = Duration::from_millis(50);
 /// The pause between two views if something has changed.
 const VIEW_PAUSE: Duration = Duration::from_millis(250);
-/// The pause between two views if nothing has changed. A client that gets nothing during several such pauses reports
-/// that the agent does not answer.
+/// The pause between two views if nothing has changed. After several pauses without a view, the page reports it.
 const IDLE_PAUSE: Duration = Duration::from_secs(2);
 /// The age of the oldest records that a client gets when it connects for the first time.
 const HISTORY: Duration = Duration::from_secs(15 * 60);
@@ -29,8 +28,7 @@ pub(super) fn stream(
     last_id: Option<&str>,
 ) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + use<> {
     let last = last_id.and_then(|id| id.rsplit_once('/'));
-    let own = observer.lines(None, u64::MAX).head.agent;
-    let known = last.filter(|(agent, _)| *agent == own);
+    let known = last.filter(|(agent, _)| *agent == observer.lines(None, u64::MAX).head.agent);
     let now = clock.now();
     let client = Client {
         _permit: permit,
@@ -48,8 +46,7 @@ pub(super) fn stream(
         view: None,
     };
     stream::unfold(client, |mut client| async {
-        let message = client.next().await?;
-        Some((Ok(Frame::data(message.into())), client))
+        Some((Ok(Frame::data(client.next().await?.into())), client))
     })
 }
 
@@ -119,10 +116,9 @@ impl Client {
     }
 
     fn view(&mut self) -> String {
-        let view = with_moments(&self.observer.view(&self.query)).to_string();
         // Compares numbers only after both were parsed from text, because parsing may change the last digit.
         let read = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!({}));
-        let mut view: Value = read(&view);
+        let mut view: Value = read(&with_moments(&self.observer.view(&self.query)).to_string());
         let last = self.view.as_deref().map_or_else(|| json!({}), read);
         let patch = difference(&last, &mut view).unwrap_or_else(|| json!({}));
         self.view = Some(view.to_string().into());

@@ -37,9 +37,8 @@ pub(super) struct Metrics {
 
 impl Metrics {
     pub(super) fn install(kubelet_names: bool) -> anyhow::Result<Self> {
-        let seconds = Matcher::Suffix("_seconds".to_owned());
         let recorded = PrometheusBuilder::new()
-            .set_buckets_for_metric(seconds, &BUCKETS)?
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
             .install_recorder()
             .context("cannot install the metrics recorder")?;
         describe();
@@ -103,9 +102,7 @@ fn own_names(recorded: &str, prefix: &str) -> String {
         if name.is_empty() || !name.starts_with(prefix) || name.ends_with("_bucket") || is_over {
             continue;
         }
-        let Some(name) = own_name(name) else {
-            continue;
-        };
+        let Some(name) = own_name(name) else { continue };
         let rest = match (comment, rest) {
             ("# TYPE ", " histogram") => " summary",
             _ => rest,

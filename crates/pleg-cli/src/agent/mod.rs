@@ -10,12 +10,13 @@ mod service;
 use std::convert::Infallible;
 use std::io;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use futures::future::OptionFuture;
 use hyper::body::{Bytes, Frame};
+use parking_lot::Mutex;
 use pleg::core::{Health, Instant, NotReady, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 use pleg::{HealthWatch, PodProblem};
@@ -61,7 +62,7 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
     let manager = Manager::from_environment();
     manager.send("READY=1");
     let is_open_to_host = matches!(args.listen, Listen::Tcp(_)) && !access.is_restricted();
-    let (reload, access) = watch::channel(Arc::new(access));
+    let (reloaded, access) = watch::channel(Arc::new(access));
     let clock = pleg.clock();
     let observer = Observer::new(&target, &pleg);
     let collector = Collector::new(&target, &pleg)?;
@@ -86,7 +87,7 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
         never = metrics.run_upkeep() => match never {},
         never = observer.run(subscription, collector) => match never {},
         never = manager.run(&observer, clock) => match never {},
-        failed = reload_on_hangup(&args, &reload) => match failed? {},
+        failed = reload(&args, &reloaded) => match failed? {},
     };
     manager.send("STOPPING=1\nSTATUS=stopping");
     pleg.shutdown().await;
@@ -114,10 +115,7 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
 }
 
 /// Reads the tokens and the certificates again on SIGHUP. If that fails, those that were read before stay in use.
-async fn reload_on_hangup(
-    args: &AgentArgs,
-    access: &watch::Sender<Arc<Access>>,
-) -> io::Result<Infallible> {
+async fn reload(args: &AgentArgs, access: &watch::Sender<Arc<Access>>) -> io::Result<Infallible> {
     let mut hangup = signal(SignalKind::hangup())?;
     while hangup.recv().await.is_some() {
         match Access::load(&args.access, &args.listen) {

@@ -133,8 +133,7 @@ impl Pages {
             (CONTENT_TYPE, "text/event-stream"),
             (CACHE_CONTROL, "no-store"),
         ];
-        let reply = http::reply(StatusCode::OK, &headers, "");
-        reply.map(|_| StreamBody::new(stream).boxed_unsync())
+        http::reply(StatusCode::OK, &headers, "").map(|_| StreamBody::new(stream).boxed_unsync())
     }
 
     fn events(&self, query: &str) -> Reply {
@@ -156,8 +155,7 @@ struct Wanted {
     since: Option<u64>,
 }
 
-/// `Ok` if the generator is alive: it has not ended, and no work of its own is overdue. A runtime that
-/// does not respond is no reason to restart the agent.
+/// `Ok` if the generator has not ended and none of its work is overdue, even if the runtime does not respond.
 pub(super) const fn alive(ready: &Result<(), NotReady>) -> Result<(), &NotReady> {
     match ready {
         Err(reason @ (NotReady::Stalled { .. } | NotReady::Closed)) => Err(reason),
@@ -185,7 +183,7 @@ pub(super) struct Rendered(Mutex<Option<(Instant, Bytes)>>);
 
 impl Rendered {
     fn get(&self, now: Instant, render: impl FnOnce() -> String) -> Bytes {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         match &*last {
             Some((at, body)) if now.since(*at) < RENDERED_FOR => body.clone(),
             _ => {

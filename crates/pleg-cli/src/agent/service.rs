@@ -28,16 +28,15 @@ impl Manager {
             let address = address.display();
             tracing::warn!("cannot notify the service manager at {address}: {error}");
         };
-        let socket = match address.is_empty() {
-            true => None,
-            false => connect(&address).inspect_err(failed).ok(),
-        };
         let number = |name| env::var(name).ok()?.parse::<u64>().ok();
         let own = u64::from(std::process::id());
         let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == own);
         let limit = number("WATCHDOG_USEC").filter(|limit| is_meant && *limit > 0);
         Self {
-            socket,
+            socket: match address.is_empty() {
+                true => None,
+                false => connect(&address).inspect_err(failed).ok(),
+            },
             watchdog: limit.map(Duration::from_micros),
         }
     }

@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 
@@ -31,11 +31,10 @@ const FORMAT: u32 = 1;
 const LARGEST: u64 = 64 << 20;
 
 pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
-    let code = examine(args).await.unwrap_or_else(|error| {
+    ExitCode::from(examine(args).await.unwrap_or_else(|error| {
         crate::log::show_error(&error);
         FAILED
-    });
-    ExitCode::from(code)
+    }))
 }
 
 /// Returns an exit code as plugins of monitoring systems do.
@@ -78,8 +77,7 @@ impl Examination {
         let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
         let (runtime, duration) = (&target.runtime, args.duration);
         notice(&format!("reading {runtime} for {duration:?}"));
-        let socket = runtime.socket().filter(|_| !runtime.is_embedded);
-        let mut of_host = HostTarget::new(socket);
+        let mut of_host = HostTarget::new(runtime.socket().filter(|_| !runtime.is_embedded));
         of_host.root.clone_from(&args.root);
         let host = Box::pin(host::collect(&of_host, duration));
         let both = runtime::collect(&target, args.connection.events, duration, origin, host);
@@ -112,7 +110,7 @@ struct Recording {
 
 /// Writes an examination to a file that only its owner can read.
 fn save(examination: &Examination, names: bool, file: &Path) -> anyhow::Result<()> {
-    let recording = Recording {
+    let text = serde_json::to_string_pretty(&Recording {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         redacted: !names,
@@ -120,8 +118,7 @@ fn save(examination: &Examination, names: bool, file: &Path) -> anyhow::Result<(
             true => examination.clone(),
             false => redacted(examination),
         },
-    };
-    let text = serde_json::to_string_pretty(&recording)?;
+    })?;
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(true).mode(0o600);
     let out = options.open(file);
@@ -131,18 +128,20 @@ fn save(examination: &Examination, names: bool, file: &Path) -> anyhow::Result<(
 
 fn load(file: &Path) -> anyhow::Result<Examination> {
     let read = || -> anyhow::Result<Recording> {
-        if fs::metadata(file)?.len() > LARGEST {
-            bail!("it is larger than 64 MiB");
-        }
+        ensure!(
+            fs::metadata(file)?.len() <= LARGEST,
+            "it is larger than 64 MiB"
+        );
         let text = fs::read_to_string(file)?;
         serde_json::from_str(&text).context("it is not a recording of pleg doctor")
     };
     let file = file.display();
     let recording = read().with_context(|| format!("cannot read {file}"))?;
     let (format, version) = (recording.format, recording.version);
-    if format != FORMAT {
-        bail!("{file} has format {format}, and this version reads {FORMAT}: use pleg {version}");
-    }
+    ensure!(
+        format == FORMAT,
+        "{file} has format {format}, and this version reads {FORMAT}: use pleg {version}"
+    );
     Ok(recording.examination)
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 
 use anstyle::{AnsiColor, Style};
+use itertools::Itertools as _;
 use serde_json::{Value, json};
 
 use super::*;
@@ -44,17 +45,14 @@ struct Object<'a> {
 }
 
 pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
-    let figures = figures(examination).into_iter();
-    let object = Object {
+    let figure = |(name, text)| json!({ "name": name, "text": text });
+    json::print(&Object {
         verdict: verdict(findings),
         severity: findings.first().map(|finding| finding.severity),
         findings,
-        figures: figures
-            .map(|(name, text)| json!({ "name": name, "text": text }))
-            .collect(),
+        figures: figures(examination).into_iter().map(figure).collect(),
         examination,
-    };
-    json::print(&object)
+    })
 }
 
 pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
@@ -156,24 +154,24 @@ fn relist(runtime: &Evidence) -> Option<String> {
 fn lists(lists: &Lists) -> Option<String> {
     let sizes = [lists.sandbox_bytes, lists.container_bytes];
     let calls = lists.rounds.last()?.calls().zip(sizes);
-    let shown = calls.map(|((name, call), size)| match size {
+    let mut shown = calls.map(|((name, call), size)| match size {
         0 => call.shown(name),
         size => format!("{} ({})", call.shown(name), bytes(size)),
     });
-    Some(shown.collect::<Vec<_>>().join(", "))
+    Some(shown.join(", "))
 }
 
 fn statuses(runtime: &Evidence) -> Option<String> {
     let statuses = &runtime.statuses;
     let (median, p99) = statuses.median_millis.zip(statuses.p99_millis)?;
     let slowest = statuses.slowest_pods.iter().take(SLOWEST);
-    let slowest = slowest.filter(|slow| !slow.pod.is_empty()).map(|slow| {
+    let mut slowest = slowest.filter(|slow| !slow.pod.is_empty()).map(|slow| {
         let name = runtime.pods.name(&slow.pod);
         format!("{name} {}", span(slow.millis))
     });
     let (ids, median, p99) = (statuses.ids, span(median), span(p99));
     let all = format!("{ids} ids: median {median}, 99 % within {p99}");
-    Some(match slowest.collect::<Vec<_>>().join(", ") {
+    Some(match slowest.join(", ") {
         none if none.is_empty() => all,
         pods => format!("{all}; slowest pods: {pods}"),
     })
@@ -195,6 +193,6 @@ fn conditions(runtime: &Evidence) -> Option<String> {
         return Some(format!("Status failed: {failure}"));
     }
     let all = runtime.conditions.conditions.iter();
-    let shown: Vec<String> = all.map(|c| format!("{} {}", c.name, c.status)).collect();
-    Some(shown.join(", ")).filter(|shown| !shown.is_empty())
+    let shown = all.map(|c| format!("{} {}", c.name, c.status)).join(", ");
+    Some(shown).filter(|shown| !shown.is_empty())
 }

@@ -22,14 +22,13 @@ pub(crate) struct Access {
 
 impl Access {
     /// Reads the files. An address that other hosts can connect to needs tokens or certificates of clients.
-    pub(crate) fn load(args: &AccessArgs, listen: &Listen) -> anyhow::Result<Self> {
+    pub(crate) fn load(args: &AccessArgs, listen: &Listen) -> Result<Self> {
         let requires_certificate = args.tls_client_ca.is_some();
-        if !listen.is_local() && args.token_file.is_none() && !requires_certificate {
-            bail!(
-                "{listen} is not a loopback address, and responses name pods: set --token-file, or \
-                 --tls-cert, --tls-key and --tls-client-ca"
-            );
-        }
+        ensure!(
+            listen.is_local() || args.token_file.is_some() || requires_certificate,
+            "{listen} is not a loopback address, and responses name pods: set --token-file, or \
+             --tls-cert, --tls-key and --tls-client-ca"
+        );
         let client_ca = args.tls_client_ca.as_deref();
         let tls = match (&args.tls_cert, &args.tls_key) {
             (Some(cert), Some(key)) => Some(tls::acceptor(cert, key, client_ca)?),
@@ -87,7 +86,7 @@ fn hex(token: &[u8]) -> String {
 }
 
 /// Reads one digest from each line, which may end with a comment. Errors do not show what is in the file.
-fn read_digests(file: &Path) -> anyhow::Result<Vec<String>> {
+fn read_digests(file: &Path) -> Result<Vec<String>> {
     let text = bounded::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut digests = Vec::new();
     for (n, line) in (1..).zip(text.lines()) {
@@ -95,18 +94,18 @@ fn read_digests(file: &Path) -> anyhow::Result<Vec<String>> {
         let Some(word) = first.filter(|word| !word.starts_with('#')) else {
             continue;
         };
-        if word.len() != 2 * SHA256.output_len() || !word.bytes().all(|b| b.is_ascii_hexdigit()) {
-            bail!(
-                "{}:{n} is not the SHA-256 of a token in hexadecimal digits; make it with: \
-                 printf %s TOKEN | sha256sum",
-                file.display()
-            );
-        }
+        ensure!(
+            word.len() == 2 * SHA256.output_len() && word.bytes().all(|b| b.is_ascii_hexdigit()),
+            "{}:{n} is not the SHA-256 of a token in hexadecimal digits; make it with: printf %s TOKEN | sha256sum",
+            file.display()
+        );
         digests.push(word.to_ascii_lowercase());
     }
-    if digests.is_empty() {
-        bail!("{} contains no digest of a token", file.display());
-    }
+    ensure!(
+        !digests.is_empty(),
+        "{} contains no digest of a token",
+        file.display()
+    );
     Ok(digests)
 }
 

@@ -1,10 +1,10 @@
 //! Where the server listens: a TCP address or a unix socket.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::{fmt, fs};
 
 use tempfile::TempPath;
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
@@ -15,9 +15,10 @@ use super::*;
 /// Linux drops the attempt of a new client, which tries again after a second. tokio's own value is 128.
 const BACKLOG: u32 = 4096;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
 pub(crate) enum Listen {
     Tcp(SocketAddr),
+    #[display("unix://{}", _0.display())]
     Unix(PathBuf),
 }
 
@@ -34,15 +35,6 @@ impl FromStr for Listen {
     }
 }
 
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix://{}", path.display()),
-        }
-    }
-}
-
 impl Listen {
     pub(crate) fn is_local(&self) -> bool {
         match self {
@@ -51,7 +43,7 @@ impl Listen {
         }
     }
 
-    pub(crate) async fn bind(&self) -> anyhow::Result<Listener> {
+    pub(crate) async fn bind(&self) -> Result<Listener> {
         let listener = self.try_bind().await;
         listener.with_context(|| format!("cannot listen on {self}"))
     }
@@ -77,8 +69,7 @@ impl Listen {
 }
 
 async fn remove_stale_socket(path: &Path) -> io::Result<()> {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    if is_socket
+    if fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket())
         && let Err(error) = UnixStream::connect(path).await
         && error.kind() == io::ErrorKind::ConnectionRefused
     {

@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -26,6 +26,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use pleg::runtime::clock::Clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
@@ -80,11 +81,10 @@ pub(crate) async fn serve(
     access: watch::Receiver<Arc<Access>>,
     handler: Handler,
 ) -> Infallible {
-    let rejected = Rejected::default();
     let server = Arc::new(Server {
         access,
         handler,
-        rejected,
+        rejected: Rejected::default(),
     });
     tokio::select! {
         never = accept(&listener, &server) => never,
@@ -124,8 +124,7 @@ async fn accept(listener: &Listener, server: &Arc<Server>) -> Infallible {
         }
         open.retain(|(_, connection)| !connection.is_finished());
         if open.len() >= CONNECTIONS {
-            let closed = to_close(&open, &client);
-            open.remove(closed);
+            open.remove(to_close(&open, &client));
         }
         let connection = tokio::spawn(async move {
             connection.await;
@@ -137,8 +136,7 @@ async fn accept(listener: &Listener, server: &Arc<Server>) -> Infallible {
 
 /// The connection to close for a new one of this client: its own oldest if it has more than half, otherwise the oldest.
 fn to_close<T>(open: &VecDeque<(String, T)>, client: &str) -> usize {
-    let own = open.iter().filter(|(other, _)| other == client);
-    let has_most = own.count() > CONNECTIONS / 2;
+    let has_most = open.iter().filter(|(other, _)| other == client).count() > CONNECTIONS / 2;
     let may_close = |(other, _): &(String, T)| !has_most || other == client;
     open.iter().position(may_close).unwrap_or(0)
 }

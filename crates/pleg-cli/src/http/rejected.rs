@@ -13,7 +13,7 @@ pub(super) struct Rejected(Mutex<BTreeMap<&'static str, (u64, String)>>);
 impl Rejected {
     /// Logs a client, or counts it if a client with the same reason was logged a short time ago.
     pub(super) fn note(&self, reason: &'static str, client: &str) {
-        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reasons = self.0.lock();
         match reasons.get_mut(reason) {
             Some((count, last)) => (*count, *last) = (*count + 1, client.to_owned()),
             None => {
@@ -23,8 +23,7 @@ impl Rejected {
         }
     }
 
-    /// Logs or counts a client whose TLS handshake failed. A client that has closed the connection, such as a probe of
-    /// the port, is not rejected.
+    /// Logs or counts a client whose TLS handshake failed, unless it closed the connection, such as a probe of the port.
     pub(super) fn handshake(&self, error: &io::Error, client: &str) {
         let error = error.get_ref().and_then(|error| error.downcast_ref());
         let Some(error) = error else { return };
@@ -49,7 +48,7 @@ impl Rejected {
     }
 
     fn counts(&self) -> Vec<String> {
-        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reasons = self.0.lock();
         reasons.retain(|_, (count, _)| *count > 0);
         let noted = reasons.iter_mut().map(|(reason, noted)| {
             let (count, last) = std::mem::take(noted);
@@ -75,6 +74,6 @@ mod tests {
         // In the minute after this summary line, even the first client with this reason is only counted.
         rejected.note("no token", "10.0.0.4");
         assert_eq!(rejected.counts().len(), 1);
-        assert!(rejected.counts().is_empty() && rejected.0.lock().unwrap().is_empty());
+        assert!(rejected.counts().is_empty() && rejected.0.lock().is_empty());
     }
 }

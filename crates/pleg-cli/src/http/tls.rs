@@ -11,11 +11,7 @@ use tokio_rustls::TlsConnector;
 use super::*;
 
 /// Serves with a certificate. Accepts only clients with a certificate of one of the authorities, if there are any.
-pub(super) fn acceptor(
-    cert: &Path,
-    key: &Path,
-    client_ca: Option<&Path>,
-) -> anyhow::Result<TlsAcceptor> {
+pub(super) fn acceptor(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<TlsAcceptor> {
     let provider = Arc::new(ring::default_provider());
     let builder =
         ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS13])?;
@@ -36,7 +32,7 @@ pub(super) fn acceptor(
 }
 
 /// Connects to servers whose certificate is from one of the authorities. `own`: the client's own certificate and key.
-pub(crate) fn connector(ca: &Path, own: Option<(&Path, &Path)>) -> anyhow::Result<TlsConnector> {
+pub(crate) fn connector(ca: &Path, own: Option<(&Path, &Path)>) -> Result<TlsConnector> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(authorities(ca)?);
@@ -49,7 +45,7 @@ pub(crate) fn connector(ca: &Path, own: Option<(&Path, &Path)>) -> anyhow::Resul
     Ok(Arc::new(config).into())
 }
 
-fn authorities(file: &Path) -> anyhow::Result<RootCertStore> {
+fn authorities(file: &Path) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(file)? {
         roots.add(authority).with_context(|| invalid(file))?;
@@ -57,17 +53,19 @@ fn authorities(file: &Path) -> anyhow::Result<RootCertStore> {
     Ok(roots)
 }
 
-fn certificates(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let text = bounded::read(file).with_context(|| invalid(file))?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let certificates = read.with_context(|| invalid(file))?;
-    if certificates.is_empty() {
-        bail!("{} contains no certificate", file.display());
-    }
+    ensure!(
+        !certificates.is_empty(),
+        "{} contains no certificate",
+        file.display()
+    );
     Ok(certificates)
 }
 
-fn private_key(file: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>> {
     let text = bounded::read(file).with_context(|| invalid(file))?;
     PrivateKeyDer::from_pem_slice(text.as_bytes()).with_context(|| invalid(file))
 }

@@ -1,11 +1,11 @@
-//! The facts that an agent collects every half a minute in addition to the generator: the runtime's own conditions, and the
-//! findings about its endpoint, its pods and the host.
+//! The facts that an agent collects every 30 s: the runtime's conditions, and findings about its endpoint, pods and host.
 
 use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
+use itertools::Itertools as _;
 use metrics::{describe_gauge, gauge};
 use pleg::core::{CallError, Instant, PodView};
 use pleg::{HealthWatch, Pleg};
@@ -64,8 +64,7 @@ impl Facts {
                 self.conditions = conditions.since(&self.conditions, now);
             }
             Err(error) => {
-                let since = self.error.take().map_or(now, |(_, since)| since);
-                self.error = Some((error, since));
+                self.error = Some((error, self.error.take().map_or(now, |(_, since)| since)));
             }
         }
         for condition in self.conditions.conditions.iter().filter(|c| c.is_needed()) {
@@ -86,10 +85,8 @@ impl Facts {
             }
         }
         let alarming = findings.iter().filter(|f| f.severity > Severity::Info);
-        let mut alarming: Vec<&Finding> = alarming.collect();
-        alarming.sort_by_key(|finding| Reverse(finding.severity));
-        alarming.truncate(MOST_SHOWN);
-        alarming.iter().for_each(|finding| set(finding, 1.0));
+        let worst = alarming.sorted_by_key(|finding| Reverse(finding.severity));
+        worst.take(MOST_SHOWN).for_each(|finding| set(finding, 1.0));
         let dated = findings.into_iter().map(|finding| {
             let known = last.iter().find(|(old, _)| old.code == finding.code);
             if known.is_none() {
@@ -206,8 +203,7 @@ impl Collector {
         let not_examined = match host {
             None => vec!["the host: the runtime is simulated".to_owned()],
             Some(host) => {
-                let slow = has_any(health, &SLOW);
-                findings.extend(self.check_host(&host, slow, usable).await);
+                findings.extend(self.check_host(&host, has_any(health, &SLOW), usable).await);
                 let rest = "mounts, systemd, the kubelet and its log: pleg doctor reads them";
                 [vec![rest.to_owned()], host.unreadable].concat()
             }

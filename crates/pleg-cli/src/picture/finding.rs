@@ -1,8 +1,8 @@
 //! A finding: a cause, its severity, the figures that show it, and the next step.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
+use itertools::Itertools as _;
 use serde::Serialize;
 
 /// The severity of a finding. The exit code of `pleg doctor` follows from the worst.
@@ -134,8 +134,7 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
 
 fn first_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     const SHOWN: usize = 3;
-    let mut known = BTreeSet::new();
-    let names: Vec<&str> = names.filter(|name| known.insert(*name)).collect();
+    let names: Vec<&str> = names.unique().collect();
     names.first()?;
     let shown = names[..names.len().min(SHOWN)].join(", ");
     Some(match names.len().saturating_sub(SHOWN) {
@@ -171,8 +170,7 @@ impl Finding {
         let lines: Vec<(String, String)> = lines.into_iter().collect();
         let names = first_of(lines.iter().map(|(name, _)| &**name))?;
         let finding = Self::new(code, summary.replace("{}", &names), next);
-        let lines = lines.iter().map(|(name, line)| format!("{name}: {line}"));
-        Some(finding.because_of(lines))
+        Some(finding.because_of(lines.iter().map(|(name, line)| format!("{name}: {line}"))))
     }
 
     pub(crate) fn because(mut self, evidence: impl Into<String>) -> Self {
@@ -207,8 +205,7 @@ impl Finding {
     }
 }
 
-/// Sorts findings: the worst first, and each cause before the findings that it explains. A cause gets the severity of
-/// the worst finding that it explains.
+/// Sorts findings: the worst first, and each cause before what it explains, with the highest severity of both.
 pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     // Repeated, because a cause can have a cause. Chains of more than four do not exist.
     for _ in 0..4 {
@@ -295,11 +292,9 @@ io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pr
             let (all, expected) = row.split_once(" => ").unwrap();
             let cause = |f: &Finding| f.cause.unwrap_or_default();
             let shown = |f: &Finding| format!("{} {} {}", f.code, lower(f.severity), cause(f));
-            let shown: Vec<_> = arranged(all).iter().map(shown).collect();
-            assert_eq!(shown.join("; ").trim(), expected);
+            assert_eq!(arranged(all).iter().map(shown).join("; ").trim(), expected);
         }
-        let circle = "stale info closed; closed info stale";
-        assert_eq!(arranged(circle).len(), 2);
+        assert_eq!(arranged("stale info closed; closed info stale").len(), 2);
     }
 
     #[test]
@@ -309,8 +304,7 @@ io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pr
         for (all, expected) in [(warning, "shim_zombie"), (info, "")] {
             let mut all = arranged(all);
             all.retain(|finding| finding.next.contains("kill and remove nothing"));
-            let codes: Vec<_> = all.iter().map(|finding| finding.code).collect();
-            assert_eq!(codes.join(" "), expected);
+            assert_eq!(all.iter().map(|finding| finding.code).join(" "), expected);
         }
     }
 

@@ -61,18 +61,17 @@ impl Generator {
             reason.lasts = false;
         }
         for degraded in health.degraded(now) {
-            let sentence = match (&degraded, &health.stream) {
-                (Degraded::StreamDown { .. }, StreamState::Down { why, .. }) => {
-                    format!("{degraded} ({why})")
-                }
-                _ => degraded.to_string(),
-            };
             let reason = self.degraded.entry(degraded.as_str().to_owned());
             let reason = reason.or_default();
             // The generator does not record when a loss of events began, so use the time of the first look that saw it.
             let since = degraded.since().or(reason.since).unwrap_or(now);
             *reason = Reason {
-                sentence,
+                sentence: match (&degraded, &health.stream) {
+                    (Degraded::StreamDown { .. }, StreamState::Down { why, .. }) => {
+                        format!("{degraded} ({why})")
+                    }
+                    _ => degraded.to_string(),
+                },
                 seconds: Some(now.since(since).as_secs_f64()),
                 lasts: true,
                 since: Some(since),
@@ -208,8 +207,7 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
         let expected = stream.expected.max(missed);
         let lost = 100.0 * missed as f64 / expected.max(1) as f64;
         let why = format!("{missed} of {expected} events are missing ({lost:.0} %)");
-        let found = Finding::new("stream_lossy", summary, next).because(why);
-        found.lasting(reason.seconds)
+        Finding::new("stream_lossy", summary, next).because(why).lasting(reason.seconds)
     });
     let all = [not_subscribed, not_offered, silent, lossy];
     all.into_iter().flatten()

@@ -55,10 +55,9 @@ impl Picture {
             !is_over && findings.iter().all(|f| f.code != fact.code)
         });
         findings.extend(of_facts);
-        let findings = arrange(findings);
         Self {
             ready,
-            findings,
+            findings: arrange(findings),
             problems,
         }
     }

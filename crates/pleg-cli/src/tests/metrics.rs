@@ -37,10 +37,9 @@ fn each_alert_has_a_for_duration_and_a_runbook_section() {
 
 #[test]
 fn inhibition_names_existing_alerts() {
-    let text = read("prometheus/alertmanager.yaml");
     let alerts = alerts();
     let names: Vec<_> = alerts.iter().map(|alert| &alert["alert"]).collect();
-    let config: Value = serde_saphyr::from_str(&text).unwrap();
+    let config: Value = serde_saphyr::from_str(&read("prometheus/alertmanager.yaml")).unwrap();
     for rule in config["inhibit_rules"].as_array().unwrap() {
         assert_eq!(rule["equal"], json!(["instance"]));
         for matchers in ["source_matchers", "target_matchers"] {

@@ -44,8 +44,7 @@ fn has(tool: &str) -> bool {
 
 fn succeeds(command: &mut Command) -> String {
     let output = command.output().expect("it runs");
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text).into_owned();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{command:?}: {text}");
     text
 }

@@ -126,15 +126,14 @@ impl App {
 
     fn ask(&mut self, field: Field) {
         let labels = self.query.labels.as_ref().map(ToString::to_string);
-        let text = match field {
-            // A new search, as in less.
-            Field::Search => String::new(),
-            Field::Namespace => self.query.namespace.clone(),
-            Field::Labels => labels.unwrap_or_default(),
-        };
         self.prompt = Some(Prompt {
             field,
-            text,
+            text: match field {
+                // A new search, as in less.
+                Field::Search => String::new(),
+                Field::Namespace => self.query.namespace.clone(),
+                Field::Labels => labels.unwrap_or_default(),
+            },
             error: None,
         });
     }

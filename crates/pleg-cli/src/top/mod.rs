@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{panic, thread};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures::StreamExt as _;
 use pleg::core::Instant;
@@ -34,9 +34,11 @@ const REDRAW_PERIOD: Duration = Duration::from_secs(1);
 const HUNG_UP: u8 = 129;
 
 pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
-    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        bail!("pleg top needs a terminal; use pleg watch or pleg pods instead");
-    }
+    let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+    ensure!(
+        is_terminal,
+        "pleg top needs a terminal; use pleg watch or pleg pods instead"
+    );
     let mut hangup = signal(SignalKind::hangup())?;
     // Without colours if `NO_COLOR` is set, as in the other commands.
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;

@@ -14,8 +14,7 @@ use crate::picture::facts::Collector;
 
 /// How often a view is computed, or an agent asked for it.
 const PERIOD: Duration = Duration::from_millis(250);
-/// The pause after a view is at least this many times as long as the computation of the view, so that watching a large
-/// node does not cost much of its CPU time.
+/// The pause after a view is at least this many times as long as its computation, which is slow for a large node.
 const PAUSE: u32 = 9;
 
 pub(super) struct Answer {
@@ -75,8 +74,7 @@ impl Source {
 
 /// Starts a generator. The runtime need not answer: then the view says so.
 async fn observe(args: &TopArgs) -> anyhow::Result<(Arc<Observer>, Pleg, Target)> {
-    let runtime = &args.connection.runtime;
-    let (target, _) = Target::choose_or_demonstrate(runtime, Output::Table)?;
+    let (target, _) = Target::choose_or_simulate(&args.connection.runtime, Output::Table)?;
     let mut builder = target.builder(args.connection.events, Settings::default())?;
     let events = builder.subscribe();
     let pleg = builder.spawn()?;

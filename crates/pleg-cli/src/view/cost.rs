@@ -70,7 +70,6 @@ impl Cost {
     pub(super) fn new(now: Instant, calls: &Calls, statuses: &Series) -> Self {
         let span = calls.lists.span(now);
         let (lists, list_time) = calls.lists.total(now);
-        let (reads, _) = calls.reads.total(now);
         let (seconds, list_seconds) = (span.as_secs_f64(), list_time.as_secs_f64());
         let is_compared = lists > 0 && span >= COMPARED_AFTER;
         let generic = is_compared.then(|| {
@@ -87,7 +86,7 @@ impl Cost {
             ours: CallCosts {
                 lists,
                 list_seconds,
-                reads,
+                reads: calls.reads.total(now).0,
             },
             generic,
             basis: BASIS.to_owned(),

@@ -69,10 +69,9 @@ impl Detail {
 
     /// A pod that does not exist any more, if there are records of it.
     pub(super) fn gone(inputs: &Inputs<'_>, history: Vec<Record>) -> Option<Self> {
-        let pod = history.iter().rev().find_map(|record| record.pod.clone())?;
         Some(Self {
             row: PodRow {
-                pod,
+                pod: history.iter().rev().find_map(|record| record.pod.clone())?,
                 ..PodRow::default()
             },
             gone: true,

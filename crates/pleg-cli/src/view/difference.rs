@@ -23,8 +23,7 @@ const TIMELESS: [&str; 3] = ["cost", "feed", "history"];
 /// Moments that differ by less than this count as the same, because an age is computed from two clocks.
 const SAME: f64 = 0.5;
 
-/// The view as `/debug/live` sends it: ages as seconds since 1970, pods by uid and without their containers, and
-/// latencies by the number of their interval.
+/// The view as `/debug/live` sends it: moments instead of ages, pods by uid without containers, latencies by interval.
 pub(crate) fn with_moments(view: &View) -> Value {
     let now: Result<jiff::Timestamp, _> = view.time.parse();
     let now = now.map_or(0.0, |time| time.as_millisecond() as f64 / 1e3);
@@ -56,8 +55,7 @@ pub(crate) fn with_moments(view: &View) -> Value {
     for series in ["lists", "reads", "events"] {
         let points = sent["latency"][series].take();
         let points = points.as_array().map(Vec::as_slice).unwrap_or_default();
-        let numbers = (0..=view.latency.interval).rev();
-        let numbered = numbers.zip(points.iter().rev());
+        let numbered = (0..=view.latency.interval).rev().zip(points.iter().rev());
         let measured = numbered.filter(|(_, point)| point["count"] != 0);
         sent["latency"][series] = measured.map(|(n, p)| (n.to_string(), p.clone())).collect();
     }
@@ -90,8 +88,7 @@ fn to_moments(value: &mut Value, now: f64) {
     }
 }
 
-/// The patch that makes `old` the same as `new`; `None` if they are the same. Moments that count as the same get the
-/// value in `old`, so that they do not drift.
+/// The patch from `old` to `new`; `None` if they are the same. Equal moments keep the value in `old`, so they do not drift.
 pub(crate) fn difference(old: &Value, new: &mut Value) -> Option<Value> {
     if let (Value::Array(old), Value::Array(new)) = (old, &mut *new) {
         // An array is sent as a whole if it differs. First, moments that count as the same get the old value.
@@ -133,17 +130,13 @@ mod tests {
     use crate::view::tests::{Sample, all};
 
     /// The view `seconds` later, and the patch for a client that has the view of now.
-    fn later(
-        sample: &mut Sample,
-        seconds: f64,
-        change: impl FnOnce(&mut Sample),
-    ) -> (Value, Value) {
+    fn later(node: &mut Sample, seconds: f64, change: impl FnOnce(&mut Sample)) -> (Value, Value) {
         let query = all("uid-web-1");
-        let old = with_moments(&sample.view(&query));
-        sample.now = sample.now.after(Duration::from_secs_f64(seconds));
-        sample.wall = sample.wall.after(Duration::from_secs_f64(seconds + 0.01));
-        change(sample);
-        let mut new = with_moments(&sample.view(&query));
+        let old = with_moments(&node.view(&query));
+        node.now = node.now.after(Duration::from_secs_f64(seconds));
+        node.wall = node.wall.after(Duration::from_secs_f64(seconds + 0.01));
+        change(node);
+        let mut new = with_moments(&node.view(&query));
         let patch = difference(&old, &mut new).unwrap();
         (new, patch)
     }

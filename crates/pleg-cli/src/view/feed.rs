@@ -190,8 +190,7 @@ mod tests {
             feed.add(now, wall(n), &event(n, "web"));
         }
         let rate = |now| feed.page(now, &Query::default()).events_per_second;
-        let rates = [at(120), at(125), at(130)].map(rate);
-        assert_eq!(rates, [1_000.0, 500.0, 0.0]);
+        assert_eq!([at(120), at(125), at(130)].map(rate), [1_000.0, 500.0, 0.0]);
     }
 
     /// The first line, and the numbers of the records.

@@ -15,10 +15,11 @@ mod query;
 mod series;
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use itertools::Itertools as _;
 use pleg::Exit;
 use pleg::core::{
     CallError, ContainerState, ContainerStatus, Health, Instant, PodStatus, PodUid, PodView,

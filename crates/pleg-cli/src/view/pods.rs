@@ -86,7 +86,6 @@ impl PodsPage {
             matching.reverse();
         }
         let mut uids = matching.iter().map(|(row, _)| &row.pod.uid);
-        let selected = uids.position(|uid| !uid.is_empty() && *uid == query.selected);
         let statuses = inputs.pods.iter().flat_map(|pod| &pod.status.containers);
         let running = statuses.filter(|c| c.state == ContainerState::Running);
         let mut page = Self {
@@ -96,7 +95,7 @@ impl PodsPage {
             matching: matching.len(),
             offset: query.offset,
             rows: Vec::new(),
-            selected,
+            selected: uids.position(|uid| !uid.is_empty() && *uid == query.selected),
         };
         let mut containers = MOST_CONTAINERS;
         let shown = matching.into_iter().skip(query.offset);
@@ -176,7 +175,6 @@ impl ContainerRow {
     /// `all` are the containers of its pod.
     pub(super) fn new(c: &ContainerStatus, all: &[ContainerStatus], wall: WallTime) -> Self {
         let details = &c.details;
-        let of_name = all.iter().filter(|other| other.name == c.name);
         Self {
             name: name(&c.name),
             id: name(c.id.as_str()),
@@ -186,7 +184,7 @@ impl ContainerRow {
             restarts: c.attempt,
             exit_code: details.exit_code,
             reason: long(&details.reason),
-            last_exit: ExitRow::last(of_name, wall),
+            last_exit: ExitRow::last(all.iter().filter(|other| other.name == c.name), wall),
             image: name(&details.image),
             problem: problem_of(c.error.as_ref(), c.status_missing),
         }
@@ -239,11 +237,8 @@ impl PodState {
 
 /// The newest container of each name, by name. The containers of a pod are newest first.
 fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
-    let mut names = BTreeSet::new();
-    let containers = status.containers.iter();
-    let mut newest: Vec<_> = containers.filter(|c| names.insert(&*c.name)).collect();
-    newest.sort_by_key(|c| &*c.name);
-    newest
+    let newest = status.containers.iter().unique_by(|c| &*c.name);
+    newest.sorted_by_key(|c| &*c.name).collect()
 }
 
 /// Returns true if the container has exited, and its exit code is not 0 or not known.
@@ -253,7 +248,6 @@ fn has_failed(container: &ContainerStatus) -> bool {
 
 /// The state of a pod without a problem, by its newest containers.
 fn state(status: &PodStatus, newest: &[&ContainerStatus]) -> PodState {
-    let sandbox = status.sandboxes.first().map(|s| s.state);
     let states = newest.iter().map(|c| match c.state {
         ContainerState::Created => PodState::Created,
         ContainerState::Running => PodState::Running,
@@ -261,7 +255,7 @@ fn state(status: &PodStatus, newest: &[&ContainerStatus]) -> PodState {
         _ => PodState::Unknown,
     });
     let is_unknown = states.clone().min() == Some(PodState::Unknown);
-    match sandbox {
+    match status.sandboxes.first().map(|s| s.state) {
         Some(SandboxState::Unknown { .. }) => PodState::Unknown,
         _ if is_unknown => PodState::Unknown,
         Some(SandboxState::Ready) => states.max().unwrap_or(PodState::Ready),

@@ -77,9 +77,7 @@ impl Query {
 
     /// Returns true if the record is shown. Records about the whole node are always shown.
     pub(super) fn matches_record(&self, record: &Record) -> bool {
-        let Some(pod) = &record.pod else {
-            return true;
-        };
+        let Some(pod) = &record.pod else { return true };
         let texts = [Some(&pod.uid), record.name.as_ref(), record.id.as_ref()];
         let texts = texts.into_iter().flatten().map(String::as_str);
         self.shows([&pod.namespace, &pod.name], texts)

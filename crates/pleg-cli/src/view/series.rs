@@ -86,8 +86,7 @@ impl Series {
     }
 
     fn oldest(&self, now: Instant) -> u64 {
-        let before = INTERVALS as u64 - 1;
-        interval(self.began).max(interval(now).saturating_sub(before))
+        interval(self.began).max(interval(now).saturating_sub(INTERVALS as u64 - 1))
     }
 }
 

@@ -128,7 +128,6 @@ mod tests {
         assert_eq!(types(&follower.answered(silent()).0), [""; 0]);
         let (shown, again) = follower.answered(Ok((page("b", 0, 2), vec![])));
         assert_eq!((types(&shown), again), (vec![RECOVERED], true));
-        let from_start = (&*follower.agent, follower.last);
-        assert_eq!(from_start, ("b", 0));
+        assert_eq!((&*follower.agent, follower.last), ("b", 0));
     }
 }

@@ -40,14 +40,6 @@ impl Agent {
         ask(self.connect().await, path, "Host: localhost\r\n").await
     }
 
-    pub(super) async fn until_ready(&self) {
-        let ready = || async {
-            let (code, _, body) = self.get("/readyz").await;
-            (code == 200 && body.starts_with("ok")).then_some(())
-        };
-        until(TIMEOUT, "ready", ready).await.expect("ready");
-    }
-
     /// Waits until a page contains each of these texts, and returns it.
     pub(super) async fn until_shows(&self, path: &str, texts: &str) -> String {
         let shown = until(TIMEOUT * 3, texts, || async {
@@ -125,7 +117,6 @@ async fn agent_waits_for_its_runtime() {
     assert_eq!(agent.metric("pleg_ready").await, Some(0.0));
 
     sim.serve("--empty").await;
-    agent.until_ready().await;
     sim.run_pod("a-secret-name").await;
     for (name, value) in [
         ("pleg_ready", 1.0),
@@ -147,7 +138,6 @@ async fn agent_waits_for_its_runtime() {
     let degraded = "degraded (stream_down) for ";
     agent.until_shows("/readyz", degraded).await;
     assert_eq!(agent.get("/readyz").await.0, 200);
-    agent.stop().await;
 }
 
 /// The next message to the service manager with this start and this text.
@@ -166,7 +156,7 @@ async fn notified(manager: &UnixDatagram, start: &str, text: &str) -> String {
 #[tokio::test]
 async fn watchdog_is_fed_whatever_the_state_of_the_runtime() {
     let mut sim = Sim::down();
-    let socket = sim.dir().path("notify.sock");
+    let socket = sim.dir.path("notify.sock");
     let manager = UnixDatagram::bind(&socket).expect("bound");
     let limit = Duration::from_millis(1500);
     let args = "agent --listen 127.0.0.1:0 --probe-period 1s -r";
@@ -185,7 +175,8 @@ async fn watchdog_is_fed_whatever_the_state_of_the_runtime() {
     sim.serve("--empty").await;
     notified(&manager, "STATUS=ready", "").await;
     // The runtime hangs for several periods of the watchdog.
-    sim.running().signal("STOP").await;
+    let runtime = sim.running.as_ref().expect("it runs");
+    runtime.signal("STOP").await;
     notified(&manager, "STATUS=ready; ", "runtime_silent: ").await;
     // Only the sum of the waits is checked: this process may be late itself.
     let clock = Clock::start();

@@ -1,5 +1,4 @@
-//! Clients of `pleg agent` that stall, flood, or are slow: the agent answers others soon, keeps its connection to the
-//! runtime, loses no event, and returns the memory.
+//! Clients that stall or flood `pleg agent`: it answers others soon, stays connected, loses no event, returns memory.
 
 #![allow(clippy::print_stdout, reason = "a test says what it measured")]
 
@@ -69,8 +68,7 @@ fn start_clients(to: SocketAddr) -> JoinSet<()> {
     all.map(endless).collect()
 }
 
-/// The durations of scrapes until `ended`, sorted; one at least. A thread makes them, so that the clients of the same process do not
-/// delay them more than those of another process would.
+/// The sorted durations of at least one scrape, until `ended`. In a thread: the clients of this process delay it less.
 pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
     let clock = Clock::start();
     let mut took = Vec::new();
@@ -81,8 +79,7 @@ pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Durat
         stream.write_all(METRICS.as_bytes())?;
         let mut page = String::new();
         stream.read_to_string(&mut page)?;
-        let is_whole = page.starts_with("HTTP/1.1 200 ") && page.contains("\npleg_ready ");
-        if !is_whole {
+        if !(page.starts_with("HTTP/1.1 200 ") && page.contains("\npleg_ready ")) {
             return Err(io::Error::other(format!("no page: {page:.99}")));
         }
         took.push(clock.now().since(began));
@@ -172,16 +169,14 @@ async fn scrapes_are_answered_within_50_ms() {
     assert!(max <= Duration::from_millis(50), "p99 {p99:?}, max {max:?}");
 }
 
-/// An unprivileged user of the node has the same address as the kubelet, so a flood by this user must not stop probes.
-/// It also reaches the separate listener for probes.
+/// A flood by a user of the node, who has the kubelet's address and reaches both listeners, must not stop probes.
 #[tokio::test]
 async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("raised");
     let mut sim = Sim::start().await;
     let listen = "agent --listen 127.0.0.1:0 --health-listen 127.0.0.1:0 -r";
-    let command = limited(400, &format!("{listen} {}", arg(&sim.socket)));
-    let mut agent = Agent::spawn(command).await;
+    let mut agent = Agent::spawn(limited(400, &format!("{listen} {}", arg(&sim.socket)))).await;
     let probe_address = probes(&mut agent).await;
     agent.until_confirmed().await;
 
@@ -212,6 +207,4 @@ async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
     agent.until_metric(confirmed, 0.0).await;
     sim.serve("--empty").await;
     agent.until_confirmed().await;
-    drop(idle);
-    agent.stop().await;
 }

@@ -72,7 +72,7 @@ async fn request_needs_a_token_of_the_token_file_last_read() {
     }
     // For the probes of a kubelet.
     assert_eq!(agent.get("/healthz").await.0, 200);
-    agent.until_ready().await;
+    agent.until_shows("/readyz", "ok (brief)\n").await;
 
     write(SECOND);
     agent.running.signal("HUP").await;
@@ -103,7 +103,7 @@ async fn unix_socket_is_served_and_removed() {
     let (code, _, body) = ask(stream, "/healthz", "").await;
     assert_eq!((code, &*body), (200, "ok\n"));
     let second = Running::start(&command).end().await;
-    assert_eq!(second.code(), Some(1), "it is in use");
+    assert_eq!(second.code, Some(1), "it is in use");
     let why = "cannot listen on unix://";
     assert!(second.err.contains(why), "{}", second.err);
     running.stop("TERM", 0).await;
@@ -171,7 +171,7 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
         let (code, args) = command_line.split_once(' ').expect("a code");
         let end = Running::spawn(command(args)).end().await;
         let shown = end.out.clone() + &end.err;
-        assert_eq!(end.code(), code.parse().ok(), "{args}: {shown}");
+        assert_eq!(end.code, code.parse().ok(), "{args}: {shown}");
         let is_short = shown.lines().count() == 1 || args.starts_with("watch");
         let expected = parts.next().expect("a line");
         assert!(is_short && shown.contains(expected), "{args}: {shown}");
@@ -189,7 +189,7 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
 #[tokio::test]
 async fn page_of_another_site_cannot_read_from_the_agent() {
     let agent = Agent::start("--sim").await;
-    agent.until_ready().await;
+    agent.until_metric("pleg_ready", 1.0).await;
     for (host, code) in [
         ("127.0.0.1:9394", 200),
         ("[::1]:9394", 200),
@@ -200,8 +200,7 @@ async fn page_of_another_site_cannot_read_from_the_agent() {
         // Paths that name no pod are served to everybody on this host, even if a proxy passes on its own `Host` header.
         for path in ["/debug/view", "/metrics", "/readyz", "/healthz", "/"] {
             let expected = if path == "/debug/view" { code } else { 200 };
-            let header = format!("Host: {host}\r\n");
-            let reply = ask(agent.connect().await, path, &header).await;
+            let reply = ask(agent.connect().await, path, &format!("Host: {host}\r\n")).await;
             assert_eq!(reply.0, expected, "{host}: {reply:?}");
         }
     }
@@ -231,7 +230,7 @@ async fn page_of_another_site_cannot_read_from_the_agent() {
 #[tokio::test]
 async fn agent_does_not_subscribe_if_a_kubelet_would_lose_events() {
     let sim = Sim::with("--empty --mode containerd-1.7").await;
-    let program = sim.dir().path("kubelet");
+    let program = sim.dir.path("kubelet");
     std::os::unix::fs::symlink("/bin/bash", &program).unwrap();
     let mut kubelet = piped(&program);
     kubelet.args(["-c", "echo runs; read line", "kubelet"]);

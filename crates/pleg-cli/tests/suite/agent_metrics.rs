@@ -1,5 +1,4 @@
-//! Each metric in `docs/metrics.md` exists in a scrape, and moves when its cause occurs; the alerts and the dashboard of
-//! `deploy/` on the metrics of an agent.
+//! Each metric in `docs/metrics.md` exists and moves when its cause occurs; alerts and dashboard on an agent's metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -20,12 +19,10 @@ const MOST_FINDINGS: usize = 12;
 /// Metrics that may be constant while the agent runs.
 const CONSTANT: &str = "pleg_build_info pleg_message_limit_bytes process_max_fds process_start_time_seconds \
     process_threads process_virtual_memory_bytes";
-/// Metrics that change only with a finding, a flood, an overload, a bug, or a certain runtime. `metrics.rs` of the
-/// crate `pleg` tests that they are updated.
+/// Metrics that need a finding, a flood, an overload, a bug, or a certain runtime. `metrics.rs` of `pleg` tests them.
 const RARE: &str = "pleg_backlog_events pleg_events_joined_total pleg_events_lost_total pleg_finding \
     pleg_stream_panics_total pleg_streams_renewed_total pleg_unacknowledged_timestamp_seconds";
-/// Faults of a runtime with pods that come and go, and the metrics that each fault changes. While relists fail, a read
-/// of a pod fails as well, because it needs a list.
+/// Faults of a runtime with pods that come and go, and the metrics that each changes. A read of a pod needs a list.
 const TROUBLES: &str = "\
 pod.*.hang=on => pleg_inspections_overdue pleg_pods_failing
 list_pod_sandbox.fail=internal stream_pod_sandboxes.fail=internal pod.*.fail=internal => pleg_inspections_failed_total
@@ -148,7 +145,6 @@ async fn each_documented_metric_exists_and_moves() {
     assert!(series.len() <= most, "{}: {series:#?}", series.len());
     let needs_flag = |series: &str| series.contains("_bucket{") || series.starts_with("kubelet_");
     assert!(!series.iter().any(|series| needs_flag(series)));
-    agent.stop().await;
 }
 
 /// The number of scrapes of a node, 15 s apart: before the troubles begin, and after.
@@ -162,8 +158,7 @@ list_message_bytes{operation_type=\"list_containers\"} 15e6
 runtime_operations_errors_total{operation_type=\"version\"} 1
 finding{code=\"disk_full\",severity=\"critical\"} 1";
 
-/// Churn fires no alert. Troubles fire every alert but those for a missing agent. Each panel has between one line and a
-/// dozen, and the table at most 50 rows.
+/// Churn fires no alert. Troubles fire all but those for a missing agent. A panel has 1 to 12 lines, or 50 table rows.
 #[tokio::test]
 async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     // `apt-get install prometheus` has it.
@@ -238,7 +233,7 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     let all = json!({"rule_files": [rules], "evaluation_interval": "15s", "tests": [
         {"interval": "15s", "input_series": series, "promql_expr_test": expressions}
     ]});
-    let file = sim.dir().path("tests.yaml");
+    let file = sim.dir.path("tests.yaml");
     std::fs::write(&file, all.to_string()).expect("written");
     let output = promtool(&["test", "rules", arg(&file)]).expect("promtool runs");
     assert!(output.status.success(), "{output:?}");

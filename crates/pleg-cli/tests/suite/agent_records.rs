@@ -10,7 +10,7 @@ const VERBOSE: &str = "/readyz?verbose";
 async fn check(agent: &Agent) -> (Option<i32>, String) {
     let check = format!("check --agent http://{}", agent.address);
     let end = Running::start(&check).end().await;
-    (end.code(), end.out)
+    (end.code, end.out)
 }
 
 #[tokio::test]
@@ -50,7 +50,6 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     sim.control("reset").await;
     agent.until_shows(VERBOSE, "[+]pods ok\n").await;
     assert_eq!(check(&agent).await.0, Some(0));
-    agent.stop().await;
 }
 
 #[tokio::test]
@@ -61,7 +60,8 @@ async fn runtime_condition_is_shown_and_the_node_stays_ready() {
     let shown = "[!]NetworkReady for | [+]RuntimeReady is true\n | \
         is false (NetworkPluginNotReady): cni plugin not initialized\n";
     agent.until_shows(VERBOSE, shown).await;
-    agent.until_ready().await;
+    agent.until_metric("pleg_ready", 1.0).await;
+    assert_eq!(agent.get("/readyz").await.0, 200);
     for (condition, value) in [("RuntimeReady", 1.0), ("NetworkReady", 0.0)] {
         let metric = format!("pleg_runtime_condition{{condition=\"{condition}\"}}");
         agent.until_metric(&metric, value).await;
@@ -125,5 +125,4 @@ async fn outage_of_the_runtime_is_recorded_by_agent_and_watch() {
     let text = "subscribed again; no event stream for ";
     assert!(message.starts_with(text), "{ended}");
     assert!(ended["seconds"].as_f64() >= Some(0.9), "{ended}");
-    agent.stop().await;
 }

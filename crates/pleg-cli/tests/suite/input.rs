@@ -7,15 +7,14 @@ use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::time::Duration;
 
-use super::memory::Unfiltered;
-use super::run::{Running, SECRET, TestDir, arg, copy_program, piped, pleg, program, serve};
+use super::run::{Running, SECRET, Sim, TestDir, arg, copy_program, piped, pleg, program};
 
 /// Checks that the command fails within this time, with a message that contains all of `words`.
 async fn fails_within(seconds: u64, command: Command, words: &str) {
     let shown = format!("{command:?}");
     let limit = Duration::from_secs(seconds);
     let end = Running::spawn(command).end_within(limit).await;
-    let (code, err) = (end.code(), end.err);
+    let (code, err) = (end.code, end.err);
     let is_error = matches!(code, Some(1 | 2)) && !err.contains("panicked");
     assert!(is_error, "{shown}: {err}");
     for word in words.split(", ") {
@@ -78,15 +77,16 @@ async fn invalid_argument_or_variable_is_named_with_what_is_allowed() {
     }
 }
 
-/// Some errors may be temporary: then the command tries for ten seconds, or until --for has passed. On the others it
-/// fails at once.
+/// On errors that may be temporary, the command tries for ten seconds or until --for. On others it fails at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn socket_without_runtime_is_named_with_what_is_wrong() {
     let dir = TestDir::new();
     let bind = |name: &str| UnixListener::bind(dir.path(name)).expect("bound");
     let _silent = bind("silent");
     std::fs::write(dir.path("file"), "x").expect("written");
-    serve(Unfiltered::padded(1, 17 << 20), &dir.path("huge"));
+    let huge = Sim::with("--empty --mode unimplemented").await;
+    huge.run_pod("web").await;
+    huge.control("list.pad=17MiB list.limit=20MiB").await;
     let http = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
     let garbage = "\0\u{ff}\x13\x37garbage that is no protocol at all\n";
     for (name, answer) in [("http", http), ("garbage", garbage)] {
@@ -106,11 +106,12 @@ async fn socket_without_runtime_is_named_with_what_is_wrong() {
         5 pods -r DIR => directory, socket
         5 pods -r DIR/http => not a container runtime, HTTP/1
         5 pods -r DIR/garbage => not a container runtime, socket
-        5 pods -r DIR/huge => ListPodSandbox, 16777216
+        5 pods -r HUGE => ListPodSandbox, 16777216
         5 sim --socket DIR/silent => silent";
     let advice = "start the runtime, or correct its endpoint (set by -r)";
     let failing = failing.lines().map(async |row| {
         let row = row.replace("DIR", arg(dir.root()));
+        let row = row.replace("HUGE", arg(&huge.socket));
         let row = row.replace("ADVICE", advice);
         let (line, words) = row.split_once(" => ").expect("a command and words");
         let (seconds, args) = line.trim_start().split_once(' ').expect("a time");
@@ -145,10 +146,9 @@ fn config_check_prints_ok_or_one_line_for_each_problem() {
     let [file, token] = ["agent.toml", "token"].map(|name| dir.path(name).display().to_string());
     std::fs::write(&token, SECRET).expect("written");
     // The lines of the file => the exit code, and the lines that are printed.
-    let with_token =
-        format!("listen = '0.0.0.0:9394' | token-file = '{token}' => 0 agent.toml: ok");
+    let valid = format!("listen = '0.0.0.0:9394' | token-file = '{token}' => 0 agent.toml: ok");
     for row in [
-        &*with_token,
+        &*valid,
         "listne = 'a' | | events = 'maybe' => 1 toml:1: unknown key `listne` | toml:3: invalid",
         "a = 'b => 1 agent.toml:1: ",
         "relist-period = '2m' => 1 agent.toml: relist-period-max",

@@ -1,5 +1,4 @@
-//! The tests of this crate, in one binary to save link time. They run the commands with a simulated runtime, whose pods a
-//! test kubelet creates.
+//! Runs the commands with a simulated runtime, whose pods a test kubelet creates. One binary, to save link time.
 
 #![allow(
     clippy::unwrap_used,

@@ -52,7 +52,6 @@ async fn idle_agent_with_110_pods_stays_within_its_budget() {
     println!("RSS {now} KiB, at most {most} KiB; {lists:?} lists");
     assert!(share <= 0.05, "{share} %");
     assert!(most <= 16 << 10, "{most} KiB");
-    agent.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,7 +86,6 @@ async fn storm_of_1000_pods_stays_within_its_budget() {
     agent.until_metric(EXITED, 0.0).await;
     let most = report("are removed", began);
     assert!(most <= 60 << 10, "{most} KiB");
-    agent.stop().await;
 }
 
 #[test]

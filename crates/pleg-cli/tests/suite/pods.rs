@@ -1,5 +1,6 @@
 //! `pleg pods`: shows every sandbox and container.
 
+use itertools::Itertools as _;
 use pleg_tests::kubelet::Life;
 use pleg_tests::lives;
 use serde_json::{Value, json};
@@ -57,7 +58,7 @@ async fn selected_pods_are_shown_with_every_sandbox_and_container() {
     assert_eq!(end.outcome(), (Some(0), ""));
     let out = &end.out;
     assert!(!out.contains(is_raw), "no colours in a pipe: {out}");
-    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = |line: &str| line.split_whitespace().join(" ");
     let lines: Vec<String> = end.out.lines().map(words).collect();
     assert_eq!(lines[0], "POD KIND NAME STATE EXIT AGE TRY ID AS OF UID");
     assert_eq!(lines.len(), 6, "two sandboxes, three containers: {lines:?}");

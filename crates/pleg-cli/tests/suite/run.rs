@@ -2,20 +2,18 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use futures::future::OptionFuture;
 use pleg::core::Id;
 use pleg::runtime::clock::Clock;
-use pleg_cri::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use pleg_tests::lives;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{self, Child, ChildStderr, ChildStdout};
-use tokio_stream::wrappers::UnixListenerStream;
 
 use super::agent::Agent;
 
@@ -28,13 +26,13 @@ pub(crate) const PROMPT: Duration = Duration::from_secs(4);
 /// A running command. It is killed when this is dropped.
 pub(crate) struct Running {
     child: Child,
-    out: Option<BufReader<ChildStdout>>,
+    pub(crate) out: Option<BufReader<ChildStdout>>,
     err: BufReader<ChildStderr>,
 }
 
-/// The exit status of a command, and its output that the test has not read.
+/// The exit code of a command, and its output that the test has not read.
 pub(crate) struct End {
-    pub(crate) status: ExitStatus,
+    pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
     /// The time between the call of [`Running::end`] and the exit.
@@ -42,15 +40,11 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn code(&self) -> Option<i32> {
-        self.status.code()
-    }
-
     /// The exit code, and standard error after the line that names the runtime.
     pub(crate) fn outcome(&self) -> (Option<i32>, &str) {
         let (first, rest) = self.err.split_once('\n').unwrap_or_default();
         let names_runtime = first.starts_with("watching ") || first.starts_with("reading ");
-        (self.code(), if names_runtime { rest } else { &self.err })
+        (self.code, if names_runtime { rest } else { &self.err })
     }
 }
 
@@ -108,22 +102,15 @@ impl Running {
         }
     }
 
-    pub(crate) fn close_output(&mut self) {
-        self.out = None;
-    }
-
     pub(crate) async fn signal(&self, name: &str) {
-        let id = self.id().to_string();
-        let mut kill = process::Command::new("kill");
-        let sent = kill.args(["-s", name, &id]).status().await;
-        assert!(sent.is_ok_and(|s| s.success()), "{name} is sent");
+        signal(&self.id().to_string(), name).await;
     }
 
     /// Sends a signal, after which the command must exit soon and with this code.
     pub(crate) async fn stop(self, signal: &str, code: i32) -> End {
         self.signal(signal).await;
         let end = self.end().await;
-        assert_eq!(end.code(), Some(code), "{}", end.err);
+        assert_eq!(end.code, Some(code), "{}", end.err);
         assert!(end.took < PROMPT, "{:?}", end.took);
         end
     }
@@ -153,12 +140,18 @@ impl Running {
         };
         let took = clock.now().since(began);
         End {
-            status,
+            code: status.code(),
             out,
             err,
             took,
         }
     }
+}
+
+pub(crate) async fn signal(pid: &str, name: &str) {
+    let mut kill = process::Command::new("kill");
+    let sent = kill.args(["-s", name, pid]).status().await;
+    assert!(sent.is_ok_and(|s| s.success()), "{name} is sent");
 }
 
 async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> String {
@@ -179,8 +172,8 @@ pub(crate) struct Sim {
     pub(crate) socket: PathBuf,
     pub(crate) kubelet: Kubelet,
     /// `None` while it does not run.
-    running: Option<Running>,
-    dir: TestDir,
+    pub(crate) running: Option<Running>,
+    pub(crate) dir: TestDir,
 }
 
 impl Sim {
@@ -199,12 +192,10 @@ impl Sim {
         let dir = TestDir::new();
         let socket = dir.path("cri.sock");
         let endpoint = arg(&socket).parse().expect("an endpoint");
-        let kubelet = Kubelet::at(&endpoint, "app:1", "", dir.root()).expect("a kubelet");
-        let running = None;
         Self {
             socket,
-            kubelet,
-            running,
+            kubelet: Kubelet::at(&endpoint, "app:1", "", dir.root()).expect("a kubelet"),
+            running: None,
             dir,
         }
     }
@@ -216,13 +207,8 @@ impl Sim {
         self.running = Some(running);
     }
 
-    pub(crate) fn running(&self) -> &Running {
-        self.running.as_ref().expect("it runs")
-    }
-
     pub(crate) async fn stop(&mut self) {
-        let running = self.running.take().expect("it runs");
-        running.stop("TERM", 0).await;
+        self.running.take().expect("it runs").stop("TERM", 0).await;
     }
 
     /// Runs a command with this runtime's endpoint.
@@ -235,16 +221,12 @@ impl Sim {
         Agent::start(&format!("-r {} {args}", arg(&self.socket))).await
     }
 
-    pub(crate) fn dir(&self) -> &TestDir {
-        &self.dir
-    }
-
     /// Sends a command to the simulated runtime, such as `drop=5%`.
     pub(crate) async fn control(&self, command: &str) {
         let socket = arg(&self.socket);
         let end = Running::start(&format!("sim ctl --socket {socket} {command}"));
         let end = end.end().await;
-        assert_eq!(end.code(), Some(0), "{}", end.err);
+        assert_eq!(end.code, Some(0), "{}", end.err);
     }
 
     /// Runs a pod with the container `app`.
@@ -332,14 +314,4 @@ impl TestDir {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }
-}
-
-/// Serves the runtime until the tokio runtime ends. Its replies may be large.
-pub(crate) fn serve(runtime: impl RuntimeService, socket: &Path) {
-    let listener = tokio::net::UnixListener::bind(socket).expect("bound");
-    let service = RuntimeServiceServer::new(runtime).max_encoding_message_size(64 << 20);
-    let server = tonic::transport::Server::builder()
-        .add_service(service)
-        .serve_with_incoming(UnixListenerStream::new(listener));
-    tokio::spawn(server);
 }

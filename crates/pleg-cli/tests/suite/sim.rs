@@ -14,7 +14,7 @@ async fn ctl_commands_take_effect_at_run_time() {
         let ctl = format!("sim ctl --socket {} {command}", arg(&sim.socket));
         let end = Running::start(&ctl).end().await;
         let failed = i32::from(!end.err.is_empty());
-        assert_eq!(end.code(), Some(failed), "{command}: {}", end.err);
+        assert_eq!(end.code, Some(failed), "{command}: {}", end.err);
         end.out + &end.err
     };
     let shown = "mode crio: cri-o 1.31.0, serving\n0 sandboxes, 0 containers\n\
@@ -36,7 +36,7 @@ async fn ctl_commands_take_effect_at_run_time() {
     let pods = sim.run("pods -o json").end().await.out;
     assert!(pods.contains("\"exitCode\":7"), "{pods}");
     sim.stop().await;
-    assert!(!sim.dir().path("cri.sock.ctl").exists());
+    assert!(!sim.dir.path("cri.sock.ctl").exists());
 }
 
 /// The client is written in Python, with its own HTTP/2 and protobuf code.
@@ -51,11 +51,8 @@ async fn independent_client_is_served() {
         client.args(command.split(' '));
         let client = client.output().expect("python3 runs");
         let message = String::from_utf8_lossy(&client.stderr);
-        assert_eq!(
-            client.status.success(),
-            command != "image app:1",
-            "{command}: {message}"
-        );
+        let succeeds = client.status.success();
+        assert_eq!(succeeds, command != "image app:1", "{command}: {message}");
     }
     let left = sim.kubelet.container_status(&id).await.expect("a status");
     assert!(left.is_none(), "{left:?}");
@@ -65,7 +62,7 @@ async fn independent_client_is_served() {
 #[tokio::test]
 async fn simulated_runtime_and_its_client_end_while_calls_hang() {
     let other = Sim::start().await;
-    let socket = other.dir().path("second.sock");
+    let socket = other.dir.path("second.sock");
     for (signal, code, client) in [("TERM", 0, "watch"), ("INT", 130, "pods")].repeat(4) {
         let sim = format!("sim --empty --chaos all.hang --socket {}", arg(&socket));
         let mut sim = Running::start(&sim);
@@ -84,8 +81,7 @@ async fn simulated_workload_has_same_ids_for_same_seed() {
     let mut ids = Vec::new();
     for seed in [7, 7, 8] {
         let sim = Sim::with(&format!("--seed {seed}")).await;
-        let event = sim.run("watch -o json").event().await;
-        ids.push(event["id"].to_string());
+        ids.push(sim.run("watch -o json").event().await["id"].to_string());
     }
     assert_eq!(ids[0], ids[1]);
     assert_ne!(ids[0], ids[2]);

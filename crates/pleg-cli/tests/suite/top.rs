@@ -6,7 +6,7 @@ use pleg_tests::wait::until;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
-use super::run::{Running, SECRET, Sim, TIMEOUT, TestDir, arg, piped, program};
+use super::run::{Running, SECRET, Sim, TIMEOUT, TestDir, arg, piped, program, signal};
 
 /// `pleg top` on a terminal of 80 columns and 24 lines, which `script` makes.
 struct Terminal {
@@ -93,10 +93,7 @@ async fn terminal_is_as_before_whatever_ends_the_command() {
         terminal.until("SIMULATED NODE").await;
         terminal.until("test/web-1").await;
         if code > 128 {
-            let kill = Command::new("kill")
-                .args(["-s", end, &terminal.pid])
-                .status();
-            assert!(kill.await.is_ok_and(|s| s.success()), "{end} is sent");
+            signal(&terminal.pid, end).await;
         } else {
             terminal.keys("?").await;
             terminal.until("namespace").await;

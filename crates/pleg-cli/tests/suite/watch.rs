@@ -38,8 +38,7 @@ async fn json_is_one_object_per_line() {
     sim.run_job("before", 3).await;
     let mut watch = sim.run("watch -o json");
 
-    // The pods that exist at the start are shown first, from the list, although the runtime replays
-    // the events from before the subscribe.
+    // First the existing pods, from the list, although the runtime replays events from before the subscribe.
     let mut at_start = BTreeSet::new();
     for _ in 0..2 {
         let event = parse(&watch.line().await);
@@ -114,18 +113,16 @@ async fn table_is_aligned_and_marks_initial_events() {
     sim.run_job("during", 5).await;
     loop {
         let line = watch.line().await;
-        let has_time = line.starts_with(|c: char| c.is_ascii_digit());
-        assert!(has_time, "{line}");
+        assert!(line.starts_with(|c: char| c.is_ascii_digit()), "{line}");
         if line.contains("test/during ") && line.contains("5 Error") {
             break;
         }
     }
     // As in `pleg watch | head`.
     let mut of_json = sim.run("watch -o json");
-    let escaped = "\"\\u001b[31m\\u202e\"";
-    while !of_json.line().await.contains(escaped) {}
+    while !of_json.line().await.contains("\"\\u001b[31m\\u202e\"") {}
     for (mut watch, pod) in [(watch, "after"), (of_json, "later")] {
-        watch.close_output();
+        watch.out = None;
         sim.run_job(pod, 1).await;
         assert_eq!(watch.end().await.outcome(), (Some(0), ""));
     }
@@ -175,7 +172,7 @@ async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
     }
     for args in ["watch", "watch -o json", "pods"] {
         let end = Running::start(args).end().await;
-        assert_eq!((end.code(), &*end.out), (Some(1), ""), "{args:?}");
+        assert_eq!((end.code, &*end.out), (Some(1), ""), "{args:?}");
         assert_eq!(end.err.lines().count(), 1, "{}", end.err);
         for word in ["--sim", "/run/crio/crio.sock", "/etc/crictl.yaml"] {
             assert!(end.err.contains(word), "{}", end.err);
@@ -189,7 +186,7 @@ async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
         Running::spawn(command).end().await
     };
     let end = on_terminal("").await;
-    assert_eq!(end.code(), Some(0), "{}", end.err);
+    assert_eq!(end.code, Some(0), "{}", end.err);
     let mut lines = end.out.lines();
     for words in ["showing simulated pods", "watching unix://"] {
         assert!(lines.any(|line| line.contains(words)), "{}", end.out);
@@ -198,7 +195,7 @@ async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
     assert!(pods.len() > 2, "{}", end.out);
     let marked = |line: &&str| line.contains("simulated\u{1b}[0m");
     assert!(pods.iter().all(marked), "{}", end.out);
-    assert_eq!(on_terminal(" -o json").await.code(), Some(1));
+    assert_eq!(on_terminal(" -o json").await.code, Some(1));
 }
 
 /// The selector also matches the last event of a pod, which has no labels any more.

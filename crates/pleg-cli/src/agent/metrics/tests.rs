@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::{env, fs};
 
+use itertools::Itertools as _;
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     with_local_recorder,
@@ -77,9 +78,7 @@ fn rows() -> [String; 2] {
 #[test]
 fn tables_of_metrics_are_current() {
     let committed = fs::read_to_string(PAGE).unwrap();
-    let [head, between, _] = committed.split(TABLE).collect::<Vec<_>>()[..] else {
-        panic!("docs/metrics.md has two tables");
-    };
+    let (head, between, _) = committed.split(TABLE).collect_tuple().expect("two tables");
     let (_, text) = between.split_once("\n\n").unwrap();
     let [always, added] = rows();
     let page = format!("{head}{TABLE}{always}\n{text}{TABLE}{added}");

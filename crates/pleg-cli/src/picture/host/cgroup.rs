@@ -110,8 +110,7 @@ impl Group {
     }
 
     fn with_parents(&self) -> impl Iterator<Item = Self> {
-        let paths = Path::new(&self.path).ancestors();
-        let groups = paths.map(|path| {
+        let groups = Path::new(&self.path).ancestors().map(|path| {
             let (files, path) = (self.files.clone(), path.display().to_string());
             Self { files, path }
         });
@@ -153,13 +152,16 @@ impl Group {
 
 /// The limits of a process, found by the text of its `/proc/PID/cgroup`. Counts of a group began when it was made.
 pub(super) fn limits(files: &Path, text: &str) -> Vec<Limit> {
-    let limits = ["cpu", "memory", "pids"].map(|controller| {
-        let group = Group::find(files, text, controller);
-        let groups = group.iter().flat_map(Group::with_parents);
-        let limits = groups.filter_map(|group| group.limit(controller));
-        limits.collect::<Vec<_>>()
-    });
-    limits.concat()
+    let limits = ["cpu", "memory", "pids"]
+        .into_iter()
+        .flat_map(|controller| {
+            let group = Group::find(files, text, controller);
+            let groups = group.iter().flat_map(Group::with_parents);
+            groups
+                .filter_map(|group| group.limit(controller))
+                .collect_vec()
+        });
+    limits.collect()
 }
 
 /// For each controller, the limit that held the runtime back most between two samples.
@@ -171,11 +173,11 @@ pub(super) fn assess(before: &[Limit], after: &[Limit]) -> Vec<Limit> {
         limit.periods = limit.periods.saturating_sub(before.periods);
         Some(limit)
     });
-    let mut worst: Vec<Limit> = during.collect();
-    worst.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
-    worst.sort_by(|a, b| a.controller.cmp(&b.controller));
-    worst.dedup_by(|a, b| a.controller == b.controller);
+    let worst = during.sorted_by(|a, b| b.weight().total_cmp(&a.weight()));
+    let worst = worst.unique_by(|limit| limit.controller.clone());
     worst
+        .sorted_by(|a, b| a.controller.cmp(&b.controller))
+        .collect()
 }
 
 pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {

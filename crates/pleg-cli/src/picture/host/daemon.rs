@@ -72,15 +72,15 @@ pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
         let next = "Find the process with most of them: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | \
                     tail`; or raise fs.file-max";
         let summary = "the host is close to its limit of open files";
-        let finding = Finding::new("host_descriptors", summary, next);
-        finding.because(format!("{used} descriptors are open on the whole host"))
+        let why = format!("{used} descriptors are open on the whole host");
+        Finding::new("host_descriptors", summary, next).because(why)
     });
     let threads = full(host.threads).map(|used| {
         let next = "Find the process with most of them: `ps -eo nlwp,pid,comm | sort -n | tail`; or raise \
                     kernel.pid_max and kernel.threads-max";
         let summary = "the host is close to its limit of threads";
-        let finding = Finding::new("host_pids", summary, next);
-        finding.because(format!("{used} threads exist on the whole host"))
+        let why = format!("{used} threads exist on the whole host");
+        Finding::new("host_pids", summary, next).because(why)
     });
     let of_daemon = host.daemon.iter().flat_map(|daemon| {
         let who = format!("{}, pid {}", daemon.name, daemon.pid);

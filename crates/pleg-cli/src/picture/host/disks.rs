@@ -51,8 +51,7 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     paths.collect()
 }
 
-/// Reads the file systems of the daemon's directories. If no daemon runs, which a full disk may have caused, reads
-/// those of the well-known directories.
+/// The file systems of the daemon's directories. If no daemon runs (a full disk?), those of the well-known directories.
 pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> Vec<Disk> {
     let proc = Proc::below(root);
     let known = [CONTAINERD, CRIO].concat();
@@ -105,8 +104,7 @@ fn read_only(disk: &Disk) -> Finding {
     let (path, mount) = (&disk.path, disk.mount.as_ref().unwrap_or(&disk.path));
     let summary = format!("the runtime cannot write to {path}: its file system is read-only");
     let next = format!("If the disk is sound (no errors in dmesg): `mount -o remount,rw {mount}`");
-    let finding = Finding::new("disk_readonly", summary, next);
-    finding.because(format!("{mount} is mounted read-only"))
+    Finding::new("disk_readonly", summary, next).because(format!("{mount} is mounted read-only"))
 }
 
 fn space(disk: &Disk) -> Option<Finding> {

@@ -114,8 +114,7 @@ async fn healthz(address: SocketAddr) -> Option<Healthz> {
     let answer = tokio::time::timeout(DEADLINE, get_from(address, "/healthz")).await;
     let silent = answer.is_err();
     // An error: nothing listens, or something else.
-    let answer = answer.ok().transpose().ok()?;
-    let (status, text) = answer.unwrap_or_default();
+    let (status, text) = answer.ok().transpose().ok()?.unwrap_or_default();
     // The names of failed checks, in lines such as `[-]syncloop failed: reason withheld`.
     let lines = text.lines().filter_map(|line| line.strip_prefix("[-]"));
     let names = lines.filter_map(|line| line.split_whitespace().next());
@@ -176,8 +175,10 @@ async fn log(
 ) -> Result<Journal, String> {
     let (one, root) = (Arc::new(Semaphore::new(1)), host_files(&target.root));
     let files = move || {
-        let known = FILES.split(", ").map(|file| root.join(&file[1..]));
-        let files = known.chain(file);
+        let files = FILES
+            .split(", ")
+            .map(|file| root.join(&file[1..]))
+            .chain(file);
         let texts = files.filter_map(|file| bounded::read_end(&file, MOST_LOG).ok());
         texts.collect::<Vec<String>>()
     };
@@ -289,8 +290,7 @@ pub(super) fn check(kubelet: &Kubelet) -> Vec<Finding> {
     }
     if kubelet.stopped {
         let summary = format!("the kubelet is stopped (pid {pid})");
-        let finding = Finding::new("kubelet_stopped", summary, stopped(pid));
-        return vec![finding.because(STOPPED)];
+        return vec![Finding::new("kubelet_stopped", summary, stopped(pid)).because(STOPPED)];
     }
     let (pleg, others) = (pleg_unhealthy(kubelet), unhealthy(kubelet));
     let all = [pleg, others, relist_slow(kubelet)];
@@ -338,8 +338,7 @@ fn unhealthy(kubelet: &Kubelet) -> Option<Finding> {
         others => format!("its /healthz fails: {others}"),
     };
     let next = "Read its log. A failed syncloop means that a pod worker or the PLEG blocks it";
-    let finding = Finding::new("kubelet_unhealthy", "the kubelet is not healthy", next);
-    Some(finding.because(evidence))
+    Some(Finding::new("kubelet_unhealthy", "the kubelet is not healthy", next).because(evidence))
 }
 
 fn relist_slow(kubelet: &Kubelet) -> Option<Finding> {

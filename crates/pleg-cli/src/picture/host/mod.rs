@@ -1,8 +1,7 @@
 //! What the host shows: the runtime's process, its limits and disks, shims, pressure, mounts, systemd, the kubelet.
 //!
 //! A [`Watch`] reads what is cheap and runs no command, for the agent. [`collect`] reads everything, for `pleg doctor`.
-//! Each part has a deadline; a read that hangs is abandoned. The result is plain data, so [`check`] finds the same in a
-//! recording.
+//! A read that hangs is abandoned at its deadline. The result is plain data: [`check`] finds the same in a recording.
 
 mod cgroup;
 mod daemon;
@@ -23,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{env, fs, io};
 
+use itertools::Itertools as _;
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
@@ -94,8 +94,7 @@ impl<'a> Calls<'a> {
 
     /// The name of the pod to which this sandbox or container belongs.
     fn pod_of(self, id: &str) -> String {
-        let has =
-            |pod: &&Pod| pod.running.contains_key(id) || pod.sandboxes.iter().any(|s| s == id);
+        let has = |p: &&Pod| p.running.contains_key(id) || p.sandboxes.iter().any(|s| s == id);
         let pod = self.pods.pods.iter().find(has);
         pod.map_or_else(|| short(id), |pod| pod.name.clone())
     }
@@ -339,19 +338,15 @@ fn what_blocks(places: &[String], disk: String) -> String {
     let frozen = "It is frozen. Find out what froze its control group (freezer.state, cgroup.freeze), and thaw it.";
     let memory = "It waits for memory: its control group is at its limit. Find what uses the memory (memory.stat), or raise \
                   the limit.";
-    match (
-        all(&["refrigerator", "freezer"]),
-        all(&["mem_cgroup", "try_charge"]),
-    ) {
-        (true, _) => frozen.to_owned(),
-        (_, true) => memory.to_owned(),
-        _ => disk,
+    match disk {
+        _ if all(&["refrigerator", "freezer"]) => frozen.to_owned(),
+        _ if all(&["mem_cgroup", "try_charge"]) => memory.to_owned(),
+        disk => disk,
     }
 }
 
 fn blocked_evidence(places: &[String]) -> String {
-    let places: BTreeSet<&str> = places.iter().map(String::as_str).collect();
-    let places = Vec::from_iter(places).join(", ");
+    let places = places.iter().sorted().dedup().join(", ");
     format!("state D all the time, in {places}")
 }
 

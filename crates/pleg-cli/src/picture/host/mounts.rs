@@ -98,12 +98,12 @@ pub(crate) fn ask_mount(path: &Path) {
 
 /// First the mounts that depend on a server or process, then those of pods that depend on a disk, each path once.
 fn relevant(table: &str) -> Vec<Mount> {
-    let mut seen = BTreeSet::new();
-    let mut mounts: Vec<Mount> = table.lines().filter_map(parse).collect();
-    mounts.retain(|mount| is_remote(&mount.fs) || is_of_pod(mount));
-    mounts.retain(|mount| seen.insert(mount.path.clone()));
-    mounts.sort_by_key(|mount| !is_remote(&mount.fs));
+    let mounts = table.lines().filter_map(parse);
+    let mounts = mounts.filter(|mount| is_remote(&mount.fs) || is_of_pod(mount));
+    let mounts = mounts.unique_by(|mount| mount.path.clone());
     mounts
+        .sorted_by_key(|mount| !is_remote(&mount.fs))
+        .collect()
 }
 
 /// Parses a line of mountinfo. The type of the file system follows a dash, which optional fields precede.
@@ -151,11 +151,10 @@ fn pod_in(path: &str) -> Option<String> {
 }
 
 pub(super) fn check(mounts: &Mounts, calls: Calls<'_>) -> Vec<Finding> {
-    let hanging =
-        "Restore its server or process; else unmount it and restart the pod: `umount -f -l";
+    let hangs = "Restore its server or process; else unmount it and restart the pod: `umount -f -l";
     let slow = "Check its server and the network to it: `time stat -f";
     let all = [
-        ("mount_hangs", &mounts.hanging, "does not answer", hanging),
+        ("mount_hangs", &mounts.hanging, "does not answer", hangs),
         ("mount_slow", &mounts.slow, "answers slowly", slow),
     ];
     let found = all.into_iter().filter_map(|(code, mounts, how, next)| {

@@ -1,5 +1,4 @@
-//! A sample of `/proc`. Two samples, some seconds apart, show what lasts: a process that was stopped or blocked all the
-//! time, a zombie that nobody reaps.
+//! A sample of `/proc`. Two samples show what lasts: a process that is stopped or blocked, a zombie that nobody reaps.
 
 use super::pressure::Counters;
 use super::shims::Role;
@@ -83,10 +82,9 @@ impl Sample {
             let process = proc.process(pid)?;
             let known = known.filter(|seen| seen.process.is(&process) && !process.is_dead());
             let role = known.and_then(|seen| seen.role.clone());
-            let role = role.filter(|role| **role != Role::Child);
             let seen = Seen {
                 process,
-                role,
+                role: role.filter(|role| **role != Role::Child),
                 blocked: None,
                 threads: BTreeMap::new(),
                 frozen: None,

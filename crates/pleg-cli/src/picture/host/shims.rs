@@ -30,8 +30,7 @@ pub(crate) struct Shims {
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
     pub(crate) processes: Vec<Member>,
-    /// Programs such as `runc` that hang, if the runtime or a shim started them. Others do not count, because people
-    /// may start programs that run long.
+    /// Programs such as `runc` that hang. Only those that the runtime or a shim started: people may start long ones.
     pub(crate) helpers: Vec<Member>,
     /// Containers whose init process was gone or a zombie in both samples.
     pub(crate) dead_inits: Vec<DeadInit>,
@@ -104,8 +103,7 @@ pub(super) fn find(
     all: &mut BTreeMap<u32, Seen>,
 ) {
     let mut parents: BTreeSet<u32> = daemon.into_iter().collect();
-    let living = all.values_mut().filter(|seen| !seen.process.is_dead());
-    for seen in living {
+    for seen in all.values_mut().filter(|seen| !seen.process.is_dead()) {
         if seen.role.is_none() {
             seen.role = by_name(proc, &seen.process, target.socket.as_deref()).map(Arc::new);
         }
@@ -145,8 +143,7 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
         (of_crio, value(&arguments, &["-c", "--cid"]))
     } else {
         let namespace = value(&arguments, &["-namespace", "--namespace"]);
-        let address = value(&arguments, &["-address", "--address"]);
-        let address = socket.zip(address);
+        let address = socket.zip(value(&arguments, &["-address", "--address"]));
         let ours = address.is_none_or(|(socket, address)| is_same(proc, pid, address, socket))
             && namespace.is_none_or(|name| name == NAMESPACE);
         (ours, value(&arguments, &["-id", "--id"]))
@@ -252,12 +249,11 @@ impl Shims {
     fn add(&mut self, samples: &Samples, seen: &Seen) {
         let (Seen { process, .. }, end) = (seen, &samples.end);
         let age = end.uptime.map_or(0.0, |uptime| process.age(uptime));
-        let existed = samples.begin.same(process).is_some();
         let parent = || end.processes.get(&process.parent)?.shim();
         let mut member = Member {
             shim: parent().map(str::to_owned),
             age_seconds: rounded(age),
-            old: existed && age >= samples.seconds() + OLDER,
+            old: samples.begin.same(process).is_some() && age >= samples.seconds() + OLDER,
             lasting: samples.lasts(seen),
             ..Member::new(process, &process.name)
         };
@@ -274,8 +270,7 @@ impl Shims {
             }
             Some(Role::Helper) if age >= LONG && self.helpers.len() < MOST_HELPERS => {
                 member.lasting.stopped = process.is_stopped();
-                let at = seen.blocked.iter().filter_map(|b| b.at.clone());
-                member.lasting.blocked = at.collect();
+                member.lasting.blocked = seen.blocked.iter().filter_map(|b| b.at.clone()).collect();
                 self.helpers.push(member);
             }
             _ => {}
@@ -288,8 +283,8 @@ type Row = (String, String, String);
 
 /// One finding about all rows. `{}` stands for the names of the pods in the summary, and for the arguments in the next step.
 fn found(code: &'static str, summary: &str, next: &str, rows: Vec<Row>) -> Option<Finding> {
-    let arguments = rows.iter().take(MOST_NAMED).map(|(_, _, on)| &**on);
-    let next = next.replace("{}", &arguments.collect::<Vec<_>>().join(" "));
+    let mut arguments = rows.iter().take(MOST_NAMED).map(|(_, _, on)| on);
+    let next = next.replace("{}", &arguments.join(" "));
     let lines = rows.into_iter().map(|(pod, line, _)| (pod, line));
     Finding::about(code, lines, summary, next)
 }
@@ -309,37 +304,34 @@ pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) ->
         let line = format!("the shim (pid {}) is in state T", shim.pid);
         shim.lasting.stopped.then_some(line)
     });
-    let stopped = found(
-        "shim_stopped",
-        "the shim of {} is stopped",
-        "Find out who stopped it; then continue it: `kill -CONT {}`",
-        stopped,
-    );
     let zombies = of_shims(&|shim| {
-        let zombies: Vec<String> = shim.zombies.iter().map(u32::to_string).collect();
-        let (pid, all) = (shim.pid, zombies.join(", "));
-        (!zombies.is_empty()).then(|| format!("the shim (pid {pid}) does not reap {all}"))
+        let (pid, zombies) = (shim.pid, shim.zombies.iter().join(", "));
+        (!zombies.is_empty()).then(|| format!("the shim (pid {pid}) does not reap {zombies}"))
     });
-    let zombies = found(
-        "shim_zombie",
-        "the shim of {} does not reap an ended process",
-        "If it lasts, kill the shim, which ends the containers of the pod: `kill {}`",
-        zombies,
-    );
     let of_shim = ["the shim", "", "task/*/"];
     let of_process = ["a process", ", and cannot be killed", ""];
     // Causes first.
     let findings = [
         helpers(shims, calls),
         ended_runs(shims, calls),
-        stopped,
+        found(
+            "shim_stopped",
+            "the shim of {} is stopped",
+            "Find out who stopped it; then continue it: `kill -CONT {}`",
+            stopped,
+        ),
         frozen(shims, calls),
         blocked("shim_blocked", of_shim, &shims.shims, calls),
         // Its container and pod cannot be stopped.
         blocked("container_blocked", of_process, &shims.processes, calls),
         missing(shims, daemon, calls),
         orphaned(shims, calls),
-        zombies,
+        found(
+            "shim_zombie",
+            "the shim of {} does not reap an ended process",
+            "If it lasts, kill the shim, which ends the containers of the pod: `kill {}`",
+            zombies,
+        ),
         dead_inits(shims, calls),
     ];
     findings.into_iter().flatten().collect()
@@ -405,7 +397,7 @@ fn frozen(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
 
 fn blocked(
     code: &'static str,
-    [what, so, threads]: [&str; 3],
+    [what, so, tasks]: [&str; 3],
     all: &[Member],
     calls: Calls<'_>,
 ) -> Option<Finding> {
@@ -415,8 +407,7 @@ fn blocked(
         member.is_blocked().then_some(line)
     });
     let (_, _, pid) = rows.first()?;
-    let find =
-        format!("Find the mount or disk for which it waits: `cat /proc/{pid}/{threads}stack`");
+    let find = format!("Find the mount or disk for which it waits: `cat /proc/{pid}/{tasks}stack`");
     let blocked = all.iter().filter(|member| member.is_blocked());
     let places = blocked.flat_map(|member| member.lasting.blocked.clone());
     let next = what_blocks(&places.collect::<Vec<_>>(), find);
@@ -464,7 +455,7 @@ fn dead_inits(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let rows = shims.dead_inits.iter().filter_map(|init| {
         let mut pods = pods.iter();
         let (pod, container) =
-            pods.find_map(|pod| Some((&pod.name, pod.running.get(&init.container)?)))?;
+            pods.find_map(|p| Some((&p.name, p.running.get(&init.container)?)))?;
         let (pid, id) = (init.pid, short(&init.container));
         let state = ["does not exist", "is a zombie"][usize::from(init.zombie)];
         let line = format!("process {pid} of {id} {state}");

@@ -2,8 +2,7 @@
 //!
 //! systemd numbers the messages that it sends. Before version 242 the number outgrows the 32 bits that a message has
 //! for it (systemd issue 11809): after 2^32 messages, some months on a busy node, systemd cannot send any more. Then no
-//! unit and no pod can be started until systemd is executed again. `busctl` reads the version: `systemctl` of root does
-//! not use the bus.
+//! unit and no pod starts until systemd is executed again. `busctl` reads the version: root's `systemctl` uses no bus.
 
 use super::*;
 
@@ -77,13 +76,12 @@ mod tests {
     #[tokio::test]
     async fn old_version_is_found_and_a_silent_systemd_is_critical() {
         let old = ("systemd_old", Severity::Info);
-        let silent = ("systemd_silent", Severity::Critical);
         for (script, found) in [
             ("echo 's \"219\"'", Ok(Some(old))),
             ("echo 's \"v241-5.el8\"'", Ok(Some(old))),
             ("echo 's \"242\"'", Ok(None)),
             ("echo 's \"252.39-1~deb12u1\"'", Ok(None)),
-            ("sleep 60", Ok(Some(silent))),
+            ("sleep 60", Ok(Some(("systemd_silent", Severity::Critical)))),
             ("echo Denied >&2; exit 1", Err("systemd: busctl: Denied")),
         ] {
             let host = FakeHost::new();

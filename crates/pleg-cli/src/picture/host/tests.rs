@@ -118,8 +118,8 @@ fn findings_follow_from_the_evidence_and_the_runbook_explains_them() {
         assert_eq!(host(&recording), host(evidence));
         let findings = checked(evidence, false, true);
         let shown = |f: &Finding| format!("{} {}", f.code, crate::text::lower(f.severity));
-        let found: Vec<_> = findings.iter().map(shown).collect();
-        assert_eq!(found.join(", "), expected.trim(), "{evidence}");
+        let found = findings.iter().map(shown).join(", ");
+        assert_eq!(found, expected.trim(), "{evidence}");
         for finding in findings {
             let (code, next, explains) = (finding.code, finding.next, finding.explains);
             let heading = format!("\n### {code}\n");
@@ -153,8 +153,7 @@ fn stopped_daemon_is_shown_before_pressure_that_slows_calls() {
     let stalls = r#"{"cpu": {"some": {"share": 0.9}}, "io": {"some": {"share": 0.9}}}"#;
     let stopped = r#""daemon": {"stopped": true, "waitingForCpu": 5.0}"#;
     let both = format!(r#"{{"pressure": {stalls}, {stopped}}}"#);
-    let both = arranged(&both, "runtime_silent");
-    assert_eq!(both[0].code, "daemon_stopped");
+    assert_eq!(arranged(&both, "runtime_silent")[0].code, "daemon_stopped");
     let alone = arranged(&format!(r#"{{"pressure": {stalls}}}"#), "list_slow");
     assert_eq!(alone[0].severity, Severity::Critical);
     assert!(alone[0].code.ends_with("_pressure"), "{alone:?}");
@@ -176,10 +175,9 @@ async fn what_cannot_be_read_is_named() {
     let mut target = hidden.target();
     target.socket = Some("/gone.sock".into());
     let host = Watch::new(target).look(false).await;
-    let no_listener =
-        "the process that listens on /gone.sock: No such file or directory (os error 2)";
+    let unknown = "the process that listens on /gone.sock: No such file or directory (os error 2)";
     let hidden = "all processes of the host: not visible from here";
-    assert_eq!(host.unreadable, [no_listener, hidden]);
+    assert_eq!(host.unreadable, [unknown, hidden]);
 }
 
 #[tokio::test]
@@ -206,12 +204,10 @@ async fn watch_compares_each_look_with_the_one_before() {
     host.run(own, "containerd --root=/state -c /c.toml");
     host.write("c.toml", "state = \"/state\"\n");
     host.process(own, "containerd", 'T', 1);
-    let socket = Some(socket);
-    let target = HostTarget {
-        socket,
+    let mut watch = Watch::new(HostTarget {
+        socket: Some(socket),
         ..host.target()
-    };
-    let mut watch = Watch::new(target);
+    });
     let first = watch.look(false).await;
     // One look does not show what lasts.
     assert!(!first.daemon.unwrap().lasting.stopped);

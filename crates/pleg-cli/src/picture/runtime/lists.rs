@@ -1,5 +1,4 @@
-//! Full lists as the kubelet's generic PLEG makes them: their time and size, the number of pods at which they would be too
-//! slow, and whether the runtime applies filters.
+//! Full lists as of a generic PLEG: their time and size, how many pods would make them too slow, and ignored filters.
 
 use super::*;
 
@@ -158,8 +157,7 @@ impl Lists {
         median(complete.map(Round::millis))
     }
 
-    /// For each of [`MARKS`], the number of pods with which a relist takes that long. Without pods, a relist is
-    /// estimated to take as long as two `Version` calls.
+    /// The number of pods with which a relist takes each of [`MARKS`]. Without pods, it takes two `Version` calls.
     pub(crate) fn marks(&self, pods: usize) -> Vec<(Duration, f64)> {
         let Some(relist) = self.relist().filter(|_| pods >= ENOUGH) else {
             return Vec::new();
@@ -214,11 +212,10 @@ fn slow(lists: &Lists) -> Option<Finding> {
         return None;
     }
     let hangs = lists.rounds.last().is_some_and(Round::timed_out);
-    let hanging =
-        "a full list does not answer: the kubelet's PLEG becomes unhealthy after 3 minutes";
+    let hung = "a full list does not answer: the kubelet's PLEG becomes unhealthy after 3 minutes";
     let time = span(usual);
     let summary = match hangs {
-        true => hanging.to_owned(),
+        true => hung.to_owned(),
         false => format!("a relist takes {time}: the kubelet learns of every change that late"),
     };
     let mut found = Finding::new("list_slow", summary, next_step("list_slow"));
@@ -226,8 +223,11 @@ fn slow(lists: &Lists) -> Option<Finding> {
         found.severity = Severity::Critical;
     }
     for (n, round) in lists.rounds.iter().enumerate() {
-        let shown: Vec<String> = round.calls().map(|(name, call)| call.shown(name)).collect();
-        found = found.because(format!("attempt {}: {}", n + 1, shown.join(", ")));
+        let shown = round
+            .calls()
+            .map(|(name, call)| call.shown(name))
+            .join(", ");
+        found = found.because(format!("attempt {}: {shown}", n + 1));
     }
     Some(found)
 }

@@ -15,6 +15,7 @@ use std::fmt;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use itertools::Itertools as _;
 use pleg::core::{
     CallError, CallErrorKind, ContainerState, ContainerStatus, Id, Instant, Kind, PodUid, PodView,
     SandboxState, SandboxStatus, Settings, WallTime,
@@ -178,8 +179,7 @@ impl From<StatusResponse> for Conditions {
 
 pub(crate) fn check_conditions(conditions: &Conditions) -> impl Iterator<Item = Finding> {
     let all = conditions.conditions.iter();
-    let unmet = all.filter(|condition| condition.is_needed() && !condition.status);
-    unmet.map(|condition| {
+    all.filter(|condition| condition.is_needed() && !condition.status).map(|condition| {
         let (code, summary, next) = match &*condition.name {
             "NetworkReady" => (
                 "network_not_ready",

@@ -22,7 +22,7 @@ type Object<'a> = (&'a Id, Option<WallTime>);
 
 /// The code, the summary and the next step. `{}` stands for the names of the pods, `{pod}` for the first pod, and
 /// `{id}` for its sandbox or container: of two, the older one.
-const KINDS: [[&str; 3]; 5] = [
+pub(super) const KINDS: [[&str; 3]; 5] = [
     [
         "container_runs_twice",
         "a container of {} runs twice: both write to the same volumes",
@@ -88,37 +88,29 @@ pub(super) fn find(before: &[PodView], after: &[PodView], now: WallTime) -> Vec<
 fn of_pod(view: &PodView, now: WallTime) -> Vec<Oddity> {
     let mut found = Vec::new();
     let mut add = |code: &str, container: &str, objects: &[Object<'_>], restarts, rule: Rule| {
-        let newest = objects.first().and_then(|(_, created)| *created);
         let odd = Oddity {
             code: code.to_owned(),
             pod: view.status.uid.to_string(),
             container: container.to_owned(),
             ids: objects.iter().map(|(id, _)| id.to_string()).collect(),
-            millis: age(newest, now),
+            millis: age(objects.first().and_then(|(_, created)| *created), now),
             restarts,
         };
         found.extend(Some(odd).filter(rule));
     };
     let ready: Vec<_> = ready(view).map(|s| (&s.id, s.created_at)).collect();
-    add("sandbox_twice", "", &ready, 0, |ready| ready.ids.len() > 1);
+    let is_twice: Rule = |all| all.ids.len() > 1;
+    add("sandbox_twice", "", &ready, 0, is_twice);
     if view.status.containers.is_empty() {
         let is_odd: Rule = |ready| ready.ids.len() == 1 && ready.millis >= EMPTY;
         add("sandbox_empty", "", &ready, 0, is_odd);
     }
-    let mut of_name: BTreeMap<&str, Vec<_>> = BTreeMap::new();
-    for container in running(view) {
-        let running = of_name.entry(&container.name).or_default();
-        running.push((&container.id, container.created_at));
-    }
-    for (name, running) in &of_name {
-        add("container_runs_twice", name, running, 0, |all| {
-            all.ids.len() > 1
-        });
+    let of_name = running(view).map(|c| (&*c.name, (&c.id, c.created_at)));
+    for (name, running) in of_name.into_group_map().into_iter().sorted() {
+        add("container_runs_twice", name, &running, 0, is_twice);
     }
     // The newest of each name comes first.
-    let mut names = BTreeSet::new();
-    let containers = view.status.containers.iter();
-    for newest in containers.filter(|container| names.insert(&container.name)) {
+    for newest in view.status.containers.iter().unique_by(|c| &c.name) {
         let (code, is_odd): (_, Rule) = match newest.state {
             ContainerState::Created => ("container_not_started", |c| c.millis >= UNSTARTED),
             _ => ("containers_restart", |c| {
@@ -147,12 +139,12 @@ fn age(created: Option<WallTime>, now: WallTime) -> f64 {
 
 impl Oddity {
     fn shown(&self) -> String {
-        let ids: Vec<String> = self.ids.iter().map(|id| short(id)).collect();
+        let ids = self.ids.iter().map(|id| short(id)).join(" and ");
         let what = match &*self.container {
             "" => "sandbox",
             container => container,
         };
-        let (ids, age, n) = (ids.join(" and "), span(self.millis), self.restarts);
+        let (age, n) = (span(self.millis), self.restarts);
         match self.code == "containers_restart" {
             true => format!("{what} {ids}: {n} restarts, the last {age} ago"),
             false => format!("{what} {ids}, since {age}"),
@@ -205,9 +197,8 @@ mod tests {
                 "Created" => ContainerState::Created,
                 "Exited" => ContainerState::Exited,
                 _ => {
-                    let is_ready = state == "Ready";
-                    let state =
-                        [SandboxState::NotReady, SandboxState::Ready][usize::from(is_ready)];
+                    use SandboxState::{NotReady, Ready};
+                    let state = [NotReady, Ready][usize::from(state == "Ready")];
                     let mut sandbox = SandboxStatus::new(format!("s{}", sandboxes.len()), state);
                     sandbox.created_at = created_at;
                     sandboxes.push(sandbox);

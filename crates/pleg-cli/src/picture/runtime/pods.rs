@@ -142,11 +142,10 @@ pub(crate) struct WallClock {
 impl WallClock {
     /// The clock was set by `step` nanoseconds, and shows `now`.
     pub(super) fn new(step: i64, now: WallTime, views: &[PodView]) -> Self {
-        let future = now.after(FUTURE);
         let created = views.iter().flat_map(objects).filter_map(|(_, _, at)| at);
         Self {
             step_millis: (step as f64 / 1e6).round(),
-            from_future: created.filter(|at| *at > future).count(),
+            from_future: created.filter(|at| *at > now.after(FUTURE)).count(),
         }
     }
 
@@ -167,8 +166,7 @@ impl WallClock {
         };
         let next = "Let one time service slew the clock (chronyd, systemd-timesyncd). Events with wrong timestamps are not \
                     trusted until the next list.";
-        let found = Finding::new("clock_step", summary, next);
-        Some(found.because_of(step.into_iter().chain(future)))
+        Some(Finding::new("clock_step", summary, next).because_of(step.into_iter().chain(future)))
     }
 }
 

@@ -17,8 +17,7 @@ const RELIST: Duration = Duration::from_secs(2);
 const PROBE: Duration = Duration::from_secs(5);
 const PARALLEL: usize = 4;
 
-/// Reads the node, watches it while `host` runs, and reads it again. `origin`: the origin of instants by the wall clock,
-/// read before.
+/// Reads the node, watches it while `host` runs, and reads it again. `origin`: the wall clock at the origin of instants.
 pub(crate) async fn collect<T>(
     target: &Target,
     events: EventsPolicy,
@@ -86,10 +85,8 @@ pub(crate) async fn collect<T>(
 async fn repeat_slow(runtime: &CriRuntime, calls: &mut Timings) {
     let clock = runtime.clock();
     let slow = calls.iter_mut().filter(|(_, timing)| is_slow(timing));
-    let mut slow: Vec<(&Key, &mut Timing)> = slow.collect();
-    slow.sort_by_key(|(_, timing)| Reverse(timing.longest));
     let repeat = async {
-        for (key, timing) in slow {
+        for (key, timing) in slow.sorted_by_key(|(_, timing)| Reverse(timing.longest)) {
             let began = clock.now();
             if repeat(runtime, key).await.is_ok() {
                 timing.longest = timing.longest.min(clock.now().since(began));

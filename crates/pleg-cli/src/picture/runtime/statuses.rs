@@ -143,9 +143,8 @@ impl Statuses {
             *of_pods.entry(call.pod.clone()).or_default() += call.millis;
         }
         let slow = of_pods.into_iter();
-        let mut slowest_pods = Vec::from_iter(slow.map(|(pod, millis)| SlowPod { pod, millis }));
-        slowest_pods.sort_by(|a, b| b.millis.total_cmp(&a.millis));
-        slowest_pods.truncate(MOST);
+        let slow = slow.map(|(pod, millis)| SlowPod { pod, millis });
+        let slow = slow.sorted_by(|a, b| b.millis.total_cmp(&a.millis));
         slowest.sort_by(|a, b| b.hangs.cmp(&a.hangs).then(b.millis.total_cmp(&a.millis)));
         slowest.truncate(MOST);
         Self {
@@ -154,7 +153,7 @@ impl Statuses {
             p99_millis: quantile(times.iter().copied(), 0.99),
             median_millis: median(times),
             slowest,
-            slowest_pods,
+            slowest_pods: slow.take(MOST).collect(),
             problems,
         }
     }
@@ -186,26 +185,24 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
     let oldest = |problems: &[&Problem]| problems.iter().map(|p| p.seconds).max_by(f64::total_cmp);
     let is_new = |problem: &&&Problem| hanging.iter().all(|call| call.pod != problem.pod);
     let new = hung.iter().filter(is_new).map(|new| of_problem(new));
-    let hung_pods = Finding::about(
-        "pods_hung",
-        hanging.iter().map(|call| of_call(call)).chain(new),
-        "calls about {} do not answer",
-        "See the findings about shims and mounts. Otherwise read the runtime's log for the id, and kill the pod's shim.",
-    );
-    let failing_pods = Finding::about(
-        "pods_failing",
-        failing.iter().map(|problem| of_problem(problem)),
-        "{} cannot be read",
-        "Read the runtime's log for the id; remove the pod (crictl rmp -f), which the kubelet creates again.",
-    );
     let slow_pods = Finding::about(
         "status_slow",
         slow.into_iter().map(of_call),
         "calls about {} take longer than a second",
         "See the findings about the host, shims and mounts.",
     );
-    let hung_pods = hung_pods.map(|found| found.lasting(oldest(&hung)));
-    let failing_pods = failing_pods.map(|found| found.lasting(oldest(&failing)));
+    let hung_pods = Finding::about(
+        "pods_hung",
+        hanging.iter().map(|call| of_call(call)).chain(new),
+        "calls about {} do not answer",
+        "See the findings about shims and mounts. Otherwise read the runtime's log for the id, and kill the pod's shim.",
+    ).map(|found| found.lasting(oldest(&hung)));
+    let failing_pods = Finding::about(
+        "pods_failing",
+        failing.iter().map(|problem| of_problem(problem)),
+        "{} cannot be read",
+        "Read the runtime's log for the id; remove the pod (crictl rmp -f), which the kubelet creates again.",
+    ).map(|found| found.lasting(oldest(&failing)));
     [hung_pods, failing_pods, slow_pods].into_iter().flatten()
 }
 

@@ -11,12 +11,7 @@ fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Evidence {
     let failed = json!({ "millis": 5.0, "failure": { "kind": "failed", "message": "no" } });
     let slow = json!({ "millis": 2000.0 });
     let reason = json!({ "sentence": "it lasts", "seconds": 4.0, "lasts": true });
-    let odd =
-        "container_runs_twice sandbox_twice sandbox_empty container_not_started containers_restart";
-    let odd = odd
-        .split(' ')
-        .map(|code| json!({ "code": code, "pod": "u1" }));
-    let odd: Vec<_> = odd.collect();
+    let odd = oddities::KINDS.map(|[code, ..]| json!({ "code": code, "pod": "u1" }));
     let mut evidence = json!({
         "name": "containerd",
         "conditions": { "conditions": [

@@ -120,14 +120,12 @@ fn figures(lines: &mut Lines, view: &View) {
         rate @ STORM.. => (format!("! many events: {rate:.0}/s"), Tone::Bad),
         rate => (format!("{rate:.1} events/s"), Tone::Plain),
     };
-    let counts = format!("  {counts}  ");
-    let time = time_of_day(&view.time, "%H:%M:%S UTC");
     lines.spans(&[
         (&view.node, Tone::Title),
         ("  ", Tone::Plain),
         (&rate, tone),
-        (&counts, Tone::Plain),
-        (&time, Tone::Dim),
+        (&format!("  {counts}  "), Tone::Plain),
+        (&time_of_day(&view.time, "%H:%M:%S UTC"), Tone::Dim),
     ]);
 }
 

@@ -10,8 +10,7 @@ const MOST_WIDTH: u16 = 20;
 const GAP: u16 = 2;
 
 const LAST: &str = "PROBLEM OR LAST EXIT";
-/// The columns after the name: the title, the minimum width (0: what other columns leave), and the width of the list
-/// from which on the column is shown.
+/// The columns after the name: title, minimum width (0: what others leave), and the narrowest list that shows it.
 const COLUMNS: [(&str, u16, u16); 6] = [
     ("STATE", 9, 0),
     ("RUN", 5, 40),
@@ -67,8 +66,7 @@ fn named_exit(exit: &ExitRow) -> String {
 
 /// The number of lines that all pods would need, with the headings.
 pub(super) fn height(app: &App, view: &View) -> usize {
-    let rows = view.pods.rows.iter();
-    let shown: usize = rows.map(|row| app.lines(row)).sum();
+    let shown: usize = view.pods.rows.iter().map(|row| app.lines(row)).sum();
     let none = usize::from(view.pods.matching == 0);
     2 + none + shown + view.pods.matching.saturating_sub(view.pods.rows.len())
 }
@@ -116,16 +114,18 @@ impl<'a> Columns<'a> {
         let styled = |(text, tone): (String, Tone), width: u16| {
             Text::styled(cut(&text, usize::from(width)), tone)
         };
-        let name = styled(name, self.widths[0]);
-        let cells = self.shown.iter().zip(&self.widths[1..]);
-        let cells = cells.map(|((title, ..), width)| {
-            let text = styled(cell(title), *width);
-            Cell::from(match *title {
-                "STATE" | LAST => text,
-                _ => text.right_aligned(),
-            })
-        });
-        Row::new(std::iter::once(Cell::from(name)).chain(cells))
+        let cells = self
+            .shown
+            .iter()
+            .zip(&self.widths[1..])
+            .map(|((title, ..), width)| {
+                let text = styled(cell(title), *width);
+                Cell::from(match *title {
+                    "STATE" | LAST => text,
+                    _ => text.right_aligned(),
+                })
+            });
+        Row::new(std::iter::once(Cell::from(styled(name, self.widths[0]))).chain(cells))
     }
 
     fn pod(&self, row: &PodRow, at_cursor: bool) -> Row<'static> {
@@ -190,9 +190,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View
     lines.heading(&filters(app, view, last));
     frame.render_widget(Paragraph::new(lines.all), top);
     let title = |title: &str| (title.to_owned(), Tone::Dim);
-    let titles = columns.row(title("  POD"), title);
     let table = Table::new(rows, columns.widths.clone()).column_spacing(GAP);
-    frame.render_widget(table.header(titles), body);
+    frame.render_widget(table.header(columns.row(title("  POD"), title)), body);
     if view.pods.matching == 0 {
         let text = match (view.pods.total, view.relist.last_seconds) {
             (_, None) => "  not known yet: no list of the pods has succeeded",

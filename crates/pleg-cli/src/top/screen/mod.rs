@@ -90,12 +90,11 @@ fn pods(frame: &mut Frame<'_>, mut area: Rect, app: &mut App, view: &View) {
         // The events get the lines that a short list does not need.
         rest.max((area.height / 3).max(LEAST_FEED))
     };
-    let [top, bottom] =
-        Layout::vertical([Constraint::Min(0), Constraint::Length(feed)]).areas(area);
+    let [top, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(feed)]).areas(area);
     if !app.feed_only {
         list::draw(frame, top, app, view);
     }
-    frame.render_widget(Paragraph::new(feed::lines(view, bottom).all), bottom);
+    frame.render_widget(Paragraph::new(feed::lines(view, below).all), below);
 }
 
 /// The text that is being typed, or the most important keys.

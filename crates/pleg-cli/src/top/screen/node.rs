@@ -99,21 +99,20 @@ fn charts(lines: &mut Lines, latency: &Latency, width: u16) {
             let data = Dataset::default().data(data).marker(Marker::Braille);
             data.style(tone)
         };
-        let datasets = vec![
-            data(&threshold, Tone::Bad).graph_type(GraphType::Line),
-            data(&measured, Tone::Plain).graph_type(GraphType::Bar),
-        ];
         let ago = format!("{} ago", seconds(length));
         let x = Axis::default().bounds([-length, 0.0]);
         let y = Axis::default().bounds(SCALE).labels(LABELS);
         let slow = slow.map(|ms| format!("; slow {}", seconds(ms / 1e3)));
         let title = format!("{name}: {}{}", summary(points), slow.unwrap_or_default());
-        Chart::new(datasets)
-            .block(Block::new().title(title))
-            .x_axis(x.labels([ago, "now".to_owned()]).style(Tone::Dim))
-            .y_axis(y.style(Tone::Dim))
-            .legend_position(None)
-            .render(area, &mut buffer);
+        Chart::new(vec![
+            data(&threshold, Tone::Bad).graph_type(GraphType::Line),
+            data(&measured, Tone::Plain).graph_type(GraphType::Bar),
+        ])
+        .block(Block::new().title(title))
+        .x_axis(x.labels([ago, "now".to_owned()]).style(Tone::Dim))
+        .y_axis(y.style(Tone::Dim))
+        .legend_position(None)
+        .render(area, &mut buffer);
     }
     let rows = buffer.content.chunks(usize::from(width));
     let styled = |cell: &Cell| Span::styled(cell.symbol().to_owned(), cell.style());

@@ -52,12 +52,11 @@ fn view_of_10000_pods_has_at_most_2_mib() {
         sample.died("shop", &format!("web-{}", n % 10_000), &long, 1);
     }
     let (limit, sort) = (usize::MAX, Sort::Name);
-    let query = Query {
+    let view = sample.view(&Query {
         limit,
         sort,
         ..all("uid-web-0")
-    };
-    let view = sample.view(&query);
+    });
     assert_eq!((view.pods.total, view.pods.rows.len()), (10_000, MOST_ROWS));
     assert_eq!(view.pods.rows[0].containers.len(), 20);
     assert_eq!(view.pods.rows[0].more_containers, 80);

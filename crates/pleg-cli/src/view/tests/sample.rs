@@ -54,8 +54,7 @@ impl Sample {
             proven: true,
         };
         let mut calls = Calls::new(begin);
-        let took = Duration::from_millis(12);
-        calls.ended(About::Node, now, now.after(took), true);
+        calls.ended(About::Node, now, now.after(Duration::from_millis(12)), true);
         Self {
             now,
             wall: wall(100),

@@ -1,5 +1,7 @@
 //! What samples of a host show of its processes.
 
+use itertools::Itertools as _;
+
 use super::super::sample::Sample;
 use super::super::shims::{Member, Shims};
 use super::super::{cgroup, daemon, pressure};
@@ -44,7 +46,7 @@ fn shims_of_the_socket_are_found() {
     for (socket, ids) in [(ours, "s1 s4 c1"), (None, "s1 s2 s4 c1"), (gone, "s4 c1")] {
         target.socket = socket;
         let sample = Sample::take(&target, None, true, &Sample::default()).unwrap();
-        let found: Vec<&str> = sample.all().filter_map(|seen| seen.shim()).collect();
+        let mut found = sample.all().filter_map(|seen| seen.shim());
         assert_eq!(found.join(" "), ids);
     }
 }
@@ -114,10 +116,8 @@ fn container_processes_are_found_with_both_cgroup_versions() {
     let id = "f".repeat(64);
     for row in FREEZERS.trim().lines() {
         let row = row.replace("ID", &id);
-        let [group, above, file, frozen, thawed, flag] = row.split("; ").collect::<Vec<_>>()[..]
-        else {
-            panic!("{row}");
-        };
+        let fields = row.split("; ").collect_tuple();
+        let (group, above, file, frozen, thawed, flag) = fields.unwrap();
         let host = FakeHost::new();
         host.run(10, "containerd-shim -id s1");
         set(&host, "100 app D 10, 101 sh S 10");
@@ -170,8 +170,7 @@ fn program_such_as_runc_that_hangs_is_found() {
         let helpers = Shims::of(&host.samples(Some(800), |_| ())).helpers;
         let shim = |h: &Member| h.shim.clone().unwrap_or_default();
         let shown = |h: &Member| format!("{} {} {}", h.pid, shim(h), h.lasting.stopped);
-        let shown: Vec<_> = helpers.iter().map(shown).collect();
-        assert_eq!(shown.join(", "), expected, "{uptime}");
+        assert_eq!(helpers.iter().map(shown).join(", "), expected, "{uptime}");
     }
 }
 
@@ -180,8 +179,7 @@ fn program_such_as_runc_that_hangs_is_found() {
 fn threads_of_shims_are_read_if_the_load_is_high() {
     let host = FakeHost::new();
     host.run(10, "containerd-shim -id s1");
-    let cases = [("0.29", false, 0), ("0.30", false, 1), ("0.00", true, 1)];
-    for (load, thorough, expected) in cases {
+    for (load, thorough, expected) in [("0.29", false, 0), ("0.30", false, 1), ("0.00", true, 1)] {
         let take = |load: &str, state, before: &Sample| {
             host.write("proc/loadavg", load);
             host.thread(10, 12, state, 0, "nfs_wait");
@@ -191,8 +189,7 @@ fn threads_of_shims_are_read_if_the_load_is_high() {
         let before = take("0.50", 'S', &Sample::default());
         let after = take(load, 'D', &before);
         assert_eq!(after.processes[&20].process.state, 'D');
-        let threads = after.processes[&10].threads.len();
-        assert_eq!(threads, expected, "load {load}");
+        assert_eq!(after.processes[&10].threads.len(), expected, "load {load}");
         assert_eq!(after.suspects(&before), expected > 0);
         // A thread that was blocked in the sample before is read again, but does not make this sample suspect.
         let again = take("0.00", 'D', &after);
