@@ -108,8 +108,7 @@ pub struct Overrides {
     pub unknown_until: u64,
     /// Row and status contradict each other.
     pub skew: Option<(Skew, u64)>,
-    /// Neither lists nor statuses show the object, although it exists: containerd failed to load it when containerd
-    /// started.
+    /// Neither lists nor statuses show the object, although it exists: containerd failed to load it at its start.
     pub hidden_until: u64,
 }
 

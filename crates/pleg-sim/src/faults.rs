@@ -88,8 +88,7 @@ impl Engine {
         self.knob_changes.send_replace(());
     }
 
-    /// Delays a call or makes it fail. `pod` is the uid of the pod whose sandbox or container the
-    /// call names.
+    /// Delays a call or makes it fail. `pod` is the uid of the pod that the call is about.
     pub(crate) async fn intercept_call(
         &self,
         method: &str,

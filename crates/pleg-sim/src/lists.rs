@@ -1,5 +1,4 @@
-//! List responses: complete or in pages, within the runtime's message limit, with the configured
-//! faults.
+//! List responses: complete or in pages, within the runtime's message limit, with the configured faults.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +8,8 @@ use prost::Message;
 use tonic::{Response, Status, codegen::BoxStream};
 
 use crate::{engine::Engine, knobs::Value};
+
+type Annotations = BTreeMap<String, String>;
 
 impl Engine {
     /// The sandboxes that match the filter, with the configured faults.
@@ -35,7 +36,7 @@ impl Engine {
     fn apply_list_faults<R>(
         &self,
         mut rows: Vec<R>,
-        annotations: fn(&mut R) -> &mut BTreeMap<String, String>,
+        annotations: fn(&mut R) -> &mut Annotations,
     ) -> Vec<R> {
         if self.faults().fires("list.empty") {
             rows.clear();
@@ -45,11 +46,7 @@ impl Engine {
     }
 
     /// Adds an annotation of the size that this knob has to each of these.
-    pub(crate) fn pad<'a>(
-        &self,
-        knob: &str,
-        all: impl IntoIterator<Item = &'a mut BTreeMap<String, String>>,
-    ) {
+    pub(crate) fn pad<'a>(&self, knob: &str, all: impl IntoIterator<Item = &'a mut Annotations>) {
         if let Some(bytes) = self.faults().value(knob, Value::number) {
             for annotations in all {
                 annotations.insert("pleg-sim/pad".to_owned(), "x".repeat(bytes));

@@ -8,8 +8,7 @@ use pleg_node_model::{Due, Step};
 use crate::{engine::Engine, programs::ExitStatus, script::KILLED, world::World};
 
 impl Engine {
-    /// Kills the containers, stops the sandbox and releases its network. No error if there is
-    /// nothing to do.
+    /// Kills the containers, stops the sandbox and releases its network. No error if nothing is to do.
     pub(crate) async fn stop_sandbox(self: &Arc<Self>, id: &str) {
         let containers = self.world().node.containers_of(id);
         for container in containers {
