@@ -36,8 +36,17 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
+    fn found(&self) -> Result<&Found> {
+        self.found.get().ok_or_else(not_found)
+    }
+
+    /// An error if none was found.
+    pub(crate) fn endpoint(&self) -> Result<&Endpoint> {
+        Ok(&self.found()?.endpoint)
+    }
+
     pub(crate) fn socket(&self) -> Option<PathBuf> {
-        Some(self.found.get()?.endpoint.path().to_owned())
+        Some(self.endpoint().ok()?.path().to_owned())
     }
 
     /// Returns true for the embedded runtime, and for `pleg sim`, which has a control socket.
@@ -124,12 +133,8 @@ impl Target {
         }
     }
 
-    fn found(&self) -> Result<&Found> {
-        self.runtime.found.get().ok_or_else(not_found)
-    }
-
     pub(crate) fn endpoint(&self) -> Result<&Endpoint> {
-        Ok(&self.found()?.endpoint)
+        self.runtime.endpoint()
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -187,7 +192,7 @@ impl Target {
 
     /// Waits for the first list: ten seconds or `limit`, whichever is shorter. Returns permanent errors at once.
     pub(crate) async fn until_listed(&self, pleg: &Pleg, limit: Option<Duration>) -> Result<()> {
-        let found = self.found()?;
+        let found = self.runtime.found()?;
         let (endpoint, origin) = (&found.endpoint, &found.origin);
         let advice = format!("start the runtime, or correct its endpoint ({origin})");
         let within = limit.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT);

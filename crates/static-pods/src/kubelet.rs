@@ -146,7 +146,9 @@ impl Kubelet {
 
     /// Returns false if the node refuses the pod. A pod that ran before the kubelet's restart is not checked again.
     fn is_admitted(&self, run: &Run<Manifest>, pod: &Pod) -> bool {
-        let going = self.going().clone();
+        let mut going = self.going();
+        going.remove(&run.uid);
+        let going = going.clone();
         let mut pods = self.pods();
         if let Some(known) = pods.get(&run.uid) {
             // A rejected pod never started.
@@ -169,6 +171,11 @@ impl Kubelet {
         }
         pods.insert(run.uid.clone(), pod);
         result.is_ok()
+    }
+
+    /// The pod is going to be deleted: its ports and resources are free for the pod that replaces it.
+    pub fn goes(&self, uid: &PodUid) {
+        self.going().insert(uid.clone());
     }
 
     fn going(&self) -> MutexGuard<'_, BTreeSet<PodUid>> {

@@ -21,7 +21,7 @@ use pleg::core::{Health, Instant, NotReady, Settings, WallTime};
 use pleg::runtime::clock::Clock;
 use pleg::{HealthWatch, PodProblem};
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{self, Signal, SignalKind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::Outcome;
@@ -59,6 +59,8 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
         let url = probes.url("http")?;
         notice(&format!("{url} serves /healthz and /readyz"));
     }
+    // A SIGHUP that follows READY must not end the process.
+    let hangup = unix::signal(SignalKind::hangup())?;
     let manager = Manager::from_environment();
     manager.send("READY=1");
     let is_open_to_host = matches!(args.listen, Listen::Tcp(_)) && !access.is_restricted();
@@ -87,7 +89,7 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
         never = metrics.run_upkeep() => match never {},
         never = observer.run(subscription, collector) => match never {},
         never = manager.run(&observer, clock) => match never {},
-        failed = reload(&args, &reloaded) => match failed? {},
+        never = reload(&args, &reloaded, hangup) => match never {},
     };
     manager.send("STOPPING=1\nSTATUS=stopping");
     pleg.shutdown().await;
@@ -115,8 +117,11 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
 }
 
 /// Reads the tokens and the certificates again on SIGHUP. If that fails, those that were read before stay in use.
-async fn reload(args: &AgentArgs, access: &watch::Sender<Arc<Access>>) -> io::Result<Infallible> {
-    let mut hangup = signal(SignalKind::hangup())?;
+async fn reload(
+    args: &AgentArgs,
+    access: &watch::Sender<Arc<Access>>,
+    mut hangup: Signal,
+) -> Infallible {
     while hangup.recv().await.is_some() {
         match Access::load(&args.access, &args.listen) {
             Ok(loaded) => {

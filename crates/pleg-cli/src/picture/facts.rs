@@ -9,13 +9,13 @@ use itertools::Itertools as _;
 use metrics::{describe_gauge, gauge};
 use pleg::core::{CallError, Instant, PodView};
 use pleg::{HealthWatch, Pleg};
-use pleg_cri::{CriClient, Endpoint, diagnose};
+use pleg_cri::{CriClient, diagnose};
 use tokio::sync::watch;
 
 use super::finding::{FROM_LISTS, Finding, Severity, contains};
 use super::host::{self, Calls, Host, HostTarget};
 use super::runtime::{self, Conditions, Pods, Unusable};
-use crate::connect::Target;
+use crate::connect::{Chosen, Target};
 use crate::text::{clip, duration, lower, safe};
 
 const PERIOD: Duration = Duration::from_secs(30);
@@ -126,8 +126,7 @@ pub(crate) fn describe_metrics() {
 pub(crate) struct Collector {
     pleg: Pleg,
     client: CriClient,
-    /// An error if no socket was found.
-    endpoint: anyhow::Result<Endpoint>,
+    runtime: Chosen,
     /// `None` for a simulated runtime, which is not on the host.
     host: Option<host::Watch>,
     /// Names and versions of the runtimes in the metrics, the present one last.
@@ -143,7 +142,7 @@ impl Collector {
         let is_on_host = !target.runtime.is_simulated();
         Ok(Self {
             client: target.client(DEADLINE)?,
-            endpoint: target.endpoint().cloned(),
+            runtime: target.runtime.clone(),
             host: is_on_host.then(|| host::Watch::new(HostTarget::new(target.runtime.socket()))),
             runtimes: Vec::new(),
             earlier: None,
@@ -175,6 +174,9 @@ impl Collector {
 
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
         let slow = has_any(health, &SLOW);
+        if let Some(watch) = &mut self.host {
+            watch.found(self.runtime.socket());
+        }
         let look = OptionFuture::from(self.host.as_mut().map(|host| host.look(slow)));
         let (answer, mut host) = tokio::join!(self.client.status(), look);
         if answer.is_ok()
@@ -182,7 +184,7 @@ impl Collector {
         {
             self.show_runtime(&runtime.name, &runtime.version);
         }
-        let unusable = match &self.endpoint {
+        let unusable = match self.runtime.endpoint() {
             _ if is_usable(health) => None,
             Ok(endpoint) => diagnose(endpoint).await.err().map(Unusable::from),
             Err(why) => Some(Unusable {

@@ -68,17 +68,17 @@ impl ManifestSource {
             .collect()
     }
 
-    /// Applies changes to the workers. Never returns.
+    /// Applies changes to the workers. `goes` is called before a pod is deleted. Never returns.
     ///
     /// # Cancel safety
     /// Changes that were read and not applied yet are lost: do not call it again.
-    pub async fn watch(&mut self, workers: &PodWorkers<Manifest>) {
+    pub async fn watch(&mut self, workers: &PodWorkers<Manifest>, goes: impl Fn(&PodUid)) {
         loop {
             self.pause().await;
             let Some(changes) = self.read().await else {
                 continue;
             };
-            apply_changes(workers, changes);
+            apply_changes(workers, changes, &goes);
         }
     }
 
@@ -148,13 +148,15 @@ fn warn_of_ignored(changes: &Changes) {
     }
 }
 
-fn apply_changes(workers: &PodWorkers<Manifest>, changes: Changes) {
-    for manifest in &changes.removed {
-        workers.delete(&uid(manifest));
-    }
+fn apply_changes(workers: &PodWorkers<Manifest>, changes: Changes, goes: impl Fn(&PodUid)) {
+    let delete = |uid: &PodUid| {
+        goes(uid);
+        workers.delete(uid);
+    };
+    changes.removed.iter().for_each(|gone| delete(&uid(gone)));
     for (before, after) in changes.changed {
         if uid(&before) != uid(&after) {
-            workers.delete(&uid(&before));
+            delete(&uid(&before));
         }
         workers.set(&uid(&after), after);
     }

@@ -27,7 +27,7 @@ fn figures(group: &str, controller: &str) -> impl Iterator<Item = &'static str> 
              memory.oom_control oom_kill"
         }
         ("memory", false) => {
-            "memory.max, memory.current, memory.stat inactive_file, memory.events oom_kill"
+            "memory.max, memory.current, memory.stat inactive_file, memory.events oom"
         }
         _ => "pids.max, pids.current, , pids.events max",
     };
@@ -135,7 +135,11 @@ impl Group {
     }
 
     fn limit(&self, controller: &str) -> Option<Limit> {
-        let mut figures = figures(&self.path, controller).map(|at| self.figure(at));
+        // Events of groups below this one do not count: their limit was hit, not this one.
+        let mut figures = figures(&self.path, controller).map(|at| {
+            let local = self.figure(&at.replacen(".events ", ".events.local ", 1));
+            local.or_else(|| self.figure(at))
+        });
         let mut next = || figures.next().flatten();
         let (limit, used) = (next()?, next()?);
         let (cache, events) = (next().unwrap_or(0), next().unwrap_or(0));

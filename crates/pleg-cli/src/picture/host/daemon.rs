@@ -117,9 +117,14 @@ fn halted(daemon: &Daemon, limited: bool, who: &str) -> Option<Finding> {
 fn descriptors(daemon: &Daemon, who: &str) -> Option<Finding> {
     let (used, pid) = (full(daemon.descriptors)?, daemon.pid);
     let twice = used.limit.saturating_mul(2).max(1024);
+    // The kernel accepts no higher limit than this setting, 2^20 by default.
+    let first = match twice > 1 << 20 {
+        true => format!("sysctl fs.nr_open={twice} && "),
+        false => String::new(),
+    };
     let next = format!(
-        "Raise it: `prlimit --pid {pid} --nofile={twice}:`, and LimitNOFILE of its unit; see what it has open: \
-         `ls -l /proc/{pid}/fd`"
+        "Raise it: `{first}prlimit --pid {pid} --nofile={twice}:{twice}`, and LimitNOFILE of its unit; see what it has \
+         open: `ls -l /proc/{pid}/fd`"
     );
     let summary = format!("the runtime is close to its limit of open files ({who})");
     let finding = Finding::new("daemon_descriptors", summary, next);

@@ -103,7 +103,10 @@ pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
 fn read_only(disk: &Disk) -> Finding {
     let (path, mount) = (&disk.path, disk.mount.as_ref().unwrap_or(&disk.path));
     let summary = format!("the runtime cannot write to {path}: its file system is read-only");
-    let next = format!("If the disk is sound (no errors in dmesg): `mount -o remount,rw {mount}`");
+    let next = format!(
+        "If the disk is sound (no errors in dmesg): `mount -o remount,rw {}`",
+        quoted(mount)
+    );
     Finding::new("disk_readonly", summary, next).because(format!("{mount} is mounted read-only"))
 }
 
@@ -130,7 +133,7 @@ fn inodes(disk: &Disk) -> Option<Finding> {
 fn lacks(code: &'static str, disk: &Disk, all: bool, [what, figures, next]: [&str; 3]) -> Finding {
     let (path, how) = (&disk.path, if all { "no" } else { "little" });
     let summary = format!("the runtime has {how} {what} on the file system of {path}");
-    let mut finding = Finding::new(code, summary, next.replace("{}", path));
+    let mut finding = Finding::new(code, summary, next.replace("{}", &quoted(path)));
     if !all {
         finding.severity = Severity::Warning;
         finding.explains = "";

@@ -13,6 +13,7 @@ mod sample;
 mod shims;
 mod systemd;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -184,6 +185,11 @@ impl Watch {
         }
     }
 
+    /// Examines the runtime of this socket from now on, if none was found before.
+    pub(crate) fn found(&mut self, socket: Option<PathBuf>) {
+        self.target.socket = self.target.socket.take().or(socket);
+    }
+
     /// Reads the host now, within 15 s. A look that is not thorough reads threads of shims only if the load is high.
     pub(crate) async fn look(&mut self, thorough: bool) -> Host {
         let (daemon, first, mut unreadable) = match self.listener().await {
@@ -304,6 +310,11 @@ pub(crate) fn check(host: &Host, calls: Calls<'_>) -> Vec<Finding> {
     findings.extend(pressure::check(host, calls, explained));
     findings.extend(host.kubelet.iter().flat_map(kubelet::check));
     findings
+}
+
+/// The text as one word of a shell command.
+fn quoted(text: &str) -> Cow<'_, str> {
+    shlex::try_quote(text).unwrap_or_default()
 }
 
 fn share(part: u64, whole: u64) -> f64 {

@@ -158,7 +158,7 @@ pub(super) fn check(mounts: &Mounts, calls: Calls<'_>) -> Vec<Finding> {
         ("mount_slow", &mounts.slow, "answers slowly", slow),
     ];
     let found = all.into_iter().filter_map(|(code, mounts, how, next)| {
-        let next = format!("{next} {}`", mounts.first()?.path);
+        let next = format!("{next} {}`", quoted(&mounts.first()?.path));
         let named = mounts.iter().map(|mount| {
             let of_pod = |uid| format!(", of pod {}", calls.pods.name(uid));
             let pod = mount.pod.as_deref().map_or_else(String::new, of_pod);

@@ -159,12 +159,14 @@ fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> bool {
         return address == socket;
     };
     let inside = proc.inside(pid, &address.to_string_lossy());
-    identity(&inside) == Some(ours) || identity(address) == Some(ours)
+    identity(&inside).or_else(|| identity(address)) == Some(ours)
 }
 
 fn of_child(proc: &Proc, files: &Path, process: &Process) -> Role {
     let pid = process.pid;
-    if HELPERS.contains(&process.name.as_str()) && proc.belongs(pid) != Some(Belongs::User) {
+    // A program in a pod may have any name.
+    let is_helper = HELPERS.contains(&process.name.as_str());
+    if is_helper && proc.belongs(pid) == Some(Belongs::System) && !is_session(proc, pid) {
         return Role::Helper;
     }
     let groups = proc.read(&format!("{pid}/cgroup")).unwrap_or_default();
@@ -172,6 +174,13 @@ fn of_child(proc: &Proc, files: &Path, process: &Process) -> Role {
         Some(id) => Role::Container(id.to_owned(), Group::find(files, &groups, "freezer")),
         None => Role::Child,
     }
+}
+
+/// Returns true for the program of an `exec` for which CRI-O waits: it runs as long as its user wants.
+fn is_session(proc: &Proc, pid: u32) -> bool {
+    let arguments = proc.arguments(pid).unwrap_or_default();
+    let has = |word| arguments.iter().any(|argument| argument == word);
+    has("exec") && !has("--detach") && !has("-d")
 }
 
 /// The id of the container in a path such as `/kubepods/podUID/ID` or `/kubepods.slice/…/cri-containerd-ID.scope`.

@@ -82,6 +82,9 @@ const ADVICE: &str = r#"
 {"shims": {"shims": [{"pid": 10, "stopped": true}, {"pid": 9, "stopped": true}]}} => `kill -CONT 10 9`
 {"disks": [{"path": "/a/b", "readOnly": true, "mount": "/a"}]} => `mount -o remount,rw /a`
 {"mounts": {"hanging": [{"path": "/b"}]}} => `umount -f -l /b`
+{"mounts": {"hanging": [{"path": "/b c"}]}} => `umount -f -l '/b c'`
+{"daemon": {"pid": 8, "descriptors": {"open": 990, "limit": 1000}}} => `prlimit --pid 8 --nofile=2000:2000`
+{"daemon": {"pid": 8, "descriptors": {"open": 1048570, "limit": 1048576}}} => `sysctl fs.nr_open=2097152 && prlimit
 {"mounts": {"hanging": [{"path": "/b", "fs": "nfs4", "pod": "u1"}]}} => a mount does not answer: /b, of pod shop/cart; /b, of pod shop/cart: no answer within 2 s (nfs4)
 {"mounts": {"hanging": [{"path": "/b", "pod": "u2"}]}} => a mount does not answer: /b, of pod u2
 {"daemon": {}, "limits": [{"controller": "cpu", "group": "/sys/fs/cgroup/cpu/x", "limit": 1, "used": 9, "events": 8, "periods": 8}]} => `echo -1 > /sys/fs/cgroup/cpu/x/cpu.cfs_quota_us`

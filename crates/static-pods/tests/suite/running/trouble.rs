@@ -221,10 +221,12 @@ async fn restored_pod_waits_until_the_pod_that_replaced_it_ends() {
 async fn changed_pod_waits_for_the_sandbox_that_its_predecessor_creates() {
     let node = Node::up(Mode::Containerd2).await;
     node.knob("run_pod_sandbox.latency=300ms");
-    let before = node.set("web", ONE);
+    let pod = one("ports: [{containerPort: 80, hostPort: 8080}]");
+    let before = node.set("web", &pod);
     let begun = |node: &Node| !node.status(&before).is_null();
     node.until(&before, "begun", begun).await;
+    node.kubelet.goes(&before);
     node.workers.delete(&before);
-    let after = node.set("web", &ONE.replace("app:1", "app:2"));
+    let after = node.set("web", &pod.replace("app:1", "app:2"));
     until_runs_alone(&node, &after, &before, &().into()).await;
 }

@@ -41,9 +41,17 @@ fn shims_of_the_socket_are_found() {
     for (pid, line) in (10..).zip(SHIMS.trim().lines()) {
         host.run(pid, &line.replace("OURS", &ours));
     }
+    // A containerd in a container has a socket of the same path.
+    host.run(30, &format!("containerd-shim -id nested -address {ours}"));
+    std::fs::remove_file(host.root().join("proc/30/root")).unwrap();
+    host.write(&format!("proc/30/root{ours}"), "");
     let mut target = host.target();
     let (ours, gone) = (Some(ours.into()), Some("/gone".into()));
-    for (socket, ids) in [(ours, "s1 s4 c1"), (None, "s1 s2 s4 c1"), (gone, "s4 c1")] {
+    for (socket, ids) in [
+        (ours, "s1 s4 c1"),
+        (None, "s1 s2 s4 c1 nested"),
+        (gone, "s4 c1"),
+    ] {
         target.socket = socket;
         let sample = Sample::take(&target, None, true, &Sample::default()).unwrap();
         let mut found = sample.all().filter_map(|seen| seen.shim());
@@ -242,7 +250,8 @@ const LIMITS: [&str; 2] = [
     a/b/pids.max: 50
     a/b/pids.current: 49
     a/cpu.stat: usage_usec 5 nr_periods 10 nr_throttled 2
-    a/memory.events: low 0 oom 3 oom_kill 3",
+    a/memory.events: low 0 oom 33 oom_kill 33
+    a/memory.events.local: low 0 oom 3 oom_kill 0",
 ];
 
 #[test]
@@ -257,9 +266,10 @@ fn limits_are_read_with_both_cgroup_versions() {
         let files = files.lines().map(file);
         files.clone().for_each(write);
         let samples = host.samples(Some(800), |_| {
-            let later = ["oom_kill 4", "nr_periods 20 nr_throttled 11"];
-            let later = files.rev().zip(later);
-            later.for_each(|((file, _), text)| write((file, text)));
+            let last = files.clone().next_back().unwrap();
+            write((last.0, "oom 4 oom_kill 4"));
+            let cpu = files.clone().find(|(file, _)| file.ends_with("cpu.stat"));
+            write((cpu.unwrap().0, "nr_periods 20 nr_throttled 11"));
         });
         let limits = cgroup::assess(&samples.begin.limits, &samples.end.limits);
         let shown = serde_json::to_string(&limits).unwrap().replace('"', "");
