@@ -2,6 +2,7 @@
 
 use crate::health::{Health, PodName};
 use crate::output::Counters;
+use crate::pods::Record;
 use crate::reconciler::Reconciler;
 use crate::types::{Id, Instant, PodUid, Ticket};
 
@@ -74,7 +75,8 @@ impl Reconciler {
 
     /// Returns true if the end of the published id was announced.
     pub fn has_died(&self, id: &Id) -> bool {
-        self.announcements.has_died(id)
+        let has_ended = self.pods.record(id).is_some_and(Record::has_ended);
+        has_ended && self.announcements.has_begun() && !self.announcements.waits(id)
     }
 
     /// The names of a pod.

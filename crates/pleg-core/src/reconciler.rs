@@ -227,17 +227,14 @@ impl Reconciler {
 
     /// Returns true if `ticket` is the number of the request for the relist in flight.
     pub fn is_current_list(&self, ticket: Ticket) -> bool {
-        let in_flight = self.relist.in_flight();
-        in_flight.is_some_and(|(own, _)| own == ticket)
+        matches!(self.relist.in_flight(), Some((own, _)) if own == ticket)
     }
 
     fn relist_failed(&mut self, now: Instant, began: Instant, error: CallError) {
         self.out.counters.lists_failed += 1;
         // Waiters for pods that only relists read get the error of this relist.
-        let by_relist = self
-            .waiters
-            .pods()
-            .filter(|uid| self.pods.needs_relist(uid));
+        let waited = self.waiters.pods();
+        let by_relist = waited.filter(|uid| self.pods.needs_relist(uid));
         for uid in by_relist.cloned().collect::<Vec<_>>() {
             self.refuse(&uid, began, &error);
         }
@@ -255,12 +252,15 @@ impl Reconciler {
         for uid in self.schedule.concerned() {
             sorted.add_absent(uid, began);
         }
+        for (uid, rows) in &sorted.differ {
+            rows.rows.keys().for_each(|id| self.hints.belongs(id, uid));
+        }
         self.begin_announcements(now, rows);
         let pending = sorted.differ.iter().map(|(uid, rows)| {
             let overlaps = self.schedule.overlaps_relist(uid);
             let by = SettledBy {
                 since: if overlaps { now } else { began },
-                relist: overlaps && self.pods.is_unlabelled(uid, rows),
+                relist: self.pods.is_unlabelled(uid, rows),
             };
             (uid.clone(), by)
         });
@@ -406,25 +406,21 @@ impl Reconciler {
             while let Some(uid) = self.schedule.take_touched() {
                 self.weigh(&uid);
             }
-            if let Some(settled) = self.progress.take_settled() {
-                self.settle(now, settled);
-            }
-            // A relist that has begun since the hint was due resolves the hint when it is settled.
-            let in_flight = self.relist.in_flight().map(|(_, since)| since);
-            let last = self.progress.pending().max(in_flight);
-            if let Some(at) = self.hints.relist_due().filter(|&at| Some(at) > last) {
+            if let Some(at) = self.hints.relist_due() {
                 self.relist.by_hint(at);
             }
             // If many pods wait, one relist replaces their reads.
             let is_crowd = self.schedule.crowd(now) > CROWD && self.relist.serves_soon(now);
             self.schedule.hold_crowd(is_crowd);
-            if is_crowd && in_flight.is_none() {
+            if is_crowd {
                 self.relist.by_hint(now);
             }
             if let Some(uid) = self.schedule.next(now) {
                 self.start_read(now, &uid);
             } else if self.relist_due().is_some_and(|due| due <= now) {
                 self.start_relist(now);
+            } else if let Some(settled) = self.progress.take_settled() {
+                self.settle(now, settled);
             } else {
                 return;
             }

@@ -243,6 +243,10 @@ impl Pods {
             return (false, applied);
         };
         let (before, failed) = (record.state, record.status.has_failed());
+        if failed && began < record.status.last() {
+            // A call that was made later has failed.
+            return (false, applied);
+        }
         let details = record.details.clone();
         let seen = record.compare(status.shown, began);
         let has_ended = status.shown == ReportedState::Exited;

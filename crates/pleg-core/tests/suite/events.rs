@@ -262,16 +262,6 @@ fn stale_events_of_unknown_ids_cost_a_few_relists() {
     }
 }
 
-#[test]
-fn event_without_a_pod_costs_one_relist() {
-    let mut t = Script::with(&["web"]);
-    t.pass(200_000);
-    t.count("relist");
-    t.send(Event::nil(Stopped, "unknown").unnamed());
-    t.pass(5_000);
-    assert_eq!(t.count("relist"), 1);
-}
-
 /// Adds pods that the cache does not have yet, and ends a container of each.
 fn end_one_of_each(t: &mut Script, pods: usize) {
     for n in 0..pods {

@@ -108,6 +108,9 @@ impl Freshness {
         let event = event.map(|at| (at, "event at"));
         let (first, why) = rows.into_iter().chain(event).min()?;
         let failed = self.pods.get(&*o.pod.uid).copied().max(self.node);
+        // An UNKNOWN state is read again with the back-off of failed calls.
+        let unknown = Some(o.overrides.unknown_until).filter(|&until| until > 0);
+        let failed = failed.max(unknown);
         let retried = failed.map_or(0, |at| at + BACKOFF);
         Some((first.max(visible).max(retried), why))
     }
