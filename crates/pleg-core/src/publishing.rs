@@ -42,8 +42,9 @@ impl Reconciler {
         self.out.push(Output::Refresh { as_of: began, pods });
         for uid in confirmed {
             self.progress.settle_pod(uid);
+            // For most pods of a node, a relist that confirms them changes nothing else.
             let waits = self.schedule.is_wanted(uid) || !self.hints.subjects(Some(uid)).is_empty();
-            if waits || self.look_again.has(uid) || sorted.irregular.contains(uid) {
+            if waits || self.look_again.has(uid) || sorted.with_work.contains(uid) {
                 let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
                 self.answer(uid, began, false);
                 let misses_status = self.pods.get(uid).is_some_and(Pod::misses_status);

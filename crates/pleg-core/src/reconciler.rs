@@ -252,6 +252,7 @@ impl Reconciler {
         for uid in self.schedule.concerned() {
             sorted.add_absent(uid, began);
         }
+        // Events may have named another pod, whose rows would seem to prove that the id is gone.
         for (uid, rows) in &sorted.differ {
             rows.rows.keys().for_each(|id| self.hints.belongs(id, uid));
         }

@@ -174,7 +174,7 @@ struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// Reads the rows of a message, unless the list has too many rows.
+    /// Reads the rows of a message. Fails if the list has too many rows.
     async fn message(&mut self, message: Bytes) -> Result<(), Status> {
         // The same gRPC status that tonic returns for a message that it cannot decode.
         let malformed = |error: DecodeError| Status::internal(error.to_string());

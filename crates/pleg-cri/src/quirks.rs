@@ -43,7 +43,7 @@ const fn quirk(
 /// The properties of a runtime version's event stream. Follows the entries "competing subscribers", "crash on
 /// disconnect" and "removal suppresses STOPPED" of the table.
 pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
-    // A version that cannot be read is that of a development build.
+    // A version that cannot be read is that of a development build, so it counts as the newest.
     let version = release(&runtime.version);
     let is_before = |other| version.is_some_and(|version| version < other);
     let mut profile = EventProfile::UNKNOWN;
@@ -149,8 +149,8 @@ pub const QUIRKS: &[Quirk] = &[
         "all",
         "all",
         "a late OOM reason, a resize, a failed start and the runtime's own cleanup cause no event",
-        "relists compare states and presence, and one status of the node is read every 15 s; after a non-zero \
-         exit code the status is read once more",
+        "relists compare states and presence, and one status of the node is read every 15 s; after a \
+         non-zero exit code the status is read once more",
     ),
     quirk(
         "replayed events",

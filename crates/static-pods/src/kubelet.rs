@@ -173,8 +173,8 @@ impl Kubelet {
         result.is_ok()
     }
 
-    /// The pod is going to be deleted: its ports and resources are free for the pod that replaces it.
-    pub fn goes(&self, uid: &PodUid) {
+    /// Call this before a pod is deleted: its ports and resources then no longer count against a pod that replaces it.
+    pub fn will_delete(&self, uid: &PodUid) {
         self.going().insert(uid.clone());
     }
 

@@ -185,7 +185,7 @@ async fn run() -> anyhow::Result<()> {
     let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), specs);
     tokio::select! {
         () = &mut stop => {}
-        ((), ()) = async { tokio::join!(kubelet.node.watch(), source.watch(&workers, |uid| kubelet.goes(uid))) } => {}
+        ((), ()) = async { tokio::join!(kubelet.node.watch(), source.watch(&workers, |uid| kubelet.will_delete(uid))) } => {}
         () = workers.ended() => anyhow::bail!("the pod workers have ended"),
     }
     workers.shutdown(pleg.now().after(DRAIN)).await;

@@ -229,8 +229,8 @@ impl Pods {
         }
     }
 
-    /// Applies a status that was read outside a pod read: only its details, and the end if it shows one. Returns whether
-    /// the pod's view changes, and the changes; their `shows_less` is true if the status contradicts the published state.
+    /// Applies a status that was read outside a pod read: only its details, and the end if it shows one. Returns true if
+    /// the pod's view changes, and the changes. Their `shows_less`: the status contradicts the published state.
     pub(crate) fn learn_alone(
         &mut self,
         id: &Id,
@@ -243,8 +243,7 @@ impl Pods {
             return (false, applied);
         };
         let (before, failed) = (record.state, record.status.has_failed());
-        if failed && began < record.status.last() {
-            // A call that was made later has failed.
+        if record.status.is_late(began) {
             return (false, applied);
         }
         let details = record.details.clone();

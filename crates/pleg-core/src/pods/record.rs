@@ -240,10 +240,8 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::at_ms as at;
+    use crate::types::{CallErrorKind, at_ms as at};
     use ReportedState::{Created, Exited, Running, Unknown};
-
-    use crate::types::CallErrorKind;
 
     fn status(shown: ReportedState, code: Option<i32>) -> Report {
         let details = crate::types::ContainerDetails {

@@ -50,7 +50,7 @@ pub(crate) struct Sorted {
     /// Pods whose rows match the published state and that have no status due.
     pub(crate) same: Vec<PodUid>,
     /// The pods of `same` that still need work: the status of a listed id is missing, or only relists read the pod.
-    pub(crate) irregular: BTreeSet<PodUid>,
+    pub(crate) with_work: BTreeSet<PodUid>,
     /// All other pods: new, changed, absent, or with a read due.
     pub(crate) differ: BTreeMap<PodUid, PodRows>,
 }
@@ -85,7 +85,7 @@ impl Sorted {
             if is_known && pod.error.is_none() && !is_read(uid) && pod.records().all(is_same) {
                 sorted.same.push(uid.clone());
                 if pod.misses_status() || pod.needs_relist() {
-                    sorted.irregular.insert(uid.clone());
+                    sorted.with_work.insert(uid.clone());
                 }
                 continue;
             }

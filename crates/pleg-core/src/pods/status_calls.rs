@@ -51,6 +51,11 @@ impl StatusCalls {
         self.read_since_end = false;
     }
 
+    /// Returns true if the answer to a call made at `began` is late: a call that was made after it has failed.
+    pub(crate) fn is_late(&self, began: Instant) -> bool {
+        self.has_failed() && began < self.last
+    }
+
     /// A call has returned a status. `unknown`: the state is UNKNOWN, so the status is read again.
     pub(crate) fn succeeded(&mut self, unknown: bool, now: Instant) {
         self.failure = None;
@@ -158,12 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn first_not_found_after_a_slow_call_is_no_failure() {
+    fn first_not_found_is_no_failure_and_earlier_answers_are_late() {
         let mut calls = StatusCalls::default();
         calls.retry_now(at(0));
         let error = CallError::new("Status", CallErrorKind::NotFound, "");
         calls.failed(&error, false, false, at(1));
         assert!(!calls.is_failing());
+        calls.requested(at(3));
+        assert!(calls.is_late(at(2)) && !calls.is_late(at(3)));
     }
 
     #[test]

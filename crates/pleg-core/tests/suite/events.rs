@@ -262,6 +262,17 @@ fn stale_events_of_unknown_ids_cost_a_few_relists() {
     }
 }
 
+#[test]
+fn relist_lists_an_id_outside_of_the_pod_that_events_named() {
+    let mut t = Script::with(&["web", "q/web"]);
+    let mut wrong = running("web2");
+    wrong.identity.pod = Some("q".into());
+    t.node.set(wrong.clone());
+    t.send(Event::of(Started, wrong).unnamed());
+    t.relist();
+    t.expect(&["Started web2"]);
+}
+
 /// Adds pods that the cache does not have yet, and ends a container of each.
 fn end_one_of_each(t: &mut Script, pods: usize) {
     for n in 0..pods {

@@ -19,9 +19,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server.
 ///
-/// Each method provides nothing by default, so pods that need its data are refused. It must answer within 30 s: then it
-/// is cancelled, and a later run of the pod tries again. Pass an implementation to
-/// [`Performer::sources`](super::Performer::sources).
+/// Each method provides nothing by default, so pods that need its data are refused. The volumes of a pod, the variables
+/// of a container and the credentials of an image must come within 30 s. Otherwise the source is cancelled, and a later
+/// run of the pod tries again. Pass an implementation to [`Performer::sources`](super::Performer::sources).
 pub trait Sources: Send + Sync + 'static {
     /// The path on the node with the contents of a volume, which the performer mounts as a
     /// `hostPath`. Called before containers of the pod are created, each time. Not called for

@@ -68,17 +68,17 @@ impl ManifestSource {
             .collect()
     }
 
-    /// Applies changes to the workers. `goes` is called before a pod is deleted. Never returns.
+    /// Applies changes to the workers. `will_delete` is called before a pod is deleted. Never returns.
     ///
     /// # Cancel safety
     /// Changes that were read and not applied yet are lost: do not call it again.
-    pub async fn watch(&mut self, workers: &PodWorkers<Manifest>, goes: impl Fn(&PodUid)) {
+    pub async fn watch(&mut self, workers: &PodWorkers<Manifest>, will_delete: impl Fn(&PodUid)) {
         loop {
             self.pause().await;
             let Some(changes) = self.read().await else {
                 continue;
             };
-            apply_changes(workers, changes, &goes);
+            apply_changes(workers, changes, &will_delete);
         }
     }
 
@@ -148,16 +148,21 @@ fn warn_of_ignored(changes: &Changes) {
     }
 }
 
-fn apply_changes(workers: &PodWorkers<Manifest>, changes: Changes, goes: impl Fn(&PodUid)) {
+fn apply_changes(workers: &PodWorkers<Manifest>, changes: Changes, will_delete: impl Fn(&PodUid)) {
     let delete = |uid: &PodUid| {
-        goes(uid);
+        will_delete(uid);
         workers.delete(uid);
     };
-    changes.removed.iter().for_each(|gone| delete(&uid(gone)));
-    for (before, after) in changes.changed {
-        if uid(&before) != uid(&after) {
-            delete(&uid(&before));
+    for manifest in &changes.removed {
+        delete(&uid(manifest));
+    }
+    // As upstream, all deletions come first: changed pods may swap their ports.
+    for (before, after) in &changes.changed {
+        if uid(before) != uid(after) {
+            delete(&uid(before));
         }
+    }
+    for (_, after) in changes.changed {
         workers.set(&uid(&after), after);
     }
     for manifest in changes.added {

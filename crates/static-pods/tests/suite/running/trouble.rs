@@ -225,7 +225,7 @@ async fn changed_pod_waits_for_the_sandbox_that_its_predecessor_creates() {
     let before = node.set("web", &pod);
     let begun = |node: &Node| !node.status(&before).is_null();
     node.until(&before, "begun", begun).await;
-    node.kubelet.goes(&before);
+    node.kubelet.will_delete(&before);
     node.workers.delete(&before);
     let after = node.set("web", &pod.replace("app:1", "app:2"));
     until_runs_alone(&node, &after, &before, &().into()).await;
