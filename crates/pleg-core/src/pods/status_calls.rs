@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn first_not_found_is_no_failure_and_earlier_answers_are_late() {
+    fn first_not_found_is_no_failure_and_earlier_answers_late() {
         let mut calls = StatusCalls::default();
         calls.retry_now(at(0));
         let error = CallError::new("Status", CallErrorKind::NotFound, "");

@@ -263,7 +263,7 @@ fn stale_events_of_unknown_ids_cost_a_few_relists() {
 }
 
 #[test]
-fn relist_lists_an_id_outside_of_the_pod_that_events_named() {
+fn id_listed_outside_of_its_named_pod_is_not_gone() {
     let mut t = Script::with(&["web", "q/web"]);
     let mut wrong = running("web2");
     wrong.identity.pod = Some("q".into());
