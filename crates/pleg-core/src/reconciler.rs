@@ -297,10 +297,8 @@ impl Reconciler {
     /// Takes the relist rows of the pod, unless a waiter needs later rows: then the read lists the pod instead.
     fn take_rows_at_hand(&mut self, uid: &PodUid, now: Instant) -> Option<PodRows> {
         let as_of = self.reads.at_hand(uid)?.rows.as_of;
-        let needs_later = self
-            .waiters
-            .due(uid)
-            .is_some_and(|at| at >= as_of && at <= now);
+        let waiter = self.waiters.due(uid);
+        let needs_later = waiter.is_some_and(|at| at >= as_of && at <= now);
         if needs_later && !self.pods.needs_relist(uid) {
             return None;
         }
@@ -399,6 +397,9 @@ impl Reconciler {
 
     /// Starts all calls and announcements that are due.
     pub(crate) fn pump(&mut self, now: Instant) {
+        for uid in std::mem::take(&mut self.pods.losers) {
+            self.publish(now, &uid, &Applied::default(), Source::Relist);
+        }
         self.judge_stream(now);
         self.announce_without_code(now);
         self.start_probes(now);

@@ -70,10 +70,7 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> Instant {
-        Instant::from_origin(std::time::Duration::from_secs(seconds))
-    }
+    use crate::types::at_s as at;
 
     #[test]
     fn list_failure_counts_against_pod_unless_whole_runtime_fails() {

@@ -165,7 +165,12 @@ impl Pods {
         let (uid, answer, now) = (of_id.uid, of_id.answer, of_id.now);
         let before = self.record(id).and_then(|record| record.state);
         if let Some(whole) = &row.whole {
-            if self.pod_of(id) == Some(uid) {
+            let sandbox = whole.identity.sandbox.as_ref();
+            if sandbox.is_some_and(|sandbox| self.pod_of(sandbox).is_some_and(|of| of != uid)) {
+                // Since the rows were placed, the sandbox was published in another pod, which the container belongs to.
+                return;
+            } else if self.pod_of(id).is_some() {
+                self.move_to(id, uid);
                 self.identify(uid, whole);
             } else if self.gone.contains(id) && is_denied(answer) {
                 return;

@@ -138,10 +138,7 @@ impl StatusCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> Instant {
-        Instant::from_origin(std::time::Duration::from_secs(seconds))
-    }
+    use crate::types::at_s as at;
 
     fn failed(kind: CallErrorKind, outage: bool) -> StatusCalls {
         let mut calls = StatusCalls::default();

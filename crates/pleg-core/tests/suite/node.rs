@@ -214,10 +214,8 @@ impl Node {
 
     pub(crate) fn status(&self, id: &Id) -> Result<Report, CallError> {
         let error = |kind| CallError::new("Status", kind, "");
-        match (
-            self.status_fault(id),
-            self.shown().statuses.get(id.as_str()),
-        ) {
+        let shown = self.shown().statuses.get(id.as_str());
+        match (self.status_fault(id), shown) {
             (Some(kind), _) => Err(error(kind)),
             (None, Some(status)) => Ok(status.clone()),
             (None, None) => Err(error(CallErrorKind::NotFound)),

@@ -290,6 +290,37 @@ fn unlabelled_id_in_an_overlapping_relist_causes_another_relist() {
     }
 }
 
+/// The label of the container names the pod "q", and only a relist shows its sandbox, which belongs to the pod "p".
+#[test]
+fn container_labelled_for_another_pod_is_published_once() {
+    for (is_listed_before, is_list_first) in [(true, true), (true, false), (false, true)] {
+        let mut t = Script::with(&[]);
+        t.node.add_pod("q");
+        t.relist();
+        let mut free = running("free");
+        (free.identity.pod, free.identity.sandbox) = (Some("q".into()), Some("s2".into()));
+        t.node.set(free);
+        if is_listed_before {
+            t.read_since("q", t.now());
+            assert_eq!(t.status("q").containers.len(), 2);
+        }
+        t.node.start("s2");
+        t.hold(StatusCalls);
+        t.relist();
+        assert_eq!(t.status("q").containers.len(), 1);
+        t.read_since("q", t.now());
+        if is_list_first {
+            t.answer_newest(StatusCalls);
+        }
+        t.release();
+        assert_eq!(t.status("q").containers.len(), 1);
+        assert_eq!(t.status("p").containers.len(), 1);
+        t.forget();
+        t.read();
+        t.expect_calls(&["relist"]);
+    }
+}
+
 /// A later relist does not show the id, while the statuses of its pod are still being read.
 #[test]
 fn unlabelled_id_missing_in_a_later_relist_is_gone() {

@@ -448,9 +448,8 @@ impl Script {
         self.calls.push(match &output {
             Output::ListPod { uid, .. } => format!("list {uid}"),
             Output::ReadStatuses { ids, .. } => {
-                let status = "status".to_owned();
-                ids.iter()
-                    .fold(status, |all, (id, _)| all + " " + id.as_str())
+                let ids = ids.iter().map(|(id, _)| id.as_str());
+                ids.fold("status".to_owned(), |all, id| all + " " + id)
             }
             Output::Version { .. } => "version".to_owned(),
             _ => "relist".to_owned(),
