@@ -11,21 +11,21 @@ pub(crate) mod brief;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::str::from_utf8;
 use std::sync::Arc;
 
-use prost::Message;
-use prost::bytes::Bytes;
+use prost::{DecodeError, Message};
 
-use self::brief::{BriefContainer, BriefSandbox, BriefStatus};
+use self::brief::{BriefContainer, BriefSandbox};
 use crate::metrics::Irregular;
+use crate::rows::{BriefRow, ContainerRow, Fields, SandboxRow};
 use crate::v1;
 use pleg_runtime::core::{
-    ContainerDetails, Id, Identity, Kind, Labels, PodUid, Report, ReportedState, Resources,
-    SandboxDetails, Text, WallTime,
+    Id, Identity, Kind, Labels, PodUid, Report, ReportedState, Resources, Text, WallTime,
 };
 use pleg_runtime::{RuntimeVersion, Scope};
 
-pub use brief::{EncodedEvent, EventError, event};
+pub use brief::{EncodedEvent, event};
 
 /// The labels by which the kubelet identifies the pod of a container, because the container's metadata does not name
 /// its pod.
@@ -42,49 +42,23 @@ const MAX_SHORT_LABEL: usize = 512;
 
 /// Converts a row of `ListPodSandbox`. `None` if it has no id.
 pub fn sandbox_row(row: v1::PodSandbox) -> Option<Report> {
-    let labels = labels(&row.labels);
-    let id = id(row.id)?;
-    let shown = sandbox_state_or_unknown(row.state);
-    let identity = sandbox_identity(row.metadata, &labels, row.created_at);
-    let mut details = SandboxDetails::default();
-    details.runtime_handler = text(row.runtime_handler);
-    details.labels = labels;
-    details.annotations = self::labels(&row.annotations);
-    Some(Report::new(id, shown, identity, details))
+    SandboxRow::complete(&row.encode_to_vec()).ok()?
 }
 
 /// Converts the status of a sandbox. `None` if it has no id.
 pub fn sandbox_status(status: v1::PodSandboxStatus) -> Option<Report> {
-    status_with::<BriefSandbox>(&status, labels(&status.annotations))
+    brief::status::<BriefSandbox>(&status.encode_to_vec(), true).ok()?
 }
 
 /// Converts a row of `ListContainers`. `None` if it has no id.
 pub fn container_row(row: v1::Container) -> Option<Report> {
-    let labels = labels(&row.labels);
-    let mut identity = container_identity(row.metadata, &labels, row.created_at);
-    identity.sandbox = non_empty(row.pod_sandbox_id);
-    let id = id(row.id)?;
-    let shown = container_state_or_unknown(row.state);
-    let mut details = ContainerDetails::default();
-    details.image = text(row.image.unwrap_or_default().image);
-    details.image_ref = text(row.image_ref);
-    details.image_id = text(row.image_id);
-    details.labels = labels;
-    details.annotations = self::labels(&row.annotations);
-    Some(Report::new(id, shown, identity, details))
+    ContainerRow::complete(&row.encode_to_vec()).ok()?
 }
 
 /// Converts the status of a container. `None` if it has no id. The result has no sandbox id: CRI v1
 /// has no such field in a container status.
 pub fn container_status(status: v1::ContainerStatus) -> Option<Report> {
-    status_with::<BriefContainer>(&status, labels(&status.annotations))
-}
-
-/// Encodes the status, so that there is only one conversion: that of encoded statuses. No error can occur: its text is
-/// UTF-8.
-fn status_with<S: BriefStatus>(status: &impl Message, annotations: Labels) -> Option<Report> {
-    let status = S::decode(Bytes::from(status.encode_to_vec())).ok()?;
-    status.report(annotations).ok().flatten()
+    brief::status::<BriefContainer>(&status.encode_to_vec(), true).ok()?
 }
 
 pub(crate) fn version(version: v1::VersionResponse) -> RuntimeVersion {
@@ -126,11 +100,11 @@ fn exit_code(shown: ReportedState, code: i32) -> Option<i32> {
     (shown == ReportedState::Exited).then_some(code)
 }
 
-fn sandbox_state_or_unknown(state: i32) -> ReportedState {
+pub(crate) fn sandbox_state_or_unknown(state: i32) -> ReportedState {
     sandbox_state(state).unwrap_or_else(unknown_enum_value)
 }
 
-fn container_state_or_unknown(state: i32) -> ReportedState {
+pub(crate) fn container_state_or_unknown(state: i32) -> ReportedState {
     container_state(state).unwrap_or_else(unknown_enum_value)
 }
 
@@ -157,7 +131,7 @@ fn unknown_enum_value() -> ReportedState {
     ReportedState::Unknown
 }
 
-fn sandbox_identity(
+pub(crate) fn sandbox_identity(
     metadata: Option<v1::PodSandboxMetadata>,
     labels: &Labels,
     created_at: i64,
@@ -175,7 +149,7 @@ fn sandbox_identity(
     identity
 }
 
-fn container_identity(
+pub(crate) fn container_identity(
     metadata: Option<v1::ContainerMetadata>,
     labels: &Labels,
     created_at: i64,
@@ -223,7 +197,7 @@ fn resources(linux: v1::LinuxContainerResources) -> Arc<Resources> {
 }
 
 /// Returns `None`, and counts irregular input, if the id is empty.
-fn id(id: String) -> Option<Id> {
+pub(crate) fn id(id: String) -> Option<Id> {
     if id.is_empty() {
         Irregular::NoId.count();
     }
@@ -245,6 +219,26 @@ fn time_unless_zero(nanos: i64) -> Option<WallTime> {
     if nanos == 0 { None } else { time(nanos) }
 }
 
+/// The labels or annotations in this field of a message, without those that are not valid UTF-8.
+pub(crate) fn encoded_labels(message: &[u8], field: u32) -> Result<Labels, DecodeError> {
+    let mut labels = Vec::new();
+    for entry in Fields(message).values(field) {
+        let mut texts: [&[u8]; 2] = [&[], &[]];
+        for text in Fields(entry?) {
+            match text? {
+                (1, _, key) => texts[0] = key,
+                (2, _, value) => texts[1] = value,
+                _ => {}
+            }
+        }
+        match texts.map(from_utf8) {
+            [Ok(key), Ok(value)] => labels.push((key, value)),
+            _ => Irregular::InvalidLabel.count(),
+        }
+    }
+    Ok(bounded(labels.into_iter()))
+}
+
 fn labels(map: &BTreeMap<String, String>) -> Labels {
     bounded(map.iter().map(|(key, value)| (&**key, &**value)))
 }
@@ -264,25 +258,21 @@ fn bounded<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Label
 }
 
 fn size<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> usize {
-    let sizes = pairs
-        .into_iter()
-        .map(|(key, value)| key.len() + value.len());
-    sizes.sum()
+    let pairs = pairs.into_iter();
+    pairs.map(|(key, value)| key.len() + value.len()).sum()
 }
 
 fn label<T: for<'a> From<&'a str>>(labels: &Labels, key: &str) -> Option<T> {
-    labels
-        .get(key)
-        .filter(|value| !value.is_empty())
-        .map(|value| T::from(value))
+    let value = labels.get(key).filter(|value| !value.is_empty());
+    value.map(T::from)
 }
 
-fn non_empty<T: From<String>>(text: String) -> Option<T> {
+pub(crate) fn non_empty<T: From<String>>(text: String) -> Option<T> {
     (!text.is_empty()).then(|| text.into())
 }
 
 /// Does not allocate for an empty text; most texts are empty.
-fn text(text: String) -> Text {
+pub(crate) fn text(text: String) -> Text {
     if text.is_empty() {
         Text::default()
     } else {

@@ -49,17 +49,17 @@ fn kind(status: &Status) -> CallErrorKind {
         if let Some(error) = chain(source).find_map(|error| error.downcast_ref::<CallError>()) {
             return error.kind;
         }
-        return chain(source)
-            .find_map(|error| error.downcast_ref::<io::Error>())
-            .map_or(CallErrorKind::Unavailable, io_kind);
+        let io = chain(source).find_map(|error| error.downcast_ref::<io::Error>());
+        return io.map_or(CallErrorKind::Unavailable, io_kind);
     }
     let contains = |text: &str| status.message().contains(text);
     match status.code() {
         Code::NotFound => CallErrorKind::NotFound,
         Code::DeadlineExceeded => CallErrorKind::DeadlineExceeded,
-        Code::Unavailable => CallErrorKind::Unavailable,
-        // Quirk `starting`.
-        Code::Unknown if contains("server is not initialized yet") => CallErrorKind::Unavailable,
+        // Quirk `starting`. Any other `Unavailable` of the runtime may be about one pod only.
+        Code::Unknown | Code::Unavailable if contains("server is not initialized yet") => {
+            CallErrorKind::Unavailable
+        }
         Code::Unimplemented => CallErrorKind::Unimplemented,
         // Messages of tonic's decoder and of grpc-go.
         Code::OutOfRange if contains("message length too large") => CallErrorKind::TooLarge,
@@ -97,11 +97,8 @@ fn message(status: &Status) -> String {
 
 /// Appends the root cause of an error to its message.
 pub(crate) fn with_cause(message: &str, error: &(dyn Error + 'static)) -> String {
-    let cause = error
-        .source()
-        .and_then(|source| chain(source).last())
-        .map(ToString::to_string);
-    match cause {
+    let cause = error.source().and_then(|source| chain(source).last());
+    match cause.map(ToString::to_string) {
         Some(cause) if cause != message => clean(&format!("{message}: {cause}")),
         _ => clean(message),
     }
@@ -157,6 +154,7 @@ mod tests {
             ),
             (Code::Unknown, "server is not initialized yet", Unavailable),
             (Code::Unknown, "shim gone", Failed),
+            (Code::Unavailable, "sandboxer down", Failed),
             (Code::Cancelled, "context canceled", Failed),
             (Code::Unimplemented, "unknown service", Unimplemented),
             (

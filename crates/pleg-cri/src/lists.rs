@@ -150,16 +150,12 @@ impl CriRuntime {
             received.message(response.await?.into_inner()).await
         };
         let deadline = self.config().call_deadline;
-        let operation = self
-            .connection
-            .operation(list.operation, list.uid, deadline, calls);
-        let listed = operation.await;
+        let connection = &self.connection;
+        let listed = connection.operation(list.operation, list.uid, deadline, calls);
+        let listed = listed.await;
         if listed.is_ok() && list.uid.is_empty() {
-            metrics::listed(
-                list.operation,
-                received.largest,
-                self.config().message_limit,
-            );
+            let limit = self.config().message_limit;
+            metrics::listed(list.operation, received.largest, limit);
         }
         listed
     }
@@ -179,7 +175,7 @@ impl Received<'_> {
         // The same gRPC status that tonic returns for a message that it cannot decode.
         let malformed = |error: DecodeError| Status::internal(error.to_string());
         self.largest = message.len().max(self.largest);
-        for row in rows::Encoded(&message) {
+        for row in rows::encoded(&message) {
             if self.rows == MOST_ROWS {
                 let problem = format!("the list has more than {MOST_ROWS} rows");
                 return Err(Status::out_of_range(problem));

@@ -147,6 +147,8 @@ pub(crate) enum Irregular {
     InvalidAddress,
     /// Labels or annotations that are larger than the API server accepts.
     LabelsTooLarge,
+    /// A label or annotation that is not valid UTF-8; it is dropped.
+    InvalidLabel,
 }
 
 impl Irregular {
@@ -159,6 +161,7 @@ impl Irregular {
             Self::InvalidTime => "invalid_time",
             Self::InvalidAddress => "invalid_address",
             Self::LabelsTooLarge => "labels_too_large",
+            Self::InvalidLabel => "invalid_label",
         };
         counter!(IRREGULAR, "kind" => kind).increment(1);
     }

@@ -6,12 +6,13 @@
 use std::cell::RefCell;
 
 use pleg_runtime::Row;
-use pleg_runtime::core::{Kind, Report, ReportedState};
+use pleg_runtime::core::{ContainerDetails, Kind, Report, ReportedState, SandboxDetails};
 use prost::encoding::{
     DecodeContext, WireType, check_wire_type, decode_key, decode_varint, skip_field,
 };
 use prost::{DecodeError, Message};
 
+use crate::convert::encoded_labels;
 use crate::{convert, v1};
 
 /// Passes on the rows of a `ListPodSandboxResponse`, or of one page of `StreamPodSandboxes`.
@@ -20,7 +21,7 @@ use crate::{convert, v1};
 /// If the message, or a row that is decoded completely, is malformed.
 pub fn sandboxes(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError> {
     let mut brief = SandboxRow::default();
-    Encoded(message).try_for_each(|encoded| pass_on(&mut brief, encoded?, row))
+    encoded(message).try_for_each(|next| pass_on(&mut brief, next?, row))
 }
 
 /// Passes on the rows of a `ListContainersResponse`, or of one page of `StreamContainers`.
@@ -29,36 +30,46 @@ pub fn sandboxes(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), Dec
 /// If the message, or a row that is decoded completely, is malformed.
 pub fn containers(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError> {
     let mut brief = ContainerRow::default();
-    Encoded(message).try_for_each(|encoded| pass_on(&mut brief, encoded?, row))
+    encoded(message).try_for_each(|next| pass_on(&mut brief, next?, row))
 }
 
 /// The field with the rows, in all four list messages.
 const ROWS: u32 = 1;
 
 /// The encoded rows of any of the four list messages: slices of the message, not decoded.
-pub(crate) struct Encoded<'a>(pub(crate) &'a [u8]);
+pub(crate) fn encoded(message: &[u8]) -> impl Iterator<Item = Result<&[u8], DecodeError>> {
+    Fields(message).values(ROWS)
+}
 
-impl<'a> Iterator for Encoded<'a> {
-    type Item = Result<&'a [u8], DecodeError>;
+/// The fields of a message: the number of each, its wire type, and its value as a slice of the message.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
-    fn next(&mut self) -> Option<Self::Item> {
-        self.next_row().transpose()
+impl<'a> Fields<'a> {
+    /// The values of one field, which are texts, bytes or messages.
+    pub(crate) fn values(self, of: u32) -> impl Iterator<Item = Result<&'a [u8], DecodeError>> {
+        self.filter_map(move |next| match next {
+            Ok((field, wire, value)) => (field == of)
+                .then(|| check_wire_type(WireType::LengthDelimited, wire).map(|()| value)),
+            Err(error) => Some(Err(error)),
+        })
+    }
+
+    fn next_field(&mut self) -> Result<(u32, WireType, &'a [u8]), DecodeError> {
+        let (field, wire) = decode_key(&mut self.0)?;
+        let mut value = self.0;
+        skip_field(wire, field, &mut self.0, DecodeContext::default())?;
+        if wire == WireType::LengthDelimited {
+            decode_varint(&mut value)?;
+        }
+        Ok((field, wire, &value[..value.len() - self.0.len()]))
     }
 }
 
-impl<'a> Encoded<'a> {
-    fn next_row(&mut self) -> Result<Option<&'a [u8]>, DecodeError> {
-        while !self.0.is_empty() {
-            let (field, wire) = decode_key(&mut self.0)?;
-            let mut value = self.0;
-            skip_field(wire, field, &mut self.0, DecodeContext::default())?;
-            if field == ROWS {
-                check_wire_type(WireType::LengthDelimited, wire)?;
-                decode_varint(&mut value)?;
-                return Ok(Some(&value[..value.len() - self.0.len()]));
-            }
-        }
-        Ok(None)
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u32, WireType, &'a [u8]), DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.0.is_empty()).then(|| self.next_field())
     }
 }
 
@@ -73,6 +84,42 @@ pub(crate) trait BriefRow: Message + Default {
 
     /// Decodes a complete row. `None` if it has no id.
     fn complete(encoded: &[u8]) -> Result<Option<Report>, DecodeError>;
+}
+
+/// [`v1::PodSandbox`], without labels and annotations.
+#[derive(Clone, PartialEq, Message)]
+struct WholeSandbox {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(message, optional, tag = "2")]
+    metadata: Option<v1::PodSandboxMetadata>,
+    #[prost(int32, tag = "3")]
+    state: i32,
+    #[prost(int64, tag = "4")]
+    created_at: i64,
+    #[prost(string, tag = "7")]
+    runtime_handler: String,
+}
+
+/// [`v1::Container`], without labels and annotations.
+#[derive(Clone, PartialEq, Message)]
+struct WholeContainer {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(string, tag = "2")]
+    pod_sandbox_id: String,
+    #[prost(message, optional, tag = "3")]
+    metadata: Option<v1::ContainerMetadata>,
+    #[prost(message, optional, tag = "4")]
+    image: Option<v1::ImageSpec>,
+    #[prost(string, tag = "5")]
+    image_ref: String,
+    #[prost(int32, tag = "6")]
+    state: i32,
+    #[prost(int64, tag = "7")]
+    created_at: i64,
+    #[prost(string, tag = "10")]
+    image_id: String,
 }
 
 /// The id and the state of a `PodSandbox`.
@@ -96,7 +143,15 @@ impl BriefRow for SandboxRow {
     }
 
     fn complete(encoded: &[u8]) -> Result<Option<Report>, DecodeError> {
-        v1::PodSandbox::decode(encoded).map(convert::sandbox_row)
+        let row = WholeSandbox::decode(encoded)?;
+        let labels = encoded_labels(encoded, 5)?;
+        let identity = convert::sandbox_identity(row.metadata, &labels, row.created_at);
+        let mut details = SandboxDetails::default();
+        details.runtime_handler = convert::text(row.runtime_handler);
+        details.labels = labels;
+        details.annotations = encoded_labels(encoded, 6)?;
+        let shown = convert::sandbox_state_or_unknown(row.state);
+        Ok(convert::id(row.id).map(|id| Report::new(id, shown, identity, details)))
     }
 }
 
@@ -121,7 +176,18 @@ impl BriefRow for ContainerRow {
     }
 
     fn complete(encoded: &[u8]) -> Result<Option<Report>, DecodeError> {
-        v1::Container::decode(encoded).map(convert::container_row)
+        let row = WholeContainer::decode(encoded)?;
+        let labels = encoded_labels(encoded, 8)?;
+        let mut identity = convert::container_identity(row.metadata, &labels, row.created_at);
+        identity.sandbox = convert::non_empty(row.pod_sandbox_id);
+        let mut details = ContainerDetails::default();
+        details.image = convert::text(row.image.unwrap_or_default().image);
+        details.image_ref = convert::text(row.image_ref);
+        details.image_id = convert::text(row.image_id);
+        details.labels = labels;
+        details.annotations = encoded_labels(encoded, 9)?;
+        let shown = convert::container_state_or_unknown(row.state);
+        Ok(convert::id(row.id).map(|id| Report::new(id, shown, identity, details)))
     }
 }
 
@@ -161,7 +227,7 @@ mod tests {
         let other: [&[u8]; 2] = [&[0x7b, 0x7c], &[0xf8, 0x80, 0x00, 1]];
         for field in fixed.into_iter().chain(other) {
             let message = [&b"\x0a\x01a"[..], field, b"\x0a\x01b"].concat();
-            let rows: Result<Vec<_>, _> = super::Encoded(&message).collect();
+            let rows: Result<Vec<_>, _> = super::encoded(&message).collect();
             assert_eq!(rows.unwrap(), [b"a", b"b"], "{field:02x?}");
         }
     }

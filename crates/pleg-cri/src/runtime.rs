@@ -298,13 +298,10 @@ fn report<S: BriefStatus>(
     operation: Operation,
     response: StatusResponse<S>,
 ) -> Result<Report, CallError> {
-    let report = response
-        .status
-        .map(|status| status.report(Labels::default()))
-        .transpose();
-    let report = report.map_err(|error| malformed(operation, &format!("a label: {error}")))?;
-    let missing = || malformed(operation, "the response has no status");
-    report.flatten().ok_or_else(missing)
+    let status = response.status;
+    // Lists bring labels and annotations.
+    let report = status.and_then(|status| status.report(Labels::default(), Labels::default()));
+    report.ok_or_else(|| malformed(operation, "the response has no status"))
 }
 
 impl fmt::Debug for CriRuntime {

@@ -2,7 +2,7 @@
 //! needs them. Decoding them would add some 10 % to the instructions of a start, which reads every status.
 
 use std::fmt::Debug;
-use std::str::{Utf8Error, from_utf8};
+use std::str::from_utf8;
 
 use pleg_runtime::core::{
     ContainerDetails, EventType, Identity, Kind, Labels, Report, ReportedState, RuntimeEvent,
@@ -12,24 +12,11 @@ use prost::bytes::Bytes;
 use prost::{DecodeError, Message};
 
 use super::{
-    addresses, bounded, container_identity, container_state_or_unknown, container_status,
-    exit_code, id, non_empty, resources, sandbox_identity, sandbox_state_or_unknown,
-    sandbox_status, text, time_unless_zero,
+    addresses, container_identity, container_state_or_unknown, encoded_labels, exit_code, id,
+    non_empty, resources, sandbox_identity, sandbox_state_or_unknown, text, time_unless_zero,
 };
 use crate::metrics::Irregular;
 use crate::v1;
-
-/// A status in an event is malformed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EventError {
-    /// The status is not a valid message.
-    #[error("a status in an event is malformed: {0}")]
-    Message(#[from] DecodeError),
-    /// An id or a label is not valid UTF-8.
-    #[error("an id or a label in an event is malformed: {0}")]
-    Text(#[from] Utf8Error),
-}
 
 /// A message of the event stream. Its statuses are not decoded: they are slices of the message.
 #[derive(Clone, PartialEq, Message)]
@@ -63,7 +50,7 @@ struct SubjectAndPod {
 ///
 /// # Errors
 /// If a status that is decoded is malformed.
-pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, EventError> {
+pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, DecodeError> {
     let Some(id) = id(event.id) else {
         return Ok(None);
     };
@@ -71,17 +58,12 @@ pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, E
     let mut containers = Vec::new();
     for encoded in event.containers {
         // Quirk `empty container statuses`: elements without an id (cri-o#9663).
-        if whole {
-            containers.extend(container_status(v1::ContainerStatus::decode(encoded)?));
-        } else if SubjectAndPod::decode(encoded.clone())?.id == id.as_str() {
-            containers.extend(BriefContainer::decode(encoded)?.report(Labels::default())?);
+        if whole || SubjectAndPod::decode(encoded.clone())?.id == id.as_str() {
+            containers.extend(status::<BriefContainer>(&encoded, whole)?);
         }
     }
     let sandbox = match event.sandbox {
-        Some(encoded) if whole => sandbox_status(v1::PodSandboxStatus::decode(encoded)?),
-        Some(encoded) if containers.is_empty() => {
-            BriefSandbox::decode(encoded)?.report(Labels::default())?
-        }
+        Some(encoded) if whole || containers.is_empty() => status::<BriefSandbox>(&encoded, whole)?,
         Some(encoded) => sandbox_of(SubjectAndPod::decode(encoded)?)?,
         None => None,
     };
@@ -100,10 +82,23 @@ pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, E
     Ok(Some(converted))
 }
 
+/// Converts an encoded status with its labels and, if `whole` is set, its annotations. `None` if it has no id.
+pub(crate) fn status<S: BriefStatus>(
+    encoded: &[u8],
+    whole: bool,
+) -> Result<Option<Report>, DecodeError> {
+    let labels = encoded_labels(encoded, S::LABELS)?;
+    let annotations = match whole {
+        true => encoded_labels(encoded, S::ANNOTATIONS)?,
+        false => Labels::default(),
+    };
+    Ok(S::decode(encoded)?.report(labels, annotations))
+}
+
 /// The pod of a container whose status an event contains.
-fn sandbox_of(brief: SubjectAndPod) -> Result<Option<Report>, EventError> {
+fn sandbox_of(brief: SubjectAndPod) -> Result<Option<Report>, DecodeError> {
     let metadata = v1::PodSandboxMetadata::decode(brief.metadata)?;
-    let Some(id) = id(from_utf8(&brief.id)?.to_owned()) else {
+    let Some(id) = id(from_utf8(&brief.id).unwrap_or_default().to_owned()) else {
         return Ok(None);
     };
     let mut identity = Identity::new(Kind::Sandbox);
@@ -140,7 +135,7 @@ pub(crate) struct StatusResponse<S: BriefStatus> {
     pub(crate) status: Option<S>,
 }
 
-/// [`v1::ContainerStatus`] without mounts and annotations.
+/// [`v1::ContainerStatus`] without mounts, labels and annotations.
 ///
 /// The type has every field that the generator needs and that lists lack or show differently: containerd lists an image
 /// by its id, but the container's status names the repository digest.
@@ -168,8 +163,6 @@ pub(crate) struct BriefContainer {
     reason: String,
     #[prost(string, tag = "11")]
     message: String,
-    #[prost(message, repeated, tag = "12")]
-    labels: Vec<Label>,
     #[prost(string, tag = "15")]
     log_path: String,
     #[prost(message, optional, tag = "16")]
@@ -178,7 +171,7 @@ pub(crate) struct BriefContainer {
     image_id: String,
 }
 
-/// [`v1::PodSandboxStatus`] without annotations and namespaces.
+/// [`v1::PodSandboxStatus`] without labels, annotations and namespaces.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct BriefSandbox {
     #[prost(string, tag = "1")]
@@ -191,36 +184,26 @@ pub(crate) struct BriefSandbox {
     created_at: i64,
     #[prost(message, optional, tag = "5")]
     network: Option<v1::PodSandboxNetworkStatus>,
-    #[prost(message, repeated, tag = "7")]
-    labels: Vec<Label>,
     #[prost(string, tag = "9")]
     runtime_handler: String,
 }
 
-/// A label. Its texts are slices of the message.
-#[derive(Clone, PartialEq, Message)]
-struct Label {
-    #[prost(bytes = "bytes", tag = "1")]
-    key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    value: Bytes,
-}
-
-/// A status that is decoded without annotations.
+/// A status that is decoded without labels and annotations.
 pub(crate) trait BriefStatus: Debug + Message + Default {
+    /// The numbers of the fields with labels and annotations.
+    const LABELS: u32;
+    const ANNOTATIONS: u32;
+
     /// Converts the status. `None` if it has no id.
-    ///
-    /// # Errors
-    /// If a label is not valid UTF-8.
-    fn report(self, annotations: Labels) -> Result<Option<Report>, Utf8Error>;
+    fn report(self, labels: Labels, annotations: Labels) -> Option<Report>;
 }
 
 impl BriefStatus for BriefSandbox {
-    fn report(self, annotations: Labels) -> Result<Option<Report>, Utf8Error> {
-        let labels = labels(&self.labels)?;
-        let Some(id) = id(self.id) else {
-            return Ok(None);
-        };
+    const LABELS: u32 = 7;
+    const ANNOTATIONS: u32 = 8;
+
+    fn report(self, labels: Labels, annotations: Labels) -> Option<Report> {
+        let id = id(self.id)?;
         let shown = sandbox_state_or_unknown(self.state);
         let identity = sandbox_identity(self.metadata, &labels, self.created_at);
         let mut details = SandboxDetails::default();
@@ -228,17 +211,17 @@ impl BriefStatus for BriefSandbox {
         details.runtime_handler = text(self.runtime_handler);
         details.labels = labels;
         details.annotations = annotations;
-        Ok(Some(Report::new(id, shown, identity, details)))
+        Some(Report::new(id, shown, identity, details))
     }
 }
 
 impl BriefStatus for BriefContainer {
-    fn report(self, annotations: Labels) -> Result<Option<Report>, Utf8Error> {
-        let labels = labels(&self.labels)?;
+    const LABELS: u32 = 12;
+    const ANNOTATIONS: u32 = 13;
+
+    fn report(self, labels: Labels, annotations: Labels) -> Option<Report> {
         let shown = container_state_or_unknown(self.state);
-        let Some(id) = id(self.id) else {
-            return Ok(None);
-        };
+        let id = id(self.id)?;
         let identity = container_identity(self.metadata, &labels, self.created_at);
         let linux = self.resources.and_then(|resources| resources.linux);
         let mut details = ContainerDetails::default();
@@ -254,12 +237,6 @@ impl BriefStatus for BriefContainer {
         details.resources = linux.map(resources);
         details.labels = labels;
         details.annotations = annotations;
-        Ok(Some(Report::new(id, shown, identity, details)))
+        Some(Report::new(id, shown, identity, details))
     }
-}
-
-fn labels(labels: &[Label]) -> Result<Labels, Utf8Error> {
-    let texts = labels.iter();
-    let texts = texts.map(|label| Ok((from_utf8(&label.key)?, from_utf8(&label.value)?)));
-    Ok(bounded(texts.collect::<Result<Vec<_>, _>>()?.into_iter()))
 }
