@@ -167,7 +167,7 @@ fn event(
         source,
         happened_at: match what {
             ContainerStarted => record.started_at(),
-            ContainerDied => record.finished_at(),
+            ContainerDied | ContainerChanged => record.finished_at(),
             _ => None,
         },
         ..PodLifecycleEvent::new(what, uid.clone(), Some(subject), now)

@@ -63,9 +63,9 @@ impl Reconciler {
         failing.iter().take(if counts { failing.len() } else { 0 })
     }
 
-    /// Returns true if a read of the pod is in flight or wanted.
+    /// Returns true if a read of the pod is in flight, or its last list failed.
     pub fn owes_read(&self, uid: &PodUid) -> bool {
-        self.schedule.is_in_flight(uid) || self.schedule.is_wanted(uid)
+        self.schedule.is_in_flight(uid) || self.pods.failures.retry_at(uid).is_some()
     }
 
     /// Returns true if the runtime as a whole fails, not only calls for single pods.

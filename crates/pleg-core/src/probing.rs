@@ -30,7 +30,7 @@ impl Reconciler {
     /// A call has ended. After an outage the first success starts a relist.
     pub(crate) fn call_ended(&mut self, now: Instant, ticket: Ticket, error: Option<&CallError>) {
         if self.outage.ended(ticket, error) {
-            self.relist.after_outage(now);
+            self.relist.by(now);
         }
     }
 
@@ -119,7 +119,7 @@ impl Reconciler {
             return;
         };
         if is_back {
-            self.relist.after_outage(now);
+            self.relist.by(now);
         }
         let suspects = self.probe.take_suspects();
         if !error.is_some_and(CallErrorKind::is_unanswered) {

@@ -6,7 +6,7 @@
 //! results of a pod read, and [`handle_version`](Reconciler::handle_version) takes the result of a `Version` call.
 //! `publishing.rs` applies and publishes reads. After each input, [`pump`](Reconciler::pump) starts all due calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::announcements::Announcements;
 use crate::constants::CROWD;
@@ -141,8 +141,12 @@ impl Reconciler {
     pub fn handle_hints(&mut self, now: Instant, hints: BTreeMap<Id, Hint>, lost: u64) {
         let before = self.out.counters.events_lost;
         self.out.counters.events_lost += lost;
+        let mut ended = BTreeSet::new();
         for (id, hint) in hints {
-            self.take_hint(now, id, hint);
+            ended.extend(self.take_hint(now, id, hint));
+        }
+        for uid in ended {
+            self.publish(now, &uid, &Applied::default(), Source::Stream);
         }
         // A relist shows what the lost events reported.
         if self.out.counters.events_lost > before {
@@ -151,7 +155,8 @@ impl Reconciler {
         self.pump(now);
     }
 
-    fn take_hint(&mut self, now: Instant, id: Id, mut hint: Hint) {
+    /// Returns the pod to publish, if the events show an end.
+    fn take_hint(&mut self, now: Instant, id: Id, mut hint: Hint) -> Option<PodUid> {
         self.stream.delivered();
         let last = hint.last_arrival;
         let mut has_room = self.stream_check.arrived(&id, hint.types, last, now);
@@ -162,9 +167,9 @@ impl Reconciler {
         }
         let pod = hint.pod.clone();
         self.look_again.restart(pod.as_ref());
-        if let (Some(uid), Some(end)) = (&published, hint.end()) {
+        let ended = published.clone().filter(|_| hint.end().is_some());
+        if let (Some(uid), Some(end)) = (&ended, hint.end()) {
             self.end(now, uid, &id, end);
-            self.publish(now, uid, &Applied::default(), Source::Stream);
         }
         let waits = self.hints.get(&id).is_some();
         if waits || !Hints::is_shown(&hint, self.pods.shown(&id)) || published.is_none() {
@@ -175,6 +180,7 @@ impl Reconciler {
             None => self.satisfy(&[id]),
         }
         self.out.counters.events_lost += u64::from(!has_room);
+        ended
     }
 
     /// An event shows that a published id has ended.
@@ -208,9 +214,6 @@ impl Reconciler {
     /// A relist has ended.
     pub fn handle_list(&mut self, now: Instant, list: List) {
         let error = list.rows.as_ref().err().cloned();
-        if !self.is_current_list(list.ticket) {
-            return;
-        }
         self.out.counters.lists += 1;
         // If this relist ends an outage, no further relist is needed.
         self.outage.ended(list.ticket, error.as_ref());
@@ -223,11 +226,6 @@ impl Reconciler {
             self.out.push(Output::Listed { waiter, outcome });
         }
         self.pump(now);
-    }
-
-    /// Returns true if `ticket` is the number of the request for the relist in flight.
-    pub fn is_current_list(&self, ticket: Ticket) -> bool {
-        matches!(self.relist.in_flight(), Some((own, _)) if own == ticket)
     }
 
     fn relist_failed(&mut self, now: Instant, began: Instant, error: CallError) {

@@ -246,7 +246,6 @@ impl<R: Runtime> Driver<R> {
                 deadline,
                 known,
             } => {
-                self.reads.drop_list();
                 let reader = self.reader.clone();
                 let list = async move { Read::List(reader.list(ticket, deadline, known).await) };
                 let span = debug_span!("list", ticket = ticket.get());

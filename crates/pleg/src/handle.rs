@@ -161,7 +161,7 @@ impl Pleg {
     /// If the read fails, or the generator shuts down.
     ///
     /// # Cancel safety
-    /// Once the future was polled, the read is made, even if the future is then dropped.
+    /// Once the writer has taken the request, the read is made, even if the future is then dropped.
     pub async fn request_relist(&self, uid: &PodUid) -> Result<PodView, WaitError> {
         let ask = |reply| Command::Relist(uid.clone(), reply);
         let answer = self.ask(ask).await;
@@ -175,7 +175,7 @@ impl Pleg {
     /// If the read fails, or the generator shuts down.
     ///
     /// # Cancel safety
-    /// Once the future was polled, the read is made, even if the future is then dropped.
+    /// Once the writer has taken the request, the read is made, even if the future is then dropped.
     pub async fn request_reinspect(&self, uid: &PodUid) -> Result<PodView, WaitError> {
         let ask = |reply| Command::Reinspect(uid.clone(), reply);
         let answer = self.ask(ask).await;
@@ -188,7 +188,7 @@ impl Pleg {
     /// If the list fails, or the generator shuts down.
     ///
     /// # Cancel safety
-    /// Once the future was polled, the list is made, even if the future is then dropped.
+    /// Once the writer has taken the request, the list is made, even if the future is then dropped.
     pub async fn relist_now(&self) -> Result<(), RelistError> {
         match self.ask(|reply| Command::RelistNow { reply }).await {
             None => Err(RelistError::Closed),

@@ -177,7 +177,8 @@
 //! | `pleg_pods_failing` | gauge | pods that cannot be read |
 //! | `pleg_unacknowledged_timestamp_seconds` | gauge | detection time of the earliest exit that a registered `consumer` has not acknowledged; 0 if there is none |
 //!
-//! [`describe_metrics`] registers all metrics with their descriptions.
+//! [`describe_metrics`] registers all metrics of a generator with their descriptions, as [`Builder::spawn`] does, and
+//! `pleg_cri::describe_metrics` those of the calls to the runtime.
 
 mod builder;
 mod cache;

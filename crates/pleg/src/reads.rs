@@ -8,7 +8,7 @@ use pleg_core::{
     Version,
 };
 use pleg_generic::{PodCall, Progress};
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use tracing::{Instrument as _, Span};
 
 use crate::recorder::Metrics;
@@ -27,7 +27,7 @@ pub(crate) enum Read {
 pub(crate) struct Reads {
     metrics: Metrics,
     tasks: JoinSet<Read>,
-    calls: HashMap<tokio::task::Id, (Request, Instant, AbortHandle)>,
+    calls: HashMap<tokio::task::Id, (Request, Instant)>,
 }
 
 /// The request of a read.
@@ -56,12 +56,12 @@ impl Reads {
         read: impl Future<Output = Read> + Send + 'static,
     ) {
         let handle = self.tasks.spawn(self.metrics.of(read.instrument(span)));
-        self.calls.insert(handle.id(), (request, now, handle));
+        self.calls.insert(handle.id(), (request, now));
     }
 
     /// The call for whose answer a pod read waits.
     pub(crate) fn waits_for(&self, ticket: Ticket) -> Option<PodCall> {
-        self.calls.values().find_map(|(request, ..)| match request {
+        self.calls.values().find_map(|(request, _)| match request {
             Request::PodList(t, progress) | Request::Statuses(t, _, progress) if *t == ticket => {
                 progress.waits_for()
             }
@@ -71,34 +71,17 @@ impl Reads {
 
     /// Returns true if a step of the pod read with this ticket (its number) is in flight.
     pub(crate) fn is_reading(&self, ticket: Ticket) -> bool {
-        self.calls.values().any(|(request, ..)| match request {
+        self.calls.values().any(|(request, _)| match request {
             Request::PodList(t, _) | Request::Statuses(t, ..) => *t == ticket,
             _ => false,
         })
     }
 
-    /// Drops the list of the node in flight, if any: the reconciler has abandoned it.
-    pub(crate) fn drop_list(&mut self) {
-        self.calls.retain(|_, (request, _, handle)| {
-            let is_list = matches!(request, Request::List(_));
-            if is_list {
-                handle.abort();
-            }
-            !is_list
-        });
-    }
-
     /// The next read that ends; `None` if none is in flight. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Read> {
-        loop {
-            let read = match self.tasks.join_next_with_id().await? {
-                Ok((id, read)) => self.calls.remove(&id).map(|_| read),
-                Err(error) => self.answer_for(&error),
-            };
-            // A list that was dropped has no result.
-            if read.is_some() {
-                return read;
-            }
+        match self.tasks.join_next_with_id().await? {
+            Ok((id, read)) => self.calls.remove(&id).map(|_| read),
+            Err(error) => self.answer_for(&error),
         }
     }
 
@@ -109,7 +92,7 @@ impl Reads {
 
     /// The failed result of a read that was cancelled or has panicked.
     fn answer_for(&mut self, error: &JoinError) -> Option<Read> {
-        let (request, began, _) = self.calls.remove(&error.id())?;
+        let (request, began) = self.calls.remove(&error.id())?;
         let kind = if error.is_cancelled() {
             CallErrorKind::Cancelled
         } else {

@@ -246,21 +246,27 @@ impl Subscribers {
         let all = self.lock();
         let of_pod = all.of_one_pod.get(&event.uid);
         let subscribers = all.of_all_pods.iter().chain(of_pod.into_iter().flatten());
-        each(subscribers, |slot| slot.inbox.push(event.clone()));
+        let wakers = each(subscribers, |slot| slot.inbox.push(event.clone()));
+        drop(all);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Delivers `Synced`: everything that existed at the start was announced.
     pub(crate) fn synced(&self) {
         let mut all = self.lock();
         all.synced = true;
-        each(all.subscribers(), Slot::synced);
+        let wakers = each(all.subscribers(), Slot::synced);
+        drop(all);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Ends all subscriptions, because the generator has shut down.
     pub(crate) fn close(&self) {
         let mut all = self.lock();
         all.closed = true;
-        each(all.subscribers(), |slot| slot.closed = true);
+        let wakers = each(all.subscribers(), |slot| slot.closed = true);
+        drop(all);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     fn lock(&self) -> MutexGuard<'_, All> {
@@ -287,18 +293,18 @@ fn add(subscribers: &mut Vec<Weak<Shared>>, shared: &Arc<Shared>) {
     subscribers.push(Arc::downgrade(shared));
 }
 
-/// Applies `act` to the slot of each subscriber, and wakes the subscriber's task.
-fn each<'a>(subscribers: impl Iterator<Item = &'a Weak<Shared>>, mut act: impl FnMut(&mut Slot)) {
-    for shared in subscribers.filter_map(Weak::upgrade) {
-        let waker = {
-            let mut slot = shared.lock();
-            act(&mut slot);
-            slot.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
+/// Applies `act` to the slot of each subscriber. Returns the wakers of their tasks, which the caller wakes outside of
+/// locks: a waker may run its task at once, and the task may subscribe.
+fn each<'a>(
+    subscribers: impl Iterator<Item = &'a Weak<Shared>>,
+    mut act: impl FnMut(&mut Slot),
+) -> Vec<Waker> {
+    let wakers = subscribers.filter_map(Weak::upgrade).map(|shared| {
+        let mut slot = shared.lock();
+        act(&mut slot);
+        slot.waker.take()
+    });
+    wakers.flatten().collect()
 }
 
 #[cfg(all(test, not(shuttle)))]

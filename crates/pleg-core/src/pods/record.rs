@@ -130,14 +130,16 @@ impl Record {
     pub(crate) fn learn(&mut self, status: &Report, as_of: Instant, now: Instant) {
         self.status.succeeded(self.unknown, now);
         let ended = self.has_ended();
-        if ended && status.shown != ReportedState::Exited {
+        // UNKNOWN undoes no end, but its details are news.
+        if ended && status.shown < ReportedState::Exited {
             return;
         }
         self.details = match self.status.as_of() > Some(as_of) {
             true => details::merged(&status.details, &self.details, ended),
             false => details::merged(&self.details, &status.details, ended),
         };
-        self.status.gave_details(as_of, ended);
+        let shows_end = status.shown == ReportedState::Exited;
+        self.status.gave_details(as_of, ended && shows_end);
     }
 
     /// The id's status call failed.

@@ -210,7 +210,10 @@ fn unknown_is_read_again_with_backoff_and_undoes_no_end() {
     t.read();
     t.pass(30_000);
     t.expect(&["Changed job"]);
+    assert!(!t.core.owes_read(&"p".into()));
     assert_eq!(t.cached("web"), "Exited 3");
+    let (now, worker) = (t.now(), t.read_details());
+    assert!(t.view(worker).details_as_of > Some(now));
     let retries = t.count("status job");
     assert!((4..=8).contains(&retries), "{retries}");
 }
@@ -224,9 +227,12 @@ fn exit_code_within_a_minute_after_the_removal_is_announced() {
         t.pass(300);
         t.expect(&["Died web", "Removed web"]);
         t.pass(late);
+        let end = Some(WallTime::from_nanos(WALL));
+        let ended = with(exited("web", 3), |details| details.finished_at = end);
         for _ in 0..2 {
-            t.send(Event::of(Stopped, exited("web", 3)));
+            t.send(Event::of(Stopped, ended.clone()));
         }
+        assert!(t.announced.iter().all(|event| event.happened_at == end));
         t.expect(announced.as_slice());
     }
 }

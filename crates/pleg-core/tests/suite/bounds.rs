@@ -3,7 +3,8 @@
 use pleg_core::CallErrorKind::Failed;
 use pleg_core::EventType::{Created, Deleted, Started, Stopped};
 
-use crate::script::{Event, PodLists, Script};
+use crate::node::exited;
+use crate::script::{Event, PodLists, Script, StatusCalls};
 
 #[test]
 fn events_beyond_100_000_subjects_cause_a_relist() {
@@ -116,6 +117,23 @@ fn burst_of_exits_in_a_pod_causes_two_reads() {
         t.release();
         assert_eq!((t.announced().len(), t.count("list p")), (200, lists));
     }
+}
+
+#[test]
+fn exits_of_one_pod_cost_one_view_and_eight_calls() {
+    let ids: Vec<String> = (0..20).map(|n| format!("c{n}")).collect();
+    let mut t = Script::with(&[]);
+    ids.iter().for_each(|id| t.node.start(id));
+    t.relist();
+    t.hold(StatusCalls);
+    let before = t.publications;
+    for id in &ids {
+        t.queue(Event::of(Stopped, exited(id, 3)));
+    }
+    t.event(Created, "s");
+    assert_eq!((t.announced().len(), t.publications), (40, before + 1));
+    t.pass(2_500);
+    assert_eq!(t.in_flight(StatusCalls), 8);
 }
 
 /// The CPU time of this thread, which other processes do not change.

@@ -30,26 +30,15 @@ fn with_pods(pods: usize) -> Script {
 }
 
 #[test]
-fn eight_reads_run_and_slow_ones_give_their_slots_back() {
+fn eight_pods_are_read_at_once_and_a_relist_waits() {
     let mut t = with_pods(12);
     t.hold(StatusCalls);
+    t.relist();
     t.relist();
     t.pass(200);
-    assert_eq!(t.in_flight(StatusCalls), 8);
+    assert_eq!((t.in_flight(StatusCalls), t.calls_of("relist")), (8, 1));
     t.pass(100);
-    assert_eq!(t.in_flight(StatusCalls), 12);
-}
-
-#[test]
-fn relist_waits_for_pods_that_wait_for_a_slot() {
-    let mut t = with_pods(12);
-    t.hold(StatusCalls);
-    t.relist();
-    t.forget();
-    t.relist();
-    assert_eq!(t.count("relist"), 0);
-    t.pass(300);
-    assert_eq!(t.count("relist"), 1);
+    assert_eq!((t.in_flight(StatusCalls), t.calls_of("relist")), (12, 2));
     t.pass(4_000);
     assert_eq!(t.in_flight(StatusCalls), 12, "no status is read twice");
 }

@@ -105,6 +105,7 @@ pub(crate) struct Script {
     pub(crate) calls: Vec<String>,
     pub(crate) deadlines: Vec<(Call, Duration)>,
     pub(crate) is_synced: bool,
+    pub(crate) publications: usize,
     pub(crate) resubscribes: usize,
 }
 
@@ -144,6 +145,7 @@ impl Script {
             calls: Vec::new(),
             deadlines: Vec::new(),
             is_synced: false,
+            publications: 0,
             resubscribes: 0,
         }
     }
@@ -397,7 +399,10 @@ impl Script {
                     self.check_cache(&event);
                     self.announced.push(event);
                 }
-                Output::Publish { uid, view } => drop(self.cache.insert(uid, view)),
+                Output::Publish { uid, view } => {
+                    self.publications += 1;
+                    self.cache.insert(uid, view);
+                }
                 Output::Refresh { as_of, pods } => self.refresh(as_of, &pods),
                 Output::ListApplied { gone, .. } => {
                     for uid in gone {

@@ -21,17 +21,13 @@ where
 }
 
 #[test]
-fn events_survive_serialization_unchanged() {
+fn events_and_details_survive_serialization_and_fields_may_be_missing() {
     let t = dead();
+    same(&*t.status("p").containers[0].details);
     t.announced.iter().for_each(same::<PodLifecycleEvent>);
     let died = to_value(t.announced.last()).unwrap();
     assert_eq!(died["event"], "ContainerDied");
     assert_eq!(died["subject"]["exit_code"], 3);
-}
-
-#[test]
-fn details_survive_serialization_and_fields_may_be_missing() {
-    same(&*dead().status("p").containers[0].details);
     let some: Resources = serde_json::from_value(json!({ "memory_limit": 5 })).unwrap();
     assert_eq!((some.memory_limit, some.cpu_quota), (5, 0));
     same(&Labels::from([("app", "web"), ("tier", "")]));

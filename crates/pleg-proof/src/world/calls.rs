@@ -385,11 +385,7 @@ impl World {
         let (began, number) = (Instant::from_nanos(call.began), Ticket::from(ticket));
         let failed = call.failed.as_ref().map(|e| e.kind);
         self.log(|| format!("answer of {ticket}, failed {failed:?}"));
-        // The core has abandoned a list that was sent before an outage ended, and ignores the answer of that list.
-        let is_awaited = !matches!(call.what, What::List(_)) || self.core.is_current_list(number);
-        if is_awaited {
-            self.record(&call);
-        }
+        self.record(&call);
         let rows = match call.failed {
             Some(error) => Err(error),
             None => Ok(call.rows),

@@ -134,18 +134,12 @@ impl ExitRecords {
             attempt: subject.attempt,
             exit_code: subject.exit_code,
             reason: subject.reason.clone(),
-            finished_at: None,
+            finished_at: event.happened_at,
             detected: event.detected,
             removed: event.event == LifecycleType::ContainerRemoved,
         };
         match event.event {
-            LifecycleType::ContainerDied => self.add(
-                &event.uid,
-                Exit {
-                    finished_at: event.happened_at,
-                    ..record
-                },
-            ),
+            LifecycleType::ContainerDied => self.add(&event.uid, record),
             LifecycleType::ContainerRemoved => return self.update(&event.uid, record),
             // Fills in an exit code that became known late, and its reason.
             LifecycleType::ContainerChanged if subject.exit_code.is_some() => {
