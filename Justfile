@@ -85,6 +85,26 @@ image ARCHIVE="target/pleg-image.tar":
         cargo build --profile dist --locked -p pleg-cli --bin pleg --target "$(rustc --print host-tuple)"
     scripts/image.py "${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/dist/pleg" {{ ARCHIVE }}
 
+# Build a release in target/release-files: static program, Debian package, image, checksums (installs cargo-deb).
+[group('deploy')]
+release:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    command -v cargo-deb >/dev/null || cargo install --quiet --locked --debug cargo-deb
+    rm -rf target/dist-files target/release-files
+    mkdir -p target/dist-files target/release-files
+    just image target/release-files/pleg-image.tar
+    host="$(rustc --print host-tuple)" program="${CARGO_TARGET_DIR:-target}/$(rustc --print host-tuple)/dist/pleg"
+    cp "$program" target/dist-files/pleg
+    "$program" man target/dist-files/man
+    "$program" completions bash > target/dist-files/pleg.bash
+    "$program" completions zsh > target/dist-files/_pleg
+    "$program" completions fish > target/dist-files/pleg.fish
+    sed 's|/usr/local/bin/pleg|/usr/bin/pleg|' deploy/systemd/pleg-agent.service > target/dist-files/pleg-agent.service
+    cargo deb --quiet --no-build --no-strip --profile dist --target "$host" --package pleg-cli --output target/release-files/
+    tar -C target/dist-files -czf "target/release-files/pleg-$host.tar.gz" .
+    (cd target/release-files && sha256sum -- * > SHA256SUMS && cat SHA256SUMS)
+
 # Run at full length the tests that CI shortens, on both versions of containerd (needs root).
 [group('test')]
 test-long: _static-pods
