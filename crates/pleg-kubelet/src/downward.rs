@@ -104,12 +104,14 @@ impl Fields<'_> {
             (None, "limits.memory") => {
                 Amount::whole(i64::try_from(self.node.memory).unwrap_or(i64::MAX))
             }
-            (None, _) if resource.starts_with("requests.") => Amount::default(),
+            (None, _) if resource.starts_with("requests.") => Amount::ZERO,
             (None, _) => return Err(format!("the container has no {resource}: write it")),
         };
         let divisor = selector.divisor.as_ref().map(Amount::try_from).transpose();
         let divisor = divisor.map_err(|error| error.to_string())?;
-        let divisor = divisor.filter(|d| !d.is_zero()).unwrap_or(Amount::whole(1));
+        let divisor = divisor
+            .filter(|d| *d != Amount::ZERO)
+            .unwrap_or(Amount::whole(1));
         let (amount, divisor) = match name {
             "cpu" => (amount.milli_value(), divisor.milli_value()),
             _ => (amount.value(), divisor.value()),

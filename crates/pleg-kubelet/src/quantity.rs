@@ -16,33 +16,23 @@ pub struct Amount(i128);
 #[error("{0:?} is not a quantity: write a number such as 2, 0.5, 500m, 128Mi or 1e3")]
 pub struct InvalidQuantity(pub String);
 
-/// Suffixes with their units, the largest first.
-type Suffixes = [(&'static str, i128)];
+/// A suffix, and its unit in billionths.
+type Suffix = (&'static str, i128);
 
-const BINARY: &Suffixes = &[
-    ("Ei", NANO << 60),
-    ("Pi", NANO << 50),
-    ("Ti", NANO << 40),
-    ("Gi", NANO << 30),
-    ("Mi", NANO << 20),
-    ("Ki", NANO << 10),
-    ("", NANO),
-];
+fn binary() -> impl Iterator<Item = Suffix> {
+    let suffixes = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter();
+    suffixes.zip((0..).map(|power| NANO << (10 * power)))
+}
 
-const DECIMAL: &Suffixes = &[
-    ("E", NANO * NANO * NANO),
-    ("P", 1_000_000 * NANO * NANO),
-    ("T", 1_000 * NANO * NANO),
-    ("G", NANO * NANO),
-    ("M", 1_000_000 * NANO),
-    ("k", 1_000 * NANO),
-    ("", NANO),
-    ("m", 1_000_000),
-    ("u", 1_000),
-    ("n", 1),
-];
+fn decimal() -> impl Iterator<Item = Suffix> {
+    let suffixes = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].into_iter();
+    suffixes.zip((0..).map(|power| 1000_i128.pow(power)))
+}
 
 impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+
     const MAX: i128 = (1 << 63) * NANO;
 
     /// An amount of whole units.
@@ -74,18 +64,6 @@ impl Amount {
         i64::try_from(self.0 / unit + up).unwrap_or(if self.0 < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// Returns true if the amount is zero.
-    #[must_use]
-    pub const fn is_zero(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Returns true if the amount is less than zero.
-    #[must_use]
-    pub const fn is_negative(self) -> bool {
-        self.0 < 0
-    }
-
     /// The sum, at most the API's limit.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -95,13 +73,13 @@ impl Amount {
     /// The amount as a number of CPUs in the API's canonical form (`2`, `500m`), in units of a thousandth.
     #[must_use]
     pub fn cpu(self) -> Quantity {
-        shown(i128::from(self.milli_value()) * 1_000_000, DECIMAL)
+        shown(i128::from(self.milli_value()) * 1_000_000, decimal())
     }
 
     /// The amount as a number of bytes in the API's canonical form (`128Mi`, `1000`).
     #[must_use]
     pub fn bytes(self) -> Quantity {
-        shown(i128::from(self.value()) * NANO, BINARY)
+        shown(i128::from(self.value()) * NANO, binary())
     }
 }
 
@@ -116,16 +94,15 @@ pub fn canonical(quantity: &Quantity) -> Quantity {
     };
     match text.ends_with('i') && amount.abs() >= 1024 * NANO {
         true => Amount(amount).bytes(),
-        false => shown(amount, DECIMAL),
+        false => shown(amount, decimal()),
     }
 }
 
 /// Billionths as whole units of the largest suffix that is possible.
-fn shown(amount: i128, suffixes: &Suffixes) -> Quantity {
-    let mut suffixes = suffixes.iter();
-    let fits = suffixes.find(|(_, unit)| amount != 0 && amount % unit == 0);
-    let shown = fits.map(|(suffix, unit)| format!("{}{suffix}", amount / unit));
-    Quantity(shown.unwrap_or_else(|| "0".to_owned()))
+fn shown(amount: i128, suffixes: impl Iterator<Item = Suffix>) -> Quantity {
+    let fits = suffixes.filter(|(_, unit)| amount != 0 && amount % unit == 0);
+    let (suffix, unit) = fits.last().unwrap_or(("", NANO));
+    Quantity(format!("{}{suffix}", amount / unit))
 }
 
 impl TryFrom<&Quantity> for Amount {
@@ -166,9 +143,8 @@ fn parse(text: &str) -> Option<Amount> {
 
 /// The unit in billionths, and the power of ten.
 fn scale(suffix: &str) -> Option<(i128, i32)> {
-    let mut suffixes = BINARY.iter().chain(DECIMAL);
-    if let Some((_, unit)) = suffixes.find(|(name, _)| *name == suffix) {
-        return Some((*unit, 0));
+    if let Some((_, unit)) = binary().chain(decimal()).find(|(name, _)| *name == suffix) {
+        return Some((unit, 0));
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
     // Longer exponents are refused: their amounts would all become the greatest or the least possible amount.

@@ -191,7 +191,7 @@ fn resources(spec: &PodSpec, node: &NodeFacts, others: &[&Pod]) -> Result<(), Re
         let used = used.fold(Amount::default(), |sum, amount| sum.plus(*amount));
         (resource, amount, used)
     }));
-    wanted.retain(|(_, amount, _)| !amount.is_zero());
+    wanted.retain(|(_, amount, _)| *amount != Amount::ZERO);
     for (resource, requested, used) in wanted {
         let Some(capacity) = allocatable(&resource) else {
             continue;

@@ -59,8 +59,7 @@ pub(super) fn reported(
     if let Some(requests) = &mut resources.requests {
         let (wanted, shares) = (milli_cpu(requests), in_effect.cpu_shares);
         if shares > 0 {
-            // Several requests have the same CPU shares, so the specified one may be in effect. Others are rounded up, as
-            // upstream does.
+            // The specified request is in effect if its CPU shares are. Others are rounded up, as upstream does.
             let request = match shares_of(wanted) == shares {
                 true => wanted,
                 false => shares.saturating_mul(1000).saturating_add(1023) / 1024,
@@ -90,7 +89,7 @@ pub fn qos_class(spec: &PodSpec) -> &'static str {
         Some(_) => vec![of_pod],
         None => containers_in(spec).map(|c| c.resources.as_ref()).collect(),
     };
-    let amount = |of, name| amount(of, name).filter(|amount| !amount.is_zero());
+    let amount = |of, name| amount(of, name).filter(|amount| *amount != Amount::ZERO);
     let (mut any, mut guaranteed) = (false, true);
     for resources in each {
         for name in ["cpu", "memory"] {

@@ -147,7 +147,7 @@ fn described(kind: &str) -> Option<&'static str> {
 fn amount(text: &str) -> Option<String> {
     match Amount::try_from(&Quantity(text.to_owned())) {
         Err(error) => Some(error.to_string()),
-        Ok(amount) if amount.is_negative() => Some(format!("{text} is negative: write 0 or more")),
+        Ok(amount) if amount < Amount::ZERO => Some(format!("{text} is negative: write 0 or more")),
         Ok(_) => None,
     }
 }
