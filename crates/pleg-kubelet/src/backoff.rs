@@ -4,8 +4,7 @@
 //! container, so the back-off of a changed container starts over:
 //!
 //! * The first restart is made at once. It sets the delay to 10 s.
-//! * A later restart is made when the delay has passed since the container *ended*. It doubles the
-//!   delay, to 5 min at most.
+//! * A later restart is made when the delay has passed since the container *ended*. It doubles the delay, up to 5 min.
 //! * If the container ended more than 10 min after the last counted restart (it ran that long), it is restarted at once
 //!   and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay; the kubelet always sets 10
 //!   min.)

@@ -31,8 +31,7 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// Delay between a failed inspection and the next one: at first, and at most.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The instant of the next inspection after a failed one. The delay is the time for which a status has been missing, so
-/// each delay is twice the one before.
+/// The instant of the next inspection after a failed one. The delay doubles: it is how long the status is missing.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = INSPECT_AGAIN;
     now.after(now.since(missing_since).clamp(first, most))
@@ -166,9 +165,7 @@ impl PodHistory {
                 });
             }
         }
-        let sandboxes = status.sandboxes.iter().map(|s| &s.id);
-        let containers = status.containers.iter().map(|c| &c.id);
-        let exist: Vec<&Id> = sandboxes.chain(containers).collect();
+        let exist: Vec<&Id> = ids(status).collect();
         self.calls.retain(|(id, _), _| exist.contains(&id));
         self.resized.retain(|id, _| exist.contains(&id));
         self.earlier.retain(|id| exist.contains(&id));
@@ -253,14 +250,12 @@ impl PodHistory {
 
     /// The instant from which this call may be repeated if it has had no effect. `None` if the call was not made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
-        let called = self.calls.get(&(id.clone(), call))?;
-        Some(called.at.after(REPEAT_AFTER))
+        Some(self.calls.get(&(id.clone(), call))?.at.after(REPEAT_AFTER))
     }
 
     /// Like [`repeat_at`](Self::repeat_at), for garbage: no container waits for its removal, so each delay is doubled.
     pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
-        let called = self.calls.get(&(id.clone(), Call::Remove))?;
-        Some(called.next_try())
+        Some(self.calls.get(&(id.clone(), Call::Remove))?.next_try())
     }
 
     /// The instants when these resources were last set, and from which the call may be repeated if it had no effect.
@@ -328,11 +323,10 @@ impl PodHistory {
 
     /// Records that a call is about to be made.
     pub(crate) fn called(&mut self, id: &Id, call: Call, now: Instant) {
-        let known = self.calls.get(&(id.clone(), call));
-        let (since, tries) = known.map_or((now, 0), |known| (known.since, known.tries));
-        let (at, tries) = (now, tries.saturating_add(1));
-        let called = Called { since, at, tries };
-        self.calls.insert((id.clone(), call), called);
+        let (since, at, tries) = (now, now, 0);
+        let called = self.calls.entry((id.clone(), call));
+        let called = called.or_insert(Called { since, at, tries });
+        (called.at, called.tries) = (now, called.tries.saturating_add(1));
     }
 
     /// The start of the termination: the earliest stop of a container that no longer runs. For a container that was
@@ -374,6 +368,12 @@ impl Name {
             known => *known = Some(end),
         }
     }
+}
+
+/// The ids of the pod's containers and sandboxes.
+pub(crate) fn ids(status: &PodStatus) -> impl Iterator<Item = &Id> {
+    let containers = status.containers.iter().map(|c| &c.id);
+    containers.chain(status.sandboxes.iter().map(|s| &s.id))
 }
 
 /// The restart count from the container's annotation, set at creation.

@@ -18,8 +18,7 @@ use crate::quantity::{Amount, amount};
 use crate::spec::spec_of;
 use crate::volumes::{EMPTY_DIRS, FILES, Result, VolumeError, unless};
 
-/// The path of a volume on the node. `None` for volumes that the node does not provide. A volume without a source is an
-/// `emptyDir`: the API's default.
+/// The path of a volume on the node. `None`: the node does not provide it. Without a source, it is an `emptyDir`.
 pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Option<Result<PathBuf>> {
     let mut bare = Volume::default();
     bare.name.clone_from(&volume.name);

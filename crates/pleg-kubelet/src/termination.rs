@@ -16,8 +16,7 @@ const MOST_LINES: usize = 80;
 /// Bytes that are read from the end of a log: more than `MOST_OF_LOG`, because lines have prefixes and can be long.
 const READ_OF_LOG: u64 = 64 << 10;
 
-/// The message that a container left in `file`, or if that file is empty, at the end of `log`. Empty if there is none.
-/// The function blocks on the file system.
+/// The message that a container left in `file` or, if that is empty, at the end of `log`. Blocks on the file system.
 pub(crate) fn message(file: &Path, log: Option<&Path>) -> String {
     let message = end_of(file, MOST_BYTES).unwrap_or_default();
     match log {

@@ -82,14 +82,12 @@ impl<'a> Decision<'a> {
 
     /// Keeps a sidecar running. Returns true if it has started.
     fn sidecar(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
-        match self.live(spec, container, sandbox) {
-            Live::Running => {
-                let probes = self.probes;
-                return probes.is_none_or(|probes| probes.started.contains(&container.name));
-            }
-            Live::Unresolved => {}
-            Live::Nothing => self.start(container),
+        let live = self.live(spec, container, sandbox);
+        if live == Live::Nothing {
+            self.start(container);
         }
-        false
+        let probes = self.probes;
+        let has_started = probes.is_none_or(|probes| probes.started.contains(&container.name));
+        live == Live::Running && has_started
     }
 }

@@ -167,23 +167,17 @@ impl<'a> Decision<'a> {
                 }
             }
         }
-        match (running, created) {
-            (Some(c), created) => {
-                if let Some(surplus) = created {
-                    self.remove(&surplus.id);
-                }
-                self.running(spec, container, c)
-            }
-            (None, Some(c)) => {
-                let is_started = self.created(container, c, is_unresolved);
-                let is_stuck = self.history.is_stuck(&c.id, self.now);
-                match is_stuck && !is_unresolved && !is_started {
-                    true => Live::Nothing,
-                    false => Live::Unresolved,
-                }
-            }
-            (None, None) if is_unresolved => Live::Unresolved,
-            (None, None) => Live::Nothing,
+        if let Some(c) = running {
+            created.into_iter().for_each(|c| self.remove(&c.id));
+            return self.running(spec, container, c);
+        }
+        if let Some(c) = created {
+            let is_started = self.created(container, c, is_unresolved);
+            is_unresolved |= is_started || !self.history.is_stuck(&c.id, self.now);
+        }
+        match is_unresolved {
+            true => Live::Unresolved,
+            false => Live::Nothing,
         }
     }
 
@@ -317,8 +311,7 @@ impl<'a> Decision<'a> {
         repeat_at.is_none()
     }
 
-    /// Returns true if the pod was read late enough to show the effects of all earlier calls for this id. If not,
-    /// requests an inspection.
+    /// Returns true if a read of the pod shows all earlier calls for this id. If not, requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let since = self.history.unread_since(id, self.view, self.now);
         match since.filter(|since| *since > self.now) {

@@ -42,9 +42,8 @@ impl<'a> Decision<'a> {
         true
     }
 
-    /// Handles a pod with no ready sandbox, or with several: stops its containers and sandboxes. If the pod still needs
-    /// a sandbox, a later run creates one, in which the pod starts over. After a replacement of a sandbox, the next one
-    /// waits for the first back-off delay.
+    /// Stops the containers and sandboxes of a pod with no ready sandbox, or with several. If the pod still needs one,
+    /// a later run creates it, and the pod starts over in it. A second replacement waits for the first back-off delay.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
         if self.stop_remains() {
             return;
@@ -63,8 +62,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Stops and removes the containers and sandboxes that must be gone before a sandbox is created. Returns true if
-    /// there are any.
+    /// Stops and removes what must be gone before a sandbox is created. Returns true if there is anything.
     fn stop_remains(&mut self) -> bool {
         let mut is_left = false;
         for c in &*self.view.status.containers {

@@ -73,8 +73,7 @@ impl Decision<'_> {
         !running.is_empty()
     }
 
-    /// Stops every sandbox that may be ready. Their running containers must have been stopped. Returns true if there is
-    /// any.
+    /// Stops every sandbox that may be ready and has no running containers. Returns true if any sandbox may be ready.
     pub(super) fn stop_sandboxes(&mut self) -> bool {
         let status = &self.view.status;
         let open = status.sandboxes.iter();

@@ -68,8 +68,7 @@ pub struct Actions {
     pub start: Vec<StartContainer>,
     /// Running containers whose resources must be changed.
     pub resize: Vec<ResizeContainer>,
-    /// Ended containers and sandboxes to remove after the other calls, in this order. A failure is no error of the pod:
-    /// a later plan retries.
+    /// Ended containers and sandboxes to remove after the other calls, in this order. A later plan retries failures.
     pub garbage: Vec<Removal>,
     /// The instant of the next run if the pod does not change.
     pub(crate) due: Option<Instant>,
@@ -144,8 +143,7 @@ impl StopReason {
 pub struct StartContainer {
     /// The container's name.
     pub name: String,
-    /// The attempt number of the new container. No earlier container of this name can have it, not even one whose
-    /// create call timed out.
+    /// The attempt number of the new container. No earlier create call of this name used it, not even a failed one.
     pub attempt: u32,
     /// The restart count of the container: 0 for the first one of its name, then one more for each restart.
     pub restart_count: u32,

@@ -151,8 +151,7 @@ impl ContainerInput<'_> {
         Ok(environment)
     }
 
-    /// The mounts of a container: its termination message; the hosts file, unless the container mounts something there;
-    /// and its volumes.
+    /// The mounts of a container: its termination message, its volumes, and the hosts file unless a volume is there.
     fn mounts(&self, variables: &Variables) -> Result<(Vec<Mount>, Vec<SubPath>), FieldError> {
         let (pods, name) = (&self.of.node.pods, &self.container.name);
         let uid = PodName::of(self.of.pod).uid;
@@ -182,8 +181,7 @@ impl ContainerInput<'_> {
         Ok((mounts, sub_paths))
     }
 
-    /// A mount of a volume, and for a sub-path the path that must be mounted on the node first. The error names the
-    /// volume or its path, and the problem.
+    /// A mount of a volume, and the sub-path to mount on the node before. The error names the volume or its path.
     fn volume_mount(
         &self,
         at: usize,
@@ -252,8 +250,7 @@ pub(crate) fn absolute(path: &str) -> String {
     }
 }
 
-/// Replaces each `$(NAME)` for which there is a value. `$$` is a `$` that begins no reference; other references stay as
-/// they are.
+/// Replaces each `$(NAME)` for which there is a value; others stay. `$$` is a `$` that begins no reference.
 fn expand<'a>(text: &str, mut value: impl FnMut(&str) -> Option<&'a String>) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

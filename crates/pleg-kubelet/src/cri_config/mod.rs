@@ -71,8 +71,7 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// The configuration of this host: its CPUs, its memory and its name resolution. Logs and the pods' files
-    /// are below `root`, in `logs` and `pods`.
+    /// The CPUs, memory and name resolution of this host. Logs and the pods' files are in `root/logs` and `root/pods`.
     ///
     /// Reads `/proc/meminfo` and `/etc/resolv.conf`. Values that are missing there stay empty.
     #[must_use]

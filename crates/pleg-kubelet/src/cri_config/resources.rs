@@ -19,8 +19,7 @@ pub(crate) const MIN_SHARES: i64 = 2;
 /// The most CPU shares.
 const MAX_SHARES: i64 = 262_144;
 
-/// The resources of a container in the kernel's units, as upstream converts them. `node_memory` is
-/// the node's memory in bytes.
+/// The resources of a container in the kernel's units, as upstream converts them. `node_memory` is in bytes.
 pub(crate) fn linux_resources(
     spec: &PodSpec,
     container: &Container,

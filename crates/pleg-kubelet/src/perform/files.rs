@@ -188,16 +188,14 @@ impl<S> Performing<'_, S> {
         let message = node.pods.termination_log(uid, name, attempt)?;
         let paths = [node.log_of(status, container)?, message];
         let remove = |path: &PathBuf| {
-            let removed = unless(ErrorKind::NotFound, std::fs::remove_file(path));
-            removed.map_err(VolumeError::at(path))
+            unless(ErrorKind::NotFound, std::fs::remove_file(path)).map_err(VolumeError::at(path))
         };
         let work = move || paths.iter().try_for_each(remove);
         self.on_disk(work).await
     }
 }
 
-/// The last file operation of each pod. A pod has one at a time: a hung one cannot be cancelled, and a second one would
-/// hang as well.
+/// The last file operation of each pod, one at a time: a hung one cannot be cancelled, and a second one would hang.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
 

@@ -1,7 +1,6 @@
 //! The images of containers: finds present ones, and pulls the others.
 //!
-//! A pull runs in a task of its own, so that a pod whose image is slow can still be stopped. The end of the pull runs
-//! the pod again.
+//! A pull runs in a task of its own, so a pod whose image is slow can still be stopped. Its end runs the pod again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -221,8 +220,7 @@ fn spec_of(image: &str) -> v1::ImageSpec {
     }
 }
 
-/// Why a container waits until its image is pulled. `failed`: the error of the last pull, which is repeated when the
-/// back-off is over.
+/// Why a container waits for its image. `failed`: the error of the last pull, which is repeated after the back-off.
 fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaiting {
     let Some(error) = failed else {
         return waiting(not_created(pod), format!("Pulling image {image:?}"));

@@ -221,8 +221,7 @@ impl Performer {
     /// the reasons why containers waited when a plan was last performed. Call it before a plan is performed, to report
     /// its exits, and again afterwards. A pod with `activeDeadlineSeconds` is run again at its deadline.
     ///
-    /// `previous` is the status that was reported last, and `runtime` the runtime's name: `containerd` in
-    /// `containerd://…`.
+    /// `previous` is the status reported last, and `runtime` the runtime's name, as `containerd` in `containerd://…`.
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -255,8 +254,7 @@ impl Performer {
     }
 
     fn remembered<S, T>(&self, run: &Run<S>, of: impl FnOnce(&mut Remembered) -> T) -> T {
-        let mut pods = lock(&self.images.pods);
-        of(pods.entry(run.uid.clone()).or_default())
+        of(lock(&self.images.pods).entry(run.uid.clone()).or_default())
     }
 
     fn pod_ips<S>(&self, run: &Run<S>, pod: &Pod) -> Vec<IpAddr> {

@@ -1,5 +1,4 @@
-//! At most one pod of a name runs: an edited manifest is another pod, with another uid, and waits until the earlier
-//! one has ended.
+//! At most one pod of a name runs: an edited manifest is a pod with another uid, and waits for the end of the earlier.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

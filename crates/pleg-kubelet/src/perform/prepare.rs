@@ -66,8 +66,7 @@ impl<S> Performing<'_, S> {
         }
     }
 
-    /// Makes directories and volumes, and the configuration of the sandbox. Returns the pod with the volumes that
-    /// `Sources` provides.
+    /// Makes directories, volumes and the sandbox's configuration. Returns the pod with the volumes of its `Sources`.
     async fn prepare_sandbox(
         &self,
         pod: &Pod,

@@ -1,5 +1,4 @@
-//! What a planner remembers between runs: the history of each pod, with its crash back-off, and which exits were
-//! reported.
+//! What a planner remembers between runs: the history of each pod, its crash back-off, and the reported exits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use pleg::{Exit, Id, Instant, Pleg, PodStatus, PodUid};
 
 use crate::backoff::BackOffSettings;
-use crate::history::PodHistory;
+use crate::history::{PodHistory, ids};
 use crate::worker::{LastChange, Run};
 
 /// How long the state of a pod is stored after its worker has ended: a minute longer than the generator stores the exit
@@ -42,8 +41,7 @@ struct Earlier {
 }
 
 impl Memory {
-    /// Returns what is known of the pod of this run. Forgets pods whose worker has ended, and an earlier pod with the
-    /// uid of this run.
+    /// Returns what is known of the pod of this run. Forgets pods whose worker has ended, even one with the same uid.
     pub(super) fn update<S>(&mut self, run: &Run<S>) -> &mut Remembered {
         let (own, now) = (run.worker(), run.now());
         for (uid, pod) in &mut self.pods {
@@ -119,9 +117,4 @@ impl Remembered {
 
 fn key_of(exit: &Exit) -> (Id, Instant) {
     (exit.id.clone(), exit.detected)
-}
-
-fn ids(status: &PodStatus) -> impl Iterator<Item = &Id> {
-    let containers = status.containers.iter().map(|c| &c.id);
-    containers.chain(status.sandboxes.iter().map(|s| &s.id))
 }

@@ -30,8 +30,7 @@ type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 
 /// Plans what pods need. Create one for all pods of a node.
 ///
-/// While the worker of a pod lives, the planner remembers the attempts that were tried, the exits of the pod's
-/// containers, and the crash back-off.
+/// While the worker of a pod lives, the planner remembers the attempts that were tried, the exits, and the back-off.
 #[must_use]
 #[derive(Debug)]
 pub struct Planner {
@@ -61,13 +60,11 @@ impl Planner {
     }
 
     /// Plans what the pod of this run needs. A run without a specification terminates its pod, whatever `desired` says.
-    /// `probes` returns the results of probes for a status; without it, every running container has started and is
-    /// healthy.
+    /// `probes` returns the probe results for a status; without it, running containers have started and are healthy.
     ///
     /// If an exit code or the effect of a change of resources is missing, the pod is inspected once before the plan is
-    /// made. If that inspection fails, only decisions that need the exit code wait. It is repeated after 1 s, 2 s, and
-    /// so on up to 1 min. The plan stops waiting for an exit code if the runtime lists the pod, but has not reported
-    /// the exit code for a minute.
+    /// made. If that fails, only decisions that need the exit code wait. It is repeated after 1 s, 2 s, and so on up to
+    /// 1 min. The wait for an exit code ends if the runtime lists the pod, but has not reported the code for a minute.
     ///
     /// # Errors
     /// If the generator has ended.
@@ -159,9 +156,8 @@ impl Planner {
         }
     }
 
-    /// The exits that no plan has shown before the worker of a pod ends. Report them in
-    /// [`Reconcile::finish`](crate::worker::Reconcile::finish). Empty if the pod exists again, because the plans of its
-    /// next worker show these exits.
+    /// The exits that no plan has shown. Report them in [`Reconcile::finish`](crate::worker::Reconcile::finish). Empty
+    /// if the pod exists again: the plans of its next worker show these exits.
     #[must_use]
     pub fn last_exits<S>(&self, run: &Run<S>) -> Vec<Exit> {
         if run.view.status.exists() {
@@ -232,8 +228,7 @@ pub struct Plan<'a, S> {
 
 impl<S> Plan<'_, S> {
     /// The exits that were not reported yet. Report them first: beginning or performing the plan acknowledges them. If
-    /// the plan is dropped, a later plan returns them again. Exits whose exit code may still become known come in a
-    /// later plan.
+    /// the plan is dropped, a later plan returns them again, as it does exits whose code may still become known.
     #[must_use]
     pub fn exits(&self) -> &[Exit] {
         &self.exits

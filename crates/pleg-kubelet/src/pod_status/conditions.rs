@@ -21,14 +21,12 @@ pub const OWN_CONDITIONS: [&str; 5] = [
 type Verdict = Result<&'static str, (&'static str, String)>;
 
 impl PodState<'_> {
-    /// All conditions: first those that others set, then the kubelet's. The transition time changes only with the
-    /// status.
+    /// All conditions, those that others set first. The transition time changes only with the status.
     pub(super) fn conditions(&self, all: &[ContainerStatus], phase: &str) -> Vec<PodCondition> {
         let spec = spec_of(self.pod);
         let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone());
         let before = of(self.previous).unwrap_or_default();
-        let given = of(self.pod.status.as_ref().or(self.previous));
-        let mut conditions = given.unwrap_or_default();
+        let mut conditions = of(self.pod.status.as_ref().or(self.previous)).unwrap_or_default();
         conditions.retain(|c| !OWN_CONDITIONS.contains(&&*c.type_));
         let containers_ready = containers_ready(spec, all, phase);
         let ready = containers_ready.clone();

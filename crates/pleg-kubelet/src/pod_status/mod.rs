@@ -98,8 +98,7 @@ pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
     status
 }
 
-/// The addresses that the runtime reports for the pod. It reports none for a pod on the host network, which has the
-/// node's addresses.
+/// The addresses that the runtime reports for the pod. A pod on the host network has those of the node instead.
 pub(crate) fn pod_ips(status: &pleg::PodStatus, pod: &Pod, host_ips: &[IpAddr]) -> Vec<IpAddr> {
     let given = status.ips.iter().filter_map(|ip| ip.parse().ok());
     let given: Vec<_> = given.collect();

@@ -117,8 +117,7 @@ fn end(status: &ContainerStatus) -> Option<i32> {
     Some(terminated(status).or(last)?.exit_code)
 }
 
-/// The time until the pod reaches its deadline (`activeDeadlineSeconds` after its start), zero afterwards. `None` if
-/// the pod has no deadline, or has not started.
+/// The time until `activeDeadlineSeconds` after the pod's start, zero afterwards. `None`: no deadline, or not started.
 pub(crate) fn time_left(pod: &Pod, status: &PodStatus, now: WallTime) -> Option<Duration> {
     let deadline = spec_of(pod).active_deadline_seconds?;
     let start = status.start_time.as_ref()?.0.as_second();

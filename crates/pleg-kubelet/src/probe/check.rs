@@ -33,15 +33,13 @@ const USER_AGENT: &str = "kube-probe/1.37";
 pub(crate) enum Check {
     /// Opens a connection.
     Tcp { host: String, port: u16 },
-    /// Sends a GET request. A status from 200 to 399 is a success. The TLS certificate of the server is not verified,
-    /// as upstream.
+    /// Sends a GET request. A status from 200 to 399 is a success. As upstream, the TLS certificate is not verified.
     Http {
         tls: bool,
         port: u16,
         http: HTTPGetAction,
     },
-    /// Calls `grpc.health.v1.Health/Check` in the pod, without TLS. `SERVING` is a success. An empty service name asks
-    /// for the server as a whole.
+    /// Calls `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success. An empty name means the whole server.
     Grpc { port: u16, service: String },
     /// Runs a command in the container. Exit code 0 is a success.
     Exec(Vec<String>),

@@ -1,7 +1,6 @@
 //! Startup, liveness and readiness probes of containers.
 //!
-//! The rules are upstream's (the Kubernetes API reference, `Probe`, and its concept page "Liveness,
-//! Readiness, and Startup Probes").
+//! The rules are upstream's (the API reference, `Probe`; the page "Liveness, Readiness, and Startup Probes").
 
 mod check;
 mod of_pod;

@@ -79,8 +79,7 @@ fn default_delay(failures: u32) -> Duration {
     Duration::from_secs(doubled.min(10))
 }
 
-/// The next step after a successful run. Whichever action is returned, the pod is also run again at the instants that
-/// were given to [`Run::due_by`].
+/// The next step after a successful run. In any case, the pod is run again at the instants given to [`Run::due_by`].
 #[must_use = "return it from the reconcile function"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {

@@ -65,8 +65,7 @@ impl<R: Reconcile> Worker<R> {
         pod.is_terminating |= pod.spec.is_none();
         run.spec = pod.spec.clone().filter(|_| !pod.is_terminating);
         let deleted = pod.deleted.take();
-        let last = run.spec.clone().or(deleted);
-        run.last_spec = last.or(run.last_spec.take());
+        run.last_spec = run.spec.clone().or(deleted).or(run.last_spec.take());
         self.is_ours |= run.last_spec.is_some();
         pod.grace = pod.grace.filter(|_| pod.is_terminating);
         run.grace = pod.grace;
@@ -99,8 +98,7 @@ impl<R: Reconcile> Worker<R> {
     }
 
     async fn reconcile(&mut self) -> Result<Outcome, RunError<R::Error>> {
-        let refreshed = self.run.refresh().await;
-        refreshed.map_err(RunError::View)?;
+        self.run.refresh().await.map_err(RunError::View)?;
         let run = &self.run;
         let status = &run.view.status;
         let is_claimed = || status.exists() && self.driver.reconciler.owns(status);

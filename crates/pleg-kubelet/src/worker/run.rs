@@ -19,8 +19,7 @@ use crate::lock;
 
 /// The input of a reconcile function, and a record of what it changed.
 ///
-/// [`PodWorkers`](super::PodWorkers) makes the runs. In a unit test of a worker, or in a loop without `PodWorkers`,
-/// create runs with [`Run::new`].
+/// [`PodWorkers`](super::PodWorkers) makes the runs; in a unit test or a loop of your own, [`Run::new`] does.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run<S> {
@@ -230,8 +229,7 @@ impl<S> Run<S> {
 /// When the worker of a pod last changed something. The address of this value identifies the worker.
 pub(crate) type LastChange = Mutex<Option<Instant>>;
 
-/// Returns true if anything of the pod runs or may start. A container that was created cannot
-/// start when its sandbox has ended.
+/// Returns true if anything of the pod runs or may start. No created container starts when its sandbox has ended.
 pub(crate) fn may_run(status: &PodStatus) -> bool {
     let mut sandboxes = status.sandboxes.iter();
     sandboxes.any(|s| s.state != SandboxState::NotReady) || status.containers.iter().any(is_live)
