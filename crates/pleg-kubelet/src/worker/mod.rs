@@ -27,6 +27,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::lock;
 
+use driver::Driver;
+
 pub(crate) use run::{LastChange, is_live, may_run};
 pub use run::{Run, RunError};
 
@@ -197,24 +199,26 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         reconciler: Arc<R>,
         specs: impl IntoIterator<Item = (PodUid, Arc<S>)>,
     ) -> Self {
-        let (stop, stopped) = watch::channel(None);
-        let shared = Arc::new(Shared {
-            pods: Mutex::default(),
-            changes: watch::Sender::new(()),
-        });
-        let workers = Self { shared, stop };
+        let subscription = pleg.subscribe();
+        let (driver, workers) = Self::parts(pleg, reconciler);
         for (uid, spec) in specs {
             workers.set(&uid, spec);
         }
-        let subscription = pleg.subscribe();
-        let driver = Arc::new(driver::Driver {
-            pleg,
-            reconciler,
-            shared: workers.shared.clone(),
-            stop: stopped,
-        });
         drop(tokio::spawn(driver.run(subscription)));
         workers
+    }
+
+    fn parts<R: Reconcile<Spec = S>>(pleg: Pleg, reconciler: Arc<R>) -> (Arc<Driver<R>>, Self) {
+        let (stop, stopped) = watch::channel(None);
+        let (pods, changes) = (Mutex::default(), watch::Sender::new(()));
+        let shared = Arc::new(Shared { pods, changes });
+        let driver = Driver {
+            pleg,
+            reconciler,
+            shared: shared.clone(),
+            stop: stopped,
+        };
+        (Arc::new(driver), Self { shared, stop })
     }
 
     /// Sets the specification of a pod and runs it.

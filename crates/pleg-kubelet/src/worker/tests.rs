@@ -26,23 +26,12 @@ impl Reconcile for Nothing {
 }
 
 /// A driver that is not started. Its node has one pod, with the uid `exists`.
-async fn driver() -> (Arc<driver::Driver<Nothing>>, PodWorkers<()>) {
+async fn driver() -> (Arc<Driver<Nothing>>, PodWorkers<()>) {
     let runtime = FakeRuntime::new();
     runtime.run_pod("exists");
     let pleg = Pleg::builder(runtime).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
-    let (stop, stopped) = watch::channel(None);
-    let shared = Arc::new(Shared {
-        pods: Mutex::default(),
-        changes: watch::Sender::new(()),
-    });
-    let driver = Arc::new(driver::Driver {
-        stop: stopped,
-        reconciler: Arc::new(Nothing),
-        shared: shared.clone(),
-        pleg,
-    });
-    (driver, PodWorkers { shared, stop })
+    PodWorkers::parts(pleg, Arc::new(Nothing))
 }
 
 fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<()> {

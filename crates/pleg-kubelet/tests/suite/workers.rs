@@ -48,9 +48,7 @@ struct Began {
 struct State {
     does: BTreeMap<PodUid, Does>,
     runs: Vec<Began>,
-    finished: usize,
     in_progress: BTreeMap<PodUid, usize>,
-    changed: Vec<Instant>,
     failures: Vec<u32>,
     errors: Vec<String>,
     finished_pods: Vec<PodUid>,
@@ -77,7 +75,7 @@ impl Recorder {
         for id in containers.chain(status.sandboxes.iter().map(|s| &s.id)) {
             self.node.remove(id.as_str());
         }
-        self.changed(run);
+        run.changed(run.now());
     }
 
     fn in_progress(&self, uid: &PodUid, change: impl FnOnce(&mut usize)) {
@@ -85,11 +83,6 @@ impl Recorder {
         let runs = state.in_progress.entry(uid.clone()).or_default();
         change(runs);
         assert!(*runs <= 1, "one run at a time");
-    }
-
-    fn changed(&self, run: &Run<u32>) {
-        run.changed(run.now());
-        self.state().changed.push(run.now());
     }
 }
 
@@ -121,7 +114,6 @@ impl Reconcile for Recorder {
                 self.in_progress(&run.uid, |runs| *runs -= 1);
             }
         }
-        self.state().finished += 1;
         Ok(Action::await_change())
     }
 
@@ -278,7 +270,7 @@ async fn view_is_read_again_after_a_failed_run() {
 async fn error_policy_decides_when_a_failed_pod_is_run_again() {
     let node = Node::start(&[("p", Does::Nothing)]).await;
     node.pass(SECOND).await;
-    let (before, finished) = (node.runs(), node.state().finished);
+    let before = node.runs();
     node.does("p", Does::Fail);
     node.wake("p");
     node.until_failures(&[1, 2, 3, 4]).await;
@@ -289,7 +281,7 @@ async fn error_policy_decides_when_a_failed_pod_is_run_again() {
         assert!(waited <= SECOND * failures * 3 / 2 + Duration::from_millis(20));
     }
     node.does("p", Does::Nothing);
-    node.until(|s| s.finished > finished).await;
+    node.until_run().await;
     node.does("p", Does::Fail);
     node.wake("p");
     node.until_failures(&[1, 2, 3, 4, 1]).await;
@@ -349,8 +341,7 @@ async fn deleted_pod_is_terminated_and_its_worker_ends() {
     assert_eq!(node.state().failures, [1, 2], "it was repeated");
     let runs = node.runs_since(before, "p");
     assert!(runs[0].spec.is_none() && runs[0].view.status.exists());
-    assert_eq!(runs[0].grace, Some(7 * SECOND));
-    assert_eq!(node.state().changed.len(), 1);
+    assert_eq!((runs.len(), runs[0].grace), (1, Some(7 * SECOND)));
     let before = node.runs();
     node.pass(60 * MINUTE).await;
     assert_eq!(node.runs(), before, "it is not run again");

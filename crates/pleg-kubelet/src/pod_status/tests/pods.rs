@@ -197,15 +197,11 @@ fn addresses_of_the_preferred_family_come_first() {
     assert_eq!(ips(&node), of_node);
 }
 
-/// A row: the resources of each container, and the class.
+/// A row: the resources of each container, and the class. Pods of one container: see the OOM scores in `resources.rs`.
 #[test]
 fn quality_of_service_class_follows_the_resources() {
     let table = r#"
-        [{}]                                                                | BestEffort
         [{"requests": {"cpu": "0"}}]                                        | BestEffort
-        [{"requests": {"cpu": "1"}}]                                        | Burstable
-        [{"limits": {"cpu": "1"}}]                                          | Burstable
-        [{"limits": {"cpu": "1", "memory": "1Gi"}}]                         | Guaranteed
         [{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}}] | Guaranteed
         [{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}] | Burstable
         [{"limits": {"cpu": "1", "memory": "1Gi"}}, {}]                     | Burstable
