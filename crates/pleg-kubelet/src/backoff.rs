@@ -143,11 +143,8 @@ mod tests {
         back_off.restarted("c", ended, ended);
         let (_, delay) = back_off.delayed("c", ended, ended).unwrap();
         assert_eq!(delay, 10 * SECOND);
-        assert_eq!(
-            back_off.delayed("d", ended, ended),
-            None,
-            "another container"
-        );
+        let other = back_off.delayed("d", ended, ended);
+        assert_eq!(other, None, "another container");
     }
 
     #[test]

@@ -121,9 +121,8 @@ mod tests {
     use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
     use super::*;
-    use crate::pod_volumes::make_empty_dir;
     use crate::removal::tests::in_mount_namespace;
-    use crate::volumes::{EMPTY_DIRS, PodDirectories};
+    use crate::volumes::{EMPTY_DIRS, PodDirectories, make_empty_dir};
 
     #[test]
     fn volume_in_memory_lives_as_long_as_its_pod() {

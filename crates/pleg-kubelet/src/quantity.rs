@@ -1,7 +1,5 @@
 //! Quantities of resources (`500m`, `1.5Gi`), as numbers.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Billionths: the finest unit of the API.
@@ -111,11 +109,6 @@ impl TryFrom<&Quantity> for Amount {
     fn try_from(quantity: &Quantity) -> Result<Self, InvalidQuantity> {
         parse(&quantity.0).ok_or_else(|| InvalidQuantity(quantity.0.clone()))
     }
-}
-
-/// The amount of a resource among requests or limits; `None` if it is missing, or is not a quantity.
-pub(crate) fn amount(of: Option<&BTreeMap<String, Quantity>>, resource: &str) -> Option<Amount> {
-    Amount::try_from(of?.get(resource)?).ok()
 }
 
 /// Parses the grammar of the API: a signed decimal number, and a suffix or an exponent.

@@ -82,15 +82,10 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Removes the contents of a directory. Returns true if it is empty now.
-    fn remove_contents(
-        &mut self,
-        directory: BorrowedFd<'_>,
-        path: &Path,
-        depth: usize,
-    ) -> Result<bool> {
+    fn remove_contents(&mut self, dir: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<bool> {
         let failed = VolumeError::at(path);
         let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let mut listing = Dir::openat(directory, c".", flags, Mode::empty()).map_err(&failed)?;
+        let mut listing = Dir::openat(dir, c".", flags, Mode::empty()).map_err(&failed)?;
         let mut is_empty = true;
         for entry in listing.iter() {
             let entry = entry.map_err(&failed)?;
@@ -99,7 +94,7 @@ impl Walk<'_> {
                 continue;
             }
             let path = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-            is_empty &= self.remove_entry(directory, name, &path, depth)?;
+            is_empty &= self.remove_entry(dir, name, &path, depth)?;
         }
         Ok(is_empty)
     }

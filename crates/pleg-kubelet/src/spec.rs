@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRuleOnExitCodes, Pod, PodSpec};
 use k8s_openapi::serde_json;
-use pleg::core::Resources;
-
-use crate::cri_config::linux_resources;
 
 /// The value that is used for an exit code that stays unknown. It counts as a failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
@@ -75,18 +72,6 @@ pub(crate) fn grace_period(pod: &Pod) -> Duration {
     let of_spec = spec_of(pod).termination_grace_period_seconds;
     let grace = pod.metadata.deletion_grace_period_seconds.or(of_spec);
     Duration::from_secs(u64::try_from(grace.unwrap_or(30)).unwrap_or(0))
-}
-
-/// The resources that a container must have. Those that are not set stay unchanged.
-pub(crate) fn resources(container: &Container, spec: &PodSpec) -> Option<Resources> {
-    // The node's memory affects only the OOM score, which is not used here.
-    container.resources.as_ref()?;
-    let linux = linux_resources(spec, container, 0);
-    let mut resources = Resources::default();
-    resources.cpu_shares = linux.cpu_shares;
-    resources.cpu_quota = linux.cpu_quota;
-    resources.memory_limit = linux.memory_limit_in_bytes;
-    Some(resources)
 }
 
 /// The key of a container's restarts in the back-off.

@@ -1,15 +1,26 @@
-//! The directories of a pod on the node: its volumes and its logs.
+//! The directories of a pod on the node: its volumes (`hostPath`, `emptyDir` and `downwardAPI`), its logs and other files.
 //!
 //! All calls block on the file system, and a mount may hang. So the performer calls them in a task with a deadline.
 
-use std::fs;
+use std::fs::{self, FileType};
 use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+    PermissionsExt as _, chown, symlink,
+};
 use std::path::{Component, Path, PathBuf};
 
+use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod, PodSpec, Volume};
 use pleg::PodUid;
 
-use crate::mounts::unmount_below;
+use crate::cri_config::NodeConfig;
+use crate::downward::{Fields, Files, VolumeFile};
+use crate::mounts::{make_tmpfs, unmount_below};
+use crate::names::PodName;
+use crate::quantity::Amount;
 use crate::removal::remove_directory;
+use crate::resources::limit;
+use crate::spec::spec_of;
 
 /// Directories of a pod's volumes, by the kind of volume.
 pub(crate) const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
@@ -121,9 +132,269 @@ pub(crate) fn file_name(name: &str) -> Result<&str> {
     }
 }
 
+/// The path of a volume on the node. `None`: the node does not provide it. Without a source, it is an `emptyDir`.
+pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Option<Result<PathBuf>> {
+    let mut bare = Volume::default();
+    bare.name.clone_from(&volume.name);
+    let kind = match (&volume.host_path, &volume.empty_dir, &volume.downward_api) {
+        (Some(source), ..) => return Some(Ok(PathBuf::from(&source.path))),
+        (None, None, Some(_)) => FILES,
+        (None, None, None) if *volume != bare => return None,
+        _ => EMPTY_DIRS,
+    };
+    let uid = PodName::of(pod).uid;
+    Some(node.pods.below(uid, kind, &[&volume.name]))
+}
+
+/// Returns true if the pod has a `downwardAPI` volume, whose files may change while the pod runs.
+pub(crate) fn has_files(pod: &Pod) -> bool {
+    let mut volumes = spec_of(pod).volumes.iter().flatten();
+    volumes.any(|volume| volume.downward_api.is_some())
+}
+
+/// Makes the volumes of a pod. Existing volumes stay; files are replaced if they have changed. `files_only`: the pod
+/// runs already, so only files are renewed. The error is about the first volume that cannot be used.
+pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Result {
+    let spec = spec_of(pod);
+    let group = spec.security_context.as_ref().and_then(|c| c.fs_group);
+    let group = group.and_then(|group| u32::try_from(group).ok());
+    for volume in spec.volumes.iter().flatten() {
+        let Some(path) = path_of(volume, pod, node) else {
+            continue;
+        };
+        let path = path?;
+        let made = match (&volume.host_path, &volume.downward_api) {
+            (None, Some(source)) => {
+                let pod_ips = &[];
+                let files = Fields { pod, node, pod_ips }.files(source);
+                let files = files.map_err(io::Error::other);
+                files.and_then(|files| write_files(&path, &files, group))
+            }
+            _ if files_only => Ok(()),
+            (Some(source), _) => {
+                let kind = source.type_.as_deref().unwrap_or_default();
+                check_host_path(&path, kind)
+            }
+            (None, None) => {
+                let source = volume.empty_dir.as_ref();
+                let memory = source.and_then(|source| memory_size(spec, source, node.memory));
+                make_empty_dir(&path, memory, group)
+            }
+        };
+        made.map_err(|e| VolumeError(format!("volume {}: {path:?}: {e}", volume.name)))?;
+    }
+    Ok(())
+}
+
+/// The size of an `emptyDir` in memory: the least of its limit, the pod's limit of memory and the node's memory.
+fn memory_size(spec: &PodSpec, source: &EmptyDirVolumeSource, node: u64) -> Option<u64> {
+    if source.medium.as_deref() != Some("Memory") {
+        return None;
+    }
+    let bytes = |amount: Amount| u64::try_from(amount.value()).ok();
+    let limit = |c: &Container| limit(c.resources.as_ref(), "memory");
+    let of_pod: Option<u64> = spec.containers.iter().map(|c| bytes(limit(c)?)).sum();
+    let own = source.size_limit.as_ref();
+    let own = own.and_then(|own| bytes(Amount::try_from(own).ok()?));
+    let sizes = [own, of_pod, Some(node)].into_iter().flatten();
+    // The kernel treats zero as no limit.
+    sizes.filter(|size| *size > 0).min().or(Some(0))
+}
+
+/// Checks that the path of a `hostPath` volume has the volume's `type`. Creates the path if the type allows that.
+fn check_host_path(path: &Path, kind: &str) -> io::Result<()> {
+    let (is_so, expected): (fn(&FileType) -> bool, _) = match kind {
+        "Directory" | "DirectoryOrCreate" => (FileType::is_dir, "directory"),
+        "File" | "FileOrCreate" => (FileType::is_file, "file"),
+        "Socket" => (FileType::is_socket, "socket"),
+        "CharDevice" => (FileType::is_char_device, "character device"),
+        "BlockDevice" => (FileType::is_block_device, "block device"),
+        _ => return Ok(()),
+    };
+    let found = match (fs::metadata(path), kind) {
+        (Err(e), "DirectoryOrCreate") if e.kind() == io::ErrorKind::NotFound => {
+            let mut builder = fs::DirBuilder::new();
+            return builder.recursive(true).mode(0o755).create(path);
+        }
+        (Err(e), "FileOrCreate") if e.kind() == io::ErrorKind::NotFound => {
+            let mut options = fs::OpenOptions::new();
+            let options = options.write(true).create_new(true).mode(0o644);
+            return options.open(path).map(drop);
+        }
+        (found, _) => found?,
+    };
+    match is_so(&found.file_type()) {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "it is not a {expected}, which its hostPath type requires"
+        ))),
+    }
+}
+
+/// Makes an `emptyDir`. It is world-writable like upstream's, because the containers may run as different users. A new
+/// directory has mode 0 until it is ready; later, containers may change its mode and group.
+pub(crate) fn make_empty_dir(path: &Path, size: Option<u64>, group: Option<u32>) -> io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    let made = fs::DirBuilder::new().mode(0o000).create(path);
+    unless(io::ErrorKind::AlreadyExists, made)?;
+    if let Some(size) = size {
+        make_tmpfs(path, size)?;
+    }
+    if fs::symlink_metadata(path)?.mode() & 0o7777 == 0 {
+        chown(path, None, group)?;
+        let mode = if group.is_some() { 0o2777 } else { 0o777 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+/// Writes files as upstream does: into a new directory, to which the symbolic link `..data` is then switched.
+/// Containers find the files by links through `..data`. They cannot write to the volume.
+fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<()> {
+    fs::create_dir_all(volume)?;
+    let (data, next) = (volume.join("..data"), volume.join("..data_tmp"));
+    let current = fs::read_link(&data).unwrap_or_default();
+    let mut known = files.iter();
+    let is_same = |(path, file): (&PathBuf, &VolumeFile)| {
+        fs::read_to_string(data.join(path)).is_ok_and(|text| text == file.text)
+    };
+    if data.exists() && known.all(is_same) {
+        return Ok(());
+    }
+    let is_first = current != Path::new("..a");
+    let name = if is_first { "..a" } else { "..b" };
+    let directory = volume.join(name);
+    for leftover in [fs::remove_dir_all(&directory), fs::remove_file(&next)] {
+        unless(io::ErrorKind::NotFound, leftover)?;
+    }
+    fs::create_dir_all(&directory)?;
+    for directory in [volume, &directory] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+    }
+    for (path, file) in files {
+        let path = directory.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(&directory))?;
+        fs::write(&path, &file.text)?;
+        chown(&path, None, group)?;
+        let for_group = if group.is_some() { 0o440 } else { 0 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(file.mode | for_group))?;
+    }
+    symlink(name, &next)?;
+    fs::rename(&next, &data)?;
+    for top in files.keys().filter_map(|path| path.iter().next()) {
+        let link = volume.join(top);
+        if fs::symlink_metadata(&link).is_err() {
+            symlink(Path::new("..data").join(top), link)?;
+        }
+    }
+    if current.as_os_str().is_empty() {
+        Ok(())
+    } else {
+        fs::remove_dir_all(volume.join(current))
+    }
+}
+
+/// Makes a file that is mounted into containers. The umask must not restrict its mode: the users of containers differ.
+pub(crate) fn make_file(path: &Path, text: &str, mode: u32) -> Result {
+    let make = || {
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        fs::write(path, text)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    };
+    make().map_err(VolumeError::at(path))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn files_change_atomically_and_keep_their_names() -> Result<(), Box<dyn std::error::Error>> {
+        let root = tempfile::tempdir()?;
+        let path = root.path().join("v");
+        let write = |text: &str| {
+            let file = |mode| VolumeFile {
+                text: text.to_owned(),
+                mode,
+            };
+            let files = BTreeMap::from([("a".into(), file(0o400)), ("d/b".into(), file(0o644))]);
+            write_files(&path, &files, Some(7))
+        };
+        write("old")?;
+        let directory = fs::canonicalize(path.join("d"))?;
+        write("old")?;
+        let unchanged = fs::canonicalize(path.join("d"))?;
+        assert_eq!(unchanged, directory);
+        for text in ["new", "newer"] {
+            write(text)?;
+            assert_eq!(fs::read_to_string(path.join("a"))?, text);
+            assert_eq!(fs::read_to_string(path.join("d/b"))?, text);
+        }
+        let file = fs::metadata(path.join("a"))?;
+        assert_eq!((file.mode() & 0o777, file.gid()), (0o440, 7));
+        let left = names_in(&path)?.len();
+        assert_eq!(left, 4, "a, d, ..data and its directory");
+        Ok(())
+    }
+
+    #[test]
+    fn file_for_containers_has_its_mode_despite_the_umask() -> Result<(), VolumeError> {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("new/file");
+        make_file(&path, "text", 0o666)?;
+        let mode = fs::metadata(&path).map(|file| file.permissions().mode() & 0o777);
+        assert_eq!(mode.ok(), Some(0o666));
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("text"));
+        Ok(())
+    }
+
+    #[test]
+    fn host_path_is_checked_by_its_type() -> Result<(), Box<dyn std::error::Error>> {
+        let root = tempfile::tempdir()?;
+        let file = root.path().join("file");
+        fs::write(&file, "x")?;
+        let missing = root.path().join("missing");
+        let prepare = |path: &Path, kind| check_host_path(path, kind);
+        assert!(prepare(&file, "File").is_ok());
+        assert!(prepare(&missing, "").is_ok());
+        let error = prepare(&file, "Directory").err();
+        let expected = Some("it is not a directory, which its hostPath type requires".to_owned());
+        assert_eq!(error.map(|e| e.to_string()), expected);
+        let error = prepare(&missing, "Socket").err();
+        assert!(error.is_some());
+        assert!(prepare(&missing, "DirectoryOrCreate").is_ok());
+        assert!(missing.is_dir());
+        let made = root.path().join("made");
+        assert!(prepare(&made, "FileOrCreate").is_ok());
+        assert!(made.is_file());
+        Ok(())
+    }
+
+    #[test]
+    fn memory_volume_size_is_limited_by_volume_containers_and_node() {
+        for (size_limit, memory_limits, expected) in [
+            (json!(null), [json!(null), json!(null)], 1000),
+            (json!("300"), [json!("100"), json!(null)], 300),
+            (json!("300"), [json!("100"), json!("50")], 150),
+            (json!("3Gi"), [json!("1Gi"), json!("1Gi")], 1000),
+        ] {
+            let containers = memory_limits.map(|limit| {
+                let limits = limit.as_str().map(|limit| json!({"memory": limit}));
+                json!({"name": "c", "resources": {"limits": limits}})
+            });
+            let volume =
+                json!({"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": size_limit}});
+            let spec = json!({"containers": containers, "volumes": [volume]});
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            let mut volumes = spec.volumes.iter().flatten();
+            let source = volumes.find_map(|volume| volume.empty_dir.as_ref());
+            assert_eq!(memory_size(&spec, source.unwrap(), 1000), Some(expected));
+        }
+    }
 
     #[test]
     fn uid_that_is_no_plain_directory_name_is_refused() {

@@ -33,9 +33,10 @@ use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView};
 use crate::history::{Call, End, PodHistory, restart_count};
 use crate::names;
 use crate::probe::ProbeResults;
+use crate::resources::wanted;
 use crate::spec::{
-    UNKNOWN_EXIT_CODE, back_off_key, container_hash, containers_in, is_sidecar, policy, resources,
-    restarts, restarts_always_or_never,
+    UNKNOWN_EXIT_CODE, back_off_key, container_hash, containers_in, is_sidecar, policy, restarts,
+    restarts_always_or_never,
 };
 
 pub use types::{
@@ -205,7 +206,7 @@ impl<'a> Decision<'a> {
 
     /// Changes the resources of a running container if they differ from those of its specification.
     fn resize(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) {
-        let (Some(wanted), Some(actual)) = (resources(container, spec), &status.details.resources)
+        let (Some(wanted), Some(actual)) = (wanted(container, spec), &status.details.resources)
         else {
             return;
         };

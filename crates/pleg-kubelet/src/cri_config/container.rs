@@ -13,12 +13,12 @@ use pleg_cri::v1::{
 use crate::downward::{Fields, NO_SOURCE};
 use crate::mounts::SubPath;
 use crate::names::{self, PodName};
-use crate::pod_volumes::path_of;
+use crate::resources::linux_resources;
 use crate::spec::{container_hash, container_of, spec_of};
 use crate::unsupported::of_environment;
-use crate::volumes::{ETC_HOSTS, SUB_PATHS, VolumeError};
+use crate::volumes::{ETC_HOSTS, SUB_PATHS, VolumeError, path_of};
 
-use super::{FieldError, linux_resources, log_path, security, text};
+use super::{FieldError, log_path, security, text};
 
 const HOSTS: &str = "/etc/hosts";
 

@@ -1,7 +1,6 @@
 //! Sandbox and container configurations for the runtime, with upstream's names, labels and annotations.
 
 mod container;
-mod resources;
 mod sandbox;
 mod security;
 #[cfg(test)]
@@ -20,7 +19,6 @@ use crate::removal::remove_directory;
 use crate::volumes::{PodDirectories, Result, VolumeError, file_name, names_in};
 
 pub(crate) use container::{ContainerInput, absolute};
-pub(crate) use resources::{MIN_SHARES, linux_resources, shares_of};
 pub(crate) use sandbox::host_name_of;
 pub use sandbox::sandbox_config;
 
@@ -140,6 +138,6 @@ fn log_path(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }
 
-fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }

@@ -7,7 +7,7 @@ use pleg_cri::v1::{
 
 use crate::names::PodName;
 use crate::spec::{containers_in, spec_of};
-use crate::volumes::VolumeError;
+use crate::volumes::Result;
 
 use super::{NodeConfig, security, text};
 
@@ -17,11 +17,7 @@ const HOST_NAME_MAX: usize = 63;
 ///
 /// # Errors
 /// If the pod's names cannot form the name of its log directory.
-pub fn sandbox_config(
-    pod: &Pod,
-    node: &NodeConfig,
-    attempt: u32,
-) -> Result<PodSandboxConfig, VolumeError> {
+pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> Result<PodSandboxConfig> {
     let (name, spec) = (PodName::of(pod), spec_of(pod));
     let host_name = match spec.host_network {
         Some(true) => String::new(),

@@ -12,10 +12,10 @@ use pleg_cri::v1::{PodSandboxConfig, UpdateContainerResourcesRequest};
 use super::prepare::Prepared;
 use super::{PerformError, Performing, Result};
 use crate::actions::{MIN_GRACE, ResizeContainer, StartContainer, StopContainer};
-use crate::cri_config::linux_resources;
 use crate::gc::Removal;
 use crate::lock;
 use crate::probe::{Check, CheckError, hook_of};
+use crate::resources::linux_resources;
 use crate::spec::{container_of, grace_period, spec_of};
 
 type HookOf = fn(&Lifecycle) -> &Option<LifecycleHandler>;
@@ -144,7 +144,7 @@ impl<S> Performing<'_, S> {
         };
         let run = self.run;
         let result = tokio::select! {
-            result = self.perform_hook(&hook, id, POST_START_WITHIN) => result,
+            result = self.run_hook(&hook, id, POST_START_WITHIN) => result,
             () = run.deleted() => Ok(()),
         };
         let Err(error) = result else { return Ok(()) };
@@ -166,7 +166,7 @@ impl<S> Performing<'_, S> {
         };
         let (clock, since) = (self.run.clock(), self.run.now());
         let result = tokio::select! {
-            result = self.perform_hook(&hook, id, grace) => result,
+            result = self.run_hook(&hook, id, grace) => result,
             () = clock.sleep_until(since.after(grace)) => Err(CheckError::timed_out(grace)),
         };
         if let Err(error) = result {
@@ -183,12 +183,7 @@ impl<S> Performing<'_, S> {
         hook_of(container, handler).ok()
     }
 
-    async fn perform_hook(
-        &self,
-        hook: &Check,
-        id: &Id,
-        within: Duration,
-    ) -> Result<(), CheckError> {
+    async fn run_hook(&self, hook: &Check, id: &Id, within: Duration) -> Result<(), CheckError> {
         let ips = self.pod.map(|pod| self.performer.pod_ips(self.run, pod));
         let address = ips.iter().flatten().next();
         let address = address.map(ToString::to_string).unwrap_or_default();

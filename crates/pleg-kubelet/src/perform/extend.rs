@@ -7,13 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{
-    Container, EnvFromSource, EnvVar, EnvVarSource, HostPathVolumeSource, Pod, Volume,
-};
+use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EnvVarSource, Pod, Volume};
 use pleg_cri::v1::{AuthConfig, ContainerConfig, PodSandboxConfig};
 
-use crate::cri_config::NodeConfig;
-use crate::pod_volumes::path_of;
+use crate::cri_config::{NodeConfig, text};
+use crate::volumes::path_of;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -115,11 +113,7 @@ const SOURCES_WITHIN: Duration = Duration::from_secs(30);
 pub(super) trait AnySources: Send + Sync {
     fn reads_pull_secrets(&self) -> bool;
     fn with_volumes<'a>(&'a self, pod: &'a Pod, node: &'a NodeConfig) -> Boxed<'a, Pod>;
-    fn with_environment<'a>(
-        &'a self,
-        pod: &'a Pod,
-        container: &'a Container,
-    ) -> Boxed<'a, Container>;
+    fn with_env<'a>(&'a self, pod: &'a Pod, container: &'a Container) -> Boxed<'a, Container>;
     fn credentials<'a>(&'a self, pod: &'a Pod, image: &'a str) -> Boxed<'a, Option<AuthConfig>>;
 }
 
@@ -136,26 +130,20 @@ impl<S: Sources> AnySources for S {
             let Some(spec) = spec else { return Ok(with) };
             let mut read_only = BTreeSet::new();
             for volume in spec.volumes.iter_mut().flatten() {
-                if path_of(volume, pod, node).is_none()
-                    && let Some(path) = self.volume(pod, volume).await?
-                {
-                    let host_path = HostPathVolumeSource {
-                        path: path.to_string_lossy().into_owned(),
-                        type_: None,
-                    };
-                    if volume.secret.is_some()
-                        || volume.config_map.is_some()
-                        || volume.projected.is_some()
-                    {
-                        read_only.insert(volume.name.clone());
-                    }
-                    let name = std::mem::take(&mut volume.name);
-                    *volume = Volume {
-                        name,
-                        host_path: Some(host_path),
-                        ..Volume::default()
-                    };
+                if path_of(volume, pod, node).is_some() {
+                    continue;
                 }
+                let Some(path) = self.volume(pod, volume).await? else {
+                    continue;
+                };
+                let is_config = volume.secret.is_some() || volume.config_map.is_some();
+                if is_config || volume.projected.is_some() {
+                    read_only.insert(volume.name.clone());
+                }
+                let mut provided = Volume::default();
+                provided.name.clone_from(&volume.name);
+                provided.host_path.get_or_insert_default().path = text(&path);
+                *volume = provided;
             }
             let init = spec.init_containers.iter_mut().flatten();
             let containers = init.chain(&mut spec.containers);
@@ -169,11 +157,7 @@ impl<S: Sources> AnySources for S {
     }
 
     /// The container with the provided values of its variables, in which a `$` is escaped.
-    fn with_environment<'a>(
-        &'a self,
-        pod: &'a Pod,
-        container: &'a Container,
-    ) -> Boxed<'a, Container> {
+    fn with_env<'a>(&'a self, pod: &'a Pod, container: &'a Container) -> Boxed<'a, Container> {
         within(async move {
             let mut env = Vec::new();
             for source in container.env_from.iter().flatten() {
@@ -298,7 +282,7 @@ mod tests {
             "env": [secret("S", "a$b"), secret("O", "absent"), field],
         }))
         .unwrap();
-        let with = Objects.with_environment(&Pod::default(), &container).await;
+        let with = Objects.with_env(&Pod::default(), &container).await;
         let from = json!({"name": "P_A", "value": "$$(B)"});
         let expected = json!([from, {"name": "S", "value": "a$$b"}, field]);
         let with = with.unwrap();

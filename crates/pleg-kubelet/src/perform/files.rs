@@ -17,9 +17,10 @@ use crate::lock;
 use crate::mounts::SubPath;
 use crate::names;
 use crate::plan::Observed;
-use crate::pod_volumes::{has_files, make_file, make_volumes};
 use crate::termination::message;
-use crate::volumes::{ETC_HOSTS, VolumeError, file_name, unless};
+use crate::volumes::{
+    ETC_HOSTS, VolumeError, file_name, has_files, make_file, make_volumes, unless,
+};
 use crate::worker::Run;
 
 use super::{Performer, Performing, Result};

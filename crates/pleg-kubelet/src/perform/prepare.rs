@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use pleg_cri::v1;
+use pleg_cri::v1::{ContainerConfig, PodSandboxConfig};
 
 use super::{PerformError, Performed, Performing, Result};
 use crate::actions::{StartContainer, WaitReason};
@@ -23,8 +23,8 @@ const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
 /// The configurations of the sandbox and containers that a plan creates.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
-    pub(super) sandbox: Option<v1::PodSandboxConfig>,
-    pub(super) containers: BTreeMap<String, v1::ContainerConfig>,
+    pub(super) sandbox: Option<PodSandboxConfig>,
+    pub(super) containers: BTreeMap<String, ContainerConfig>,
 }
 
 impl<S> Performing<'_, S> {
@@ -53,7 +53,7 @@ impl<S> Performing<'_, S> {
             done.containers_wait(pod, &message);
             return Prepared::default();
         }
-        match self.prepare_sandbox(pod, plan).await {
+        match self.prepare_pod(pod, plan).await {
             Ok((pod, sandbox)) => Prepared {
                 sandbox: Some(sandbox),
                 containers: self.prepare_containers(&pod, plan, done).await,
@@ -67,11 +67,7 @@ impl<S> Performing<'_, S> {
     }
 
     /// Makes directories, volumes and the sandbox's configuration. Returns the pod with the volumes of its `Sources`.
-    async fn prepare_sandbox(
-        &self,
-        pod: &Pod,
-        plan: &Plan<'_, S>,
-    ) -> Result<(Pod, v1::PodSandboxConfig)> {
+    async fn prepare_pod(&self, pod: &Pod, plan: &Plan<'_, S>) -> Result<(Pod, PodSandboxConfig)> {
         let sources = &self.performer.sources;
         let pod = sources.with_volumes(pod, &self.performer.node).await?;
         // The variables of a container are checked later, when the sources have provided their values.
@@ -98,7 +94,7 @@ impl<S> Performing<'_, S> {
         pod: &Pod,
         plan: &mut Plan<'_, S>,
         done: &mut Performed,
-    ) -> BTreeMap<String, v1::ContainerConfig> {
+    ) -> BTreeMap<String, ContainerConfig> {
         let mut containers = BTreeMap::new();
         for start in plan.actions.start.clone() {
             if start.existing.is_some() {
@@ -134,9 +130,9 @@ impl<S> Performing<'_, S> {
         container: &Container,
         start: &StartContainer,
         image: &str,
-    ) -> Result<v1::ContainerConfig> {
+    ) -> Result<ContainerConfig> {
         let sources = &self.performer.sources;
-        let container = &sources.with_environment(pod, container).await?;
+        let container = &sources.with_env(pod, container).await?;
         let input = ContainerInput {
             of: Fields {
                 pod,

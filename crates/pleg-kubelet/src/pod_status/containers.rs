@@ -14,8 +14,9 @@ use super::api_time;
 use crate::history::restart_count;
 use crate::perform::not_created;
 use crate::probe::ProbeResults;
+use crate::resources;
 
-use super::{PodState, find, resources};
+use super::{PodState, find};
 use crate::spec::{UNKNOWN_EXIT_CODE, containers_in, is_sidecar, restarts, spec_of};
 
 impl PodState<'_> {

@@ -3,7 +3,6 @@
 mod conditions;
 mod containers;
 mod phase;
-mod resources;
 #[cfg(test)]
 mod tests;
 
@@ -22,9 +21,9 @@ use crate::names::PodName;
 use crate::plan::Observed;
 use crate::spec::spec_of;
 
+pub use crate::resources::{qos_class, with_default_requests};
 pub use conditions::OWN_CONDITIONS;
 pub(crate) use phase::time_left;
-pub use resources::{qos_class, with_default_requests};
 
 /// A time as the API has it, in whole seconds.
 #[must_use]

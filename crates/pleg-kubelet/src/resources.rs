@@ -1,0 +1,255 @@
+//! The resources of containers: of the specification, in the kernel's units, and as the status reports them. And the
+//! quality-of-service class of a pod.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use pleg::core::Resources;
+use pleg_cri::v1::LinuxContainerResources;
+
+use crate::quantity::{Amount, canonical};
+use crate::spec::{containers_in, is_sidecar};
+
+/// CFS period, in microseconds.
+const PERIOD: i64 = 100_000;
+
+/// The smallest CFS quota that the kernel accepts, in microseconds.
+const MIN_QUOTA: i64 = 1_000;
+
+/// The fewest CPU shares that the kernel accepts.
+const MIN_SHARES: i64 = 2;
+
+/// The most CPU shares.
+const MAX_SHARES: i64 = 262_144;
+
+/// The lowest effective limit of CPU, in thousandths.
+const MIN_MILLI_CPU_LIMIT: i64 = 10;
+
+/// The limit of a resource; `None` if it is missing, or is not a quantity.
+pub(crate) fn limit(of: Option<&ResourceRequirements>, name: &str) -> Option<Amount> {
+    Amount::try_from(of?.limits.as_ref()?.get(name)?).ok()
+}
+
+/// The requested amount of a resource; its limit if there is no request, as the API server sets it.
+fn request(of: Option<&ResourceRequirements>, name: &str) -> Option<Amount> {
+    let given = of?.requests.as_ref().and_then(|given| given.get(name));
+    let given = given.and_then(|given| Amount::try_from(given).ok());
+    given.or_else(|| limit(of, name))
+}
+
+/// The resources that a container must have. Those that are not set stay unchanged.
+pub(crate) fn wanted(container: &Container, spec: &PodSpec) -> Option<Resources> {
+    // The node's memory affects only the OOM score, which is not used here.
+    container.resources.as_ref()?;
+    let linux = linux_resources(spec, container, 0);
+    let mut resources = Resources::default();
+    resources.cpu_shares = linux.cpu_shares;
+    resources.cpu_quota = linux.cpu_quota;
+    resources.memory_limit = linux.memory_limit_in_bytes;
+    Some(resources)
+}
+
+/// The resources of a container in the kernel's units, as upstream converts them. `node_memory` is in bytes.
+pub(crate) fn linux_resources(
+    spec: &PodSpec,
+    container: &Container,
+    node_memory: u64,
+) -> LinuxContainerResources {
+    let resources = container.resources.as_ref();
+    let [cpu_limit, memory_limit] = ["cpu", "memory"].map(|name| limit(resources, name));
+    let cpu_limit = cpu_limit.unwrap_or_default().milli_value();
+    let cpu_request = request(resources, "cpu").unwrap_or_default();
+    let memory_of = |c: &Container| request(c.resources.as_ref(), "memory").unwrap_or_default();
+    let mut memory_request = memory_of(container);
+    if is_sidecar(container) {
+        // The OOM killer does not take a sidecar before the regular containers.
+        let least = spec.containers.iter().map(memory_of).min();
+        memory_request = memory_request.max(least.unwrap_or_default());
+    }
+    LinuxContainerResources {
+        cpu_period: PERIOD,
+        cpu_quota: match cpu_limit {
+            // There is no limit.
+            ..=0 => 0,
+            _ => (cpu_limit.saturating_mul(PERIOD) / 1000).max(MIN_QUOTA),
+        },
+        cpu_shares: shares_of(cpu_request.milli_value()),
+        memory_limit_in_bytes: memory_limit.unwrap_or_default().value(),
+        oom_score_adj: oom_score_adj(spec, memory_request.value(), node_memory),
+        ..LinuxContainerResources::default()
+    }
+}
+
+fn shares_of(milli_cpu: i64) -> i64 {
+    (milli_cpu.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
+}
+
+/// OOM score: when memory is short, the kernel first kills containers that use more than they requested.
+fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
+    /// The priority class `system-node-critical` protects pods from the OOM killer; `system-cluster-critical` does not.
+    const CRITICAL: &str = "system-node-critical";
+    if spec.priority_class_name.as_deref() == Some(CRITICAL) {
+        return -997;
+    }
+    match qos_class(spec) {
+        "Guaranteed" => -997,
+        "BestEffort" => 1000,
+        _ => {
+            let memory = i128::from(node_memory.max(1));
+            let adjusted = 1000 - 1000 * i128::from(memory_request) / memory;
+            // Burstable pods get a score between those of Guaranteed and BestEffort pods.
+            i64::try_from(adjusted.clamp(3, 999)).unwrap_or(999)
+        }
+    }
+}
+
+/// The resources of a container as the API server stores them: a request that is not given is set to the limit, and
+/// quantities are in canonical form.
+#[must_use]
+pub fn with_default_requests(given: Option<&ResourceRequirements>) -> Option<ResourceRequirements> {
+    let mut resources = given?.clone();
+    let amounts = [&mut resources.limits, &mut resources.requests];
+    for (_, amount) in amounts.into_iter().flatten().flatten() {
+        *amount = canonical(amount);
+    }
+    if let Some(limits) = &resources.limits {
+        let requests = resources.requests.get_or_insert_default();
+        for (name, limit) in limits {
+            let request = requests.entry(name.clone());
+            request.or_insert_with(|| limit.clone());
+        }
+    }
+    Some(resources)
+}
+
+/// The resources of the specification, with the values in effect where the runtime reported them. A
+/// container that does not run has those of the specification.
+pub(crate) fn reported(
+    container: &Container,
+    in_effect: Option<&Resources>,
+) -> Option<ResourceRequirements> {
+    let mut resources = with_default_requests(container.resources.as_ref())?;
+    let Some(in_effect) = in_effect else {
+        return Some(resources);
+    };
+    let milli_cpu = |amount: Option<Amount>| amount.unwrap_or_default().milli_value();
+    let wanted_limit = milli_cpu(limit(Some(&resources), "cpu"));
+    let wanted = milli_cpu(request(Some(&resources), "cpu"));
+    if let Some(limits) = &mut resources.limits {
+        let (quota, period) = (in_effect.cpu_quota, in_effect.cpu_period);
+        if quota > 0 && period > 0 {
+            let limit = quota.saturating_mul(1000) / period;
+            // Every limit up to the minimum takes effect as the minimum, so the status keeps the specified limit.
+            if limit.max(wanted_limit) > MIN_MILLI_CPU_LIMIT {
+                limits.insert("cpu".to_owned(), Amount::millis(limit).cpu());
+            }
+        }
+        if in_effect.memory_limit > 0 {
+            let limit = Amount::whole(in_effect.memory_limit).bytes();
+            limits.insert("memory".to_owned(), limit);
+        }
+    }
+    if let Some(requests) = &mut resources.requests {
+        let shares = in_effect.cpu_shares;
+        if shares > 0 {
+            // The specified request is in effect if its CPU shares are. Others are rounded up, as upstream does.
+            let request = match shares_of(wanted) == shares {
+                true => wanted,
+                false => shares.saturating_mul(1000).saturating_add(1023) / 1024,
+            };
+            if request.max(wanted) > MIN_SHARES {
+                requests.insert("cpu".to_owned(), Amount::millis(request).cpu());
+            }
+        }
+    }
+    Some(resources)
+}
+
+/// The class of a pod: from its own resources if it has them, else from those of its containers. A
+/// request that is left out is the limit, as the API server sets it.
+///
+/// `Guaranteed`: every container has equal requests and limits of CPU and memory. `Burstable`: some container has a
+/// request or a limit. `BestEffort`: none has.
+#[must_use]
+pub fn qos_class(spec: &PodSpec) -> &'static str {
+    let of_pod = spec.resources.as_ref();
+    let of_pod = of_pod.filter(|r| r.requests.is_some() || r.limits.is_some());
+    let each: Vec<_> = match of_pod {
+        Some(_) => vec![of_pod],
+        None => containers_in(spec).map(|c| c.resources.as_ref()).collect(),
+    };
+    let (mut any, mut guaranteed) = (false, true);
+    for resources in each {
+        for name in ["cpu", "memory"] {
+            let amounts = [limit(resources, name), request(resources, name)];
+            let [limit, request] = amounts.map(|of| of.filter(|amount| *amount != Amount::ZERO));
+            any |= limit.is_some() || request.is_some();
+            guaranteed &= limit.is_some() && request == limit;
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PodSpec;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::notation::rows;
+
+    /// A row: the container's resources, and its CPU shares, CPU quota, memory limit and OOM score.
+    #[test]
+    fn resources_are_converted_as_upstream_converts_them() {
+        let table = r#"
+            {}                                            | 2 0 0 1000
+            {"requests": {"cpu": "1"}}                    | 1024 0 0 999
+            {"requests": {"cpu": "1m"}}                   | 2 0 0 999
+            {"requests": {"cpu": "1000"}}                 | 262144 0 0 999
+            # Shares follow the limit if there is no request.
+            {"limits": {"cpu": "500m"}}                   | 512 50000 0 999
+            {"limits": {"cpu": "5m"}}                     | 5 1000 0 999
+            {"requests": {"cpu": "0"}, "limits": {"cpu": "2"}} | 2 200000 0 999
+            {"requests": {"memory": "1Gi"}}               | 2 0 0 750
+            {"requests": {"memory": "4Gi"}}               | 2 0 0 3
+            {"limits": {"memory": "2Gi"}}                 | 2 0 2147483648 500
+            {"limits": {"cpu": "1", "memory": "1Gi"}}     | 1024 100000 1073741824 -997
+        "#;
+        for row in rows(table) {
+            let resources: Value = serde_json::from_str(row[0]).unwrap();
+            let spec = json!({"containers": [{"name": "app", "resources": resources}]});
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            let made = linux_resources(&spec, &spec.containers[0], 4 << 30);
+            let (shares, quota) = (made.cpu_shares, made.cpu_quota);
+            let (memory, score) = (made.memory_limit_in_bytes, made.oom_score_adj);
+            let found = format!("{shares} {quota} {memory} {score}");
+            assert_eq!(found, row[1], "{row:?}");
+            assert_eq!(made.cpu_period, 100_000);
+        }
+    }
+
+    #[test]
+    fn sidecar_is_killed_no_sooner_than_a_regular_container() {
+        let app = json!({"name": "app", "resources": {"requests": {"memory": "2Gi"}}});
+        let sidecar = json!({"name": "s", "restartPolicy": "Always"});
+        let spec = json!({"containers": [app], "initContainers": [sidecar]});
+        let spec: PodSpec = serde_json::from_value(spec).unwrap();
+        let sidecar = &spec.init_containers.as_ref().unwrap()[0];
+        assert_eq!(linux_resources(&spec, sidecar, 4 << 30).oom_score_adj, 500);
+    }
+
+    #[test]
+    fn node_critical_pods_are_protected_from_the_oom_killer() {
+        for (class, score) in [
+            ("system-node-critical", -997),
+            ("system-cluster-critical", 1000),
+        ] {
+            let spec = json!({"containers": [{"name": "app"}], "priorityClassName": class});
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            let linux = linux_resources(&spec, &spec.containers[0], 4 << 30);
+            assert_eq!(linux.oom_score_adj, score, "{class}");
+        }
+    }
+}
