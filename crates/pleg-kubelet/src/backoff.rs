@@ -6,15 +6,13 @@
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the delay, up to 5 min.
 //! * If the container ended more than 10 min after the last counted restart (it ran that long), it is restarted at once
-//!   and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay; the kubelet always sets 10
-//!   min.)
+//!   and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay, the kubelet 10 min.)
 //!
 //! The first replacement of a pod's sandbox is made at once, the next one not before the first delay has passed. The
 //! kubelet pauses for this time after a failed creation of a sandbox.
 //!
 //! Every exit counts, even with exit code 0 or after a stop. One difference: the delay starts when the generator
-//! detected the exit, on its monotonic clock, and not at `finishedAt`, so a step of the wall clock neither skips a
-//! delay nor prolongs it.
+//! detected the exit, on its monotonic clock, not at `finishedAt`. So a step of the wall clock changes no delay.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,8 +55,7 @@ impl BackOffSettings {
 /// When a container may be started, and the whole delay, as in the message `back-off 20s restarting failed container`.
 type Delayed = (Instant, Duration);
 
-/// The back-off of one pod, for its containers or for the pulls of its images. It has an entry for each container or
-/// image for which a restart or a pull was counted.
+/// The back-off of one pod: an entry for each container whose restart, or each image whose failed pull, was counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackOff {
     pub(crate) settings: BackOffSettings,

@@ -28,8 +28,7 @@ pub enum Removal {
     Sandbox(Id),
 }
 
-/// The removals for a pod now: containers first, and of each name the oldest first. A sandbox is removed only in a
-/// later pass, after its last container has gone.
+/// The removals for a pod now: containers, the oldest of a name first, then sandboxes whose last container has gone.
 ///
 /// `is_deleted`: the pod has no specification, and no container of it runs. `is_acknowledged` returns true if every
 /// registered consumer has acknowledged the Died of this ended container or sandbox.

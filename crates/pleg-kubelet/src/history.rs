@@ -174,8 +174,7 @@ impl PodHistory {
             .retain(|id, _| exist.contains(&id) || ends.iter().any(|end| end.id == *id));
     }
 
-    /// Records the calls before they are made, so that an attempt whose create fails or times out is not used again.
-    /// Counts restarts in the back-off.
+    /// Records the calls before they are made, so that no attempt is used twice. Counts restarts in the back-off.
     pub(crate) fn record(&mut self, actions: &Actions, now: Instant) {
         if let Some(attempt) = actions.create_sandbox {
             if self.next_sandbox_attempt > 0 {
@@ -270,8 +269,7 @@ impl PodHistory {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
 
-    /// Returns true if this exit record will not change: its exit code is known, the container was read after its end
-    /// or is gone, or the wait for its status is over.
+    /// Returns true if this exit record will not change: its code is known, or no read of the container can show one.
     pub(crate) fn is_final(&self, view: &PodView, record: &Exit) -> bool {
         let mut containers = view.status.containers.iter();
         record.exit_code.is_some()
@@ -329,8 +327,7 @@ impl PodHistory {
         (called.at, called.tries) = (now, called.tries.saturating_add(1));
     }
 
-    /// The start of the termination: the earliest stop of a container that no longer runs. For a container that was
-    /// stopped repeatedly, only the last stop counts.
+    /// The start of the termination: the earliest of the last stops of each container that no longer runs.
     pub(crate) fn terminating_since(&self, runs: impl Fn(&Id) -> bool) -> Option<Instant> {
         let stopped = self.terminating.iter().filter(|(id, _)| !runs(id));
         stopped.map(|(_, at)| *at).min()

@@ -24,7 +24,6 @@ pub mod cri_config;
 mod downward;
 pub mod gc;
 mod history;
-mod hosts;
 mod mounts;
 pub mod names;
 #[cfg(test)]

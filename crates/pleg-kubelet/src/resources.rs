@@ -1,5 +1,4 @@
-//! The resources of containers: of the specification, in the kernel's units, and as the status reports them. And the
-//! quality-of-service class of a pod.
+//! Resources of containers, as specified, in the kernel's units, and in the status; and the QoS class of a pod.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use pleg::core::Resources;
@@ -101,8 +100,7 @@ fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
     }
 }
 
-/// The resources of a container as the API server stores them: a request that is not given is set to the limit, and
-/// quantities are in canonical form.
+/// The resources as the API server stores them: missing requests are set to the limits, quantities are canonical.
 #[must_use]
 pub fn with_default_requests(given: Option<&ResourceRequirements>) -> Option<ResourceRequirements> {
     let mut resources = given?.clone();
@@ -120,8 +118,7 @@ pub fn with_default_requests(given: Option<&ResourceRequirements>) -> Option<Res
     Some(resources)
 }
 
-/// The resources of the specification, with the values in effect where the runtime reported them. A
-/// container that does not run has those of the specification.
+/// The specified resources, with the values in effect where the runtime reported them (only of running containers).
 pub(crate) fn reported(
     container: &Container,
     in_effect: Option<&Resources>,

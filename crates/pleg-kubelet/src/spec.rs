@@ -36,8 +36,7 @@ pub(crate) fn policy<'a>(container: &'a Container, spec: &'a PodSpec) -> &'a str
     own.or(spec.restart_policy.as_deref()).unwrap_or("Always")
 }
 
-/// Exit codes after which a container is restarted, whatever its own restart policy says. They have no effect if the
-/// container has no restart policy of its own.
+/// Exit codes after which a container restarts despite its own restart policy. Without such a policy, they are void.
 fn rules(container: &Container) -> impl Iterator<Item = &ContainerRestartRuleOnExitCodes> {
     let rules = container.restart_policy_rules.iter().flatten();
     let rules = rules.filter(|rule| rule.action == "Restart");

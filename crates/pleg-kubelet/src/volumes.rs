@@ -1,4 +1,4 @@
-//! The directories of a pod on the node: its volumes (`hostPath`, `emptyDir` and `downwardAPI`), its logs and other files.
+//! The directories of a pod on the node: its volumes (`hostPath`, `emptyDir`, `downwardAPI`), its logs and other files.
 //!
 //! All calls block on the file system, and a mount may hang. So the performer calls them in a task with a deadline.
 
@@ -68,9 +68,8 @@ impl PodDirectories {
         Self { root: root.into() }
     }
 
-    /// Removes the directory of a pod with its `emptyDir` volumes. A missing directory is no error. Symbolic links are
-    /// removed, not followed. Mounts that others made in a volume stay. The error names these mounts, or an entry that
-    /// cannot be removed.
+    /// Removes the directory of a pod with its `emptyDir` volumes, if there is one. Symbolic links are not followed.
+    /// Mounts that others made in a volume stay. The error names these mounts, or an entry that cannot be removed.
     pub(crate) fn remove(&self, uid: &PodUid) -> Result {
         let below = |path| self.below(uid.as_str(), path, &[]);
         unmount_below(&below(SUB_PATHS)?, 3);

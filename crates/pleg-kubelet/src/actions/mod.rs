@@ -9,8 +9,7 @@
 //!   pod's addresses, and a failed creation of a sandbox costs a container neither an attempt nor back-off.
 //! * A container that is created and not started is started; the kubelet creates another one. If it cannot be started,
 //!   it is removed before another one is created.
-//! * While the runtime may still report a missing exit code, decisions that need this exit code wait. An exit code that
-//!   stays unknown counts as a failure.
+//! * Decisions wait for a missing exit code while the runtime may still report it. Later it counts as a failure.
 //! * A container without a hash annotation does not count as changed.
 //! * A sandbox without an address is not replaced.
 //!

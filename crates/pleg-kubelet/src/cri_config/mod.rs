@@ -19,7 +19,7 @@ use crate::removal::remove_directory;
 use crate::volumes::{PodDirectories, Result, VolumeError, file_name, names_in};
 
 pub(crate) use container::{ContainerInput, absolute};
-pub(crate) use sandbox::host_name_of;
+pub(crate) use sandbox::hosts;
 pub use sandbox::sandbox_config;
 
 /// A field of a pod that cannot be used.

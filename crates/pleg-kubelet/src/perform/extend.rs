@@ -33,8 +33,7 @@ pub trait Sources: Send + Sync + 'static {
         async { Ok(None) }
     }
 
-    /// The value of an environment variable that refers to a ConfigMap or Secret. `None`: the value does not exist, and
-    /// the variable is left out.
+    /// The value of a variable that refers to a ConfigMap or Secret. `None`: there is none; the variable is left out.
     fn env(
         &self,
         pod: &Pod,
@@ -54,8 +53,7 @@ pub trait Sources: Send + Sync + 'static {
         async { Err("config maps and secrets are not read: write the variables in env".into()) }
     }
 
-    /// Returns true if [`credentials`](Self::credentials) reads the secrets of `imagePullSecrets`. If not, pods with
-    /// `imagePullSecrets` are refused.
+    /// Returns true if [`credentials`](Self::credentials) reads `imagePullSecrets`. If not, pods with them are refused.
     fn reads_pull_secrets(&self) -> bool {
         true
     }

@@ -12,7 +12,7 @@ use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid};
 use tokio::task::AbortHandle;
 
 use crate::actions::Actions;
-use crate::hosts::hosts;
+use crate::cri_config::hosts;
 use crate::lock;
 use crate::mounts::SubPath;
 use crate::names;

@@ -23,8 +23,7 @@ use crate::pod_status::waiting;
 pub(super) struct Images {
     client: CriClient,
     back_off: BackOffSettings,
-    /// The image service's name of each image found or pulled. If such an image is removed from the node, the next
-    /// create call fails and drops this entry.
+    /// The image service's names of images found or pulled. If an image was removed, the next create drops its entry.
     pub(super) known: Mutex<BTreeMap<String, String>>,
     pub(super) pods: Mutex<BTreeMap<PodUid, Remembered>>,
     permits: Semaphore,

@@ -31,8 +31,7 @@ impl Owner {
 }
 
 impl Names {
-    /// Makes the pod the owner of its name, before its sandbox is created. If another pod of that name runs or may run,
-    /// the error is the uid of that other pod.
+    /// Makes the pod own its name, before its sandbox is created. Fails with the uid of a pod of the name that may run.
     pub(super) fn take(&self, pleg: &Pleg, name: PodName<'_>, uid: &PodUid) -> Result<(), PodUid> {
         let mut owners = lock(&self.0);
         let key = (name.namespace.to_owned(), name.name.to_owned());

@@ -10,8 +10,7 @@ use crate::backoff::BackOffSettings;
 use crate::history::{PodHistory, ids};
 use crate::worker::{LastChange, Run};
 
-/// How long the state of a pod is stored after its worker has ended: a minute longer than the generator stores the exit
-/// records of a pod that is gone.
+/// How long a pod's state outlives its worker: a minute longer than the generator stores exit records of gone pods.
 const FORGOTTEN_RETENTION: Duration = Duration::from_secs(11 * 60);
 
 #[derive(Debug)]
@@ -31,8 +30,7 @@ pub(super) struct Remembered {
     earlier: Option<Earlier>,
 }
 
-/// An earlier pod of the same uid, whose worker has ended. Its exits do not count for the new pod: a manifest may be
-/// removed and put back.
+/// An earlier pod of the same uid (its manifest was put back), whose worker has ended. Its exits do not count now.
 #[derive(Debug)]
 struct Earlier {
     ended: Instant,

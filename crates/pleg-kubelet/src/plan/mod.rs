@@ -247,8 +247,7 @@ impl<S> Plan<'_, S> {
     }
 
     /// Postpones the start of this container because something that it needs is missing, such as its image. That uses
-    /// up neither an attempt nor back-off. The pod is planned again at `until`; if that is `None`, you must call the
-    /// [`waker`](Run::waker) of the run.
+    /// up neither an attempt nor back-off. The pod is planned again at `until`; if `None`, call [`Run::waker`].
     pub fn postpone(&mut self, container: &str, until: Option<Instant>) {
         self.actions.start.retain(|start| start.name != container);
         until.into_iter().for_each(|at| self.run.due_by(at));

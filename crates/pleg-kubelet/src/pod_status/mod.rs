@@ -1,8 +1,7 @@
 //! The status of a pod as `v1.PodStatus`, as upstream's kubelet reports it.
 
-mod conditions;
 mod containers;
-mod phase;
+mod pod;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +21,8 @@ use crate::plan::Observed;
 use crate::spec::spec_of;
 
 pub use crate::resources::{qos_class, with_default_requests};
-pub use conditions::OWN_CONDITIONS;
-pub(crate) use phase::time_left;
+pub use pod::OWN_CONDITIONS;
+pub(crate) use pod::time_left;
 
 /// A time as the API has it, in whole seconds.
 #[must_use]

@@ -1,5 +1,4 @@
-//! TLS without verification of the certificate, as in the probes of upstream's kubelet: a probe checks that the
-//! container answers, not its identity.
+//! TLS without verification of the certificate, as upstream: a probe checks that a container answers, not who it is.
 
 use std::io;
 use std::sync::Arc;

@@ -1,15 +1,21 @@
-//! The task that wakes the workers, and starts one for each pod that has none.
+//! The tasks of the pod workers.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
-use pleg::{Delivery, Pleg, PodUid, Subscription};
+use pleg::{Delivery, Instant, Pleg, PodUid, Subscription};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::pod_worker::Worker;
-use super::{Reconcile, Run, Shared, Stop};
+use super::run::may_run;
+use super::{JITTER, RESYNC_PERIOD, Reconcile, Run, RunError, Shared, Stop, default_delay};
+use crate::message_of;
 
+/// The task that wakes the workers, and starts one for each pod that has none.
 pub(super) struct Driver<R: Reconcile> {
     pub(super) pleg: Pleg,
     pub(super) reconciler: Arc<R>,
@@ -101,7 +107,153 @@ impl<R: Reconcile> Driver<R> {
 }
 
 /// Completes when the workers must end, or their handle was dropped.
-pub(super) async fn stopped(stop: &mut watch::Receiver<Stop>) {
+async fn stopped(stop: &mut watch::Receiver<Stop>) {
     // An error means that the handle was dropped.
     let _ = stop.wait_for(Option::is_some).await;
+}
+
+/// The worker of one pod: runs the pod whenever it was woken or is due.
+struct Worker<R: Reconcile> {
+    run: Run<R::Spec>,
+    driver: Arc<Driver<R>>,
+    /// The pod had a specification, or the reconciler claimed it.
+    is_ours: bool,
+    /// The error that was logged last; empty after a run that succeeded.
+    error: String,
+}
+
+/// The outcome of a successful run. Either the pod is run again: at this instant or, if `None`, at the next resync. Or
+/// the worker ends, because the pod was cleaned up or belongs to another program.
+type Outcome = ControlFlow<(), Option<Instant>>;
+
+impl<R: Reconcile> Worker<R> {
+    const fn new(run: Run<R::Spec>, driver: Arc<Driver<R>>) -> Self {
+        Self {
+            run,
+            driver,
+            is_ours: false,
+            error: String::new(),
+        }
+    }
+
+    /// Runs the pod until nothing is left to do. Returns its uid.
+    async fn work(mut self) -> PodUid {
+        let mut stop = self.driver.stop.clone();
+        loop {
+            if stop.borrow().is_some() {
+                break;
+            }
+            self.update();
+            let outcome = self.run_once().await;
+            let Continue(due) = outcome else { break };
+            tokio::select! {
+                // The end of the generator needs no branch: then the driver ends as well, and aborts this task.
+                _ = self.run.wait(due) => {}
+                () = stopped(&mut stop) => break,
+            }
+        }
+        self.run.uid
+    }
+
+    /// Takes the specifications that were set and deleted since the last run. A specification that is set while an
+    /// earlier one is being terminated waits until that pod has ended.
+    fn update(&mut self) {
+        let run = &mut self.run;
+        let mut pods = self.driver.shared.pods();
+        let pod = pods.entry(run.uid.clone()).or_default();
+        pod.is_terminating |= pod.spec.is_none();
+        run.spec = pod.spec.clone().filter(|_| !pod.is_terminating);
+        let deleted = pod.deleted.take();
+        run.last_spec = run.spec.clone().or(deleted).or(run.last_spec.take());
+        self.is_ours |= run.last_spec.is_some();
+        pod.grace = pod.grace.filter(|_| pod.is_terminating);
+        run.grace = pod.grace;
+    }
+
+    async fn run_once(&mut self) -> Outcome {
+        let result = AssertUnwindSafe(self.reconcile()).catch_unwind().await;
+        let error = match result {
+            Ok(Ok(Break(()))) => return Break(()),
+            Ok(Ok(Continue(due))) => {
+                self.log(String::new());
+                self.run.failures = 0;
+                let resync = self.jittered(RESYNC_PERIOD);
+                return Continue(due.into_iter().chain([resync]).min());
+            }
+            Ok(Err(error)) => error,
+            Err(panic) => RunError::Panicked(message_of(&*panic)),
+        };
+        if !matches!(error, RunError::View(_)) {
+            // The run may have changed something and failed before it called `changed`.
+            self.run.changed(self.run.now());
+        }
+        self.run.failures = self.run.failures.saturating_add(1);
+        let (uid, failures) = (&self.run.uid, self.run.failures);
+        let policy = || self.driver.reconciler.error_policy(uid, &error, failures);
+        let retry_in = panic::catch_unwind(AssertUnwindSafe(policy));
+        self.log(error.to_string());
+        let retry_in = retry_in.unwrap_or(default_delay(failures));
+        Continue(Some(self.jittered(retry_in)))
+    }
+
+    async fn reconcile(&mut self) -> Result<Outcome, RunError<R::Error>> {
+        self.run.refresh().await.map_err(RunError::View)?;
+        let run = &self.run;
+        let status = &run.view.status;
+        let is_claimed = || status.exists() && self.driver.reconciler.owns(status);
+        self.is_ours = self.is_ours || is_claimed();
+        if !self.is_ours {
+            return Ok(Break(()));
+        }
+        // A pod with a new specification does not wait for the removal of ended containers, which may never succeed.
+        let comes_back = || self.driver.shared.has_spec(&run.uid);
+        let has_ended = !status.exists() || !may_run(status) && comes_back();
+        if run.spec.is_none() && has_ended {
+            let finished = self.driver.reconciler.finish(run).await;
+            return finished.map(|()| Break(())).map_err(RunError::Reconcile);
+        }
+        let action = self.driver.reconciler.reconcile(run).await;
+        let due = run.follows(action.map_err(RunError::Reconcile)?);
+        Ok(Continue(due))
+    }
+
+    fn jittered(&self, pause: Duration) -> Instant {
+        let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
+        let longer = pause.saturating_add(pause.mul_f64(JITTER * random));
+        self.run.now().after(longer)
+    }
+
+    /// Logs an error when it first occurs, and when runs succeed again.
+    fn log(&mut self, error: String) {
+        let (uid, failures) = (&self.run.uid, self.run.failures);
+        if !is_logged(&self.error, &error, failures) {
+            return;
+        }
+        match error.is_empty() {
+            true => tracing::info!(pod = %uid, failures, "the pod is synced again"),
+            false => tracing::warn!(pod = %uid, error, failures, "the pod could not be synced"),
+        }
+        self.error = error;
+    }
+}
+
+/// Returns true if an error must be logged now. While runs keep failing, an error is logged again only if its text has
+/// changed, and less and less often: the text may contain an attempt number that changes each time.
+fn is_logged(last: &str, error: &str, failures: u32) -> bool {
+    match error.is_empty() {
+        true => !last.is_empty(),
+        false => failures.is_power_of_two() && error != last,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changing_error_is_logged_less_and_less_often() {
+        let logged = (1..=20).filter(|n| is_logged("attempt 0", &format!("attempt {n}"), *n));
+        assert_eq!(logged.collect::<Vec<_>>(), [1, 2, 4, 8, 16]);
+        assert!(is_logged("attempt 1", "", 3) && !is_logged("", "", 0));
+    }
 }

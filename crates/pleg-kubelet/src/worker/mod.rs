@@ -12,7 +12,6 @@
 //! Pods without a specification are left alone, unless [`Reconcile::owns`] claims them.
 
 mod driver;
-mod pod_worker;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -252,8 +251,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         });
     }
 
-    /// Runs the pod. Call it if something has changed that neither the generator nor a specification shows, such as the
-    /// result of a probe.
+    /// Runs the pod, for changes that neither the generator nor a specification shows, such as the result of a probe.
     pub fn wake(&self, uid: &PodUid) {
         self.shared.update(uid, |_| ());
     }
