@@ -327,12 +327,6 @@ impl PodHistory {
         (called.at, called.tries) = (now, called.tries.saturating_add(1));
     }
 
-    /// The start of the termination: the earliest of the last stops of each container that no longer runs.
-    pub(crate) fn terminating_since(&self, runs: impl Fn(&Id) -> bool) -> Option<Instant> {
-        let stopped = self.terminating.iter().filter(|(id, _)| !runs(id));
-        stopped.map(|(_, at)| *at).min()
-    }
-
     /// Returns true if the removal of a created container has failed for minutes.
     pub(crate) fn is_stuck(&self, id: &Id, now: Instant) -> bool {
         let removed = self.calls.get(&(id.clone(), Call::Remove));

@@ -363,8 +363,7 @@ mod tests {
         let error = prepare(&file, "Directory").err();
         let expected = Some("it is not a directory, which its hostPath type requires".to_owned());
         assert_eq!(error.map(|e| e.to_string()), expected);
-        let error = prepare(&missing, "Socket").err();
-        assert!(error.is_some());
+        assert!(prepare(&missing, "Socket").is_err());
         assert!(prepare(&missing, "DirectoryOrCreate").is_ok());
         assert!(missing.is_dir());
         let made = root.path().join("made");

@@ -61,7 +61,9 @@ impl Decision<'_> {
             false => running.iter().filter_map(|(index, _)| *index).max(),
         };
         let runs = |id: &Id| running.iter().any(|(_, c)| c.id == *id);
-        let since = self.history.terminating_since(runs);
+        // The termination began with the earliest of the last stops of each container that no longer runs.
+        let stopped = self.history.terminating.iter().filter(|(id, _)| !runs(id));
+        let since = stopped.map(|(_, at)| *at).min();
         let waited = since.map_or(Duration::ZERO, |since| self.now.since(since));
         for (index, container) in &running {
             if *index == turn {

@@ -18,8 +18,6 @@ use crate::probe::{Check, CheckError, hook_of};
 use crate::resources::linux_resources;
 use crate::spec::{container_of, grace_period, spec_of};
 
-type HookOf = fn(&Lifecycle) -> &Option<LifecycleHandler>;
-
 /// How long a `postStart` hook may take. Upstream has no limit.
 const POST_START_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
@@ -177,7 +175,7 @@ impl<S> Performing<'_, S> {
     }
 
     /// The hook of container `name` that `of` selects.
-    fn hook(&self, name: &str, of: HookOf) -> Option<Check> {
+    fn hook(&self, name: &str, of: fn(&Lifecycle) -> &Option<LifecycleHandler>) -> Option<Check> {
         let container = container_of(self.pod?, name)?;
         let handler = of(container.lifecycle.as_ref()?).as_ref()?;
         hook_of(container, handler).ok()

@@ -124,8 +124,9 @@ impl<S> Performing<'_, S> {
         }
         let wanted = (container.name.clone(), image.clone());
         let policy = container.image_pull_policy.as_deref();
-        // Upstream's default.
-        let is_latest = image.ends_with(":latest") || !has_tag(&image);
+        // Upstream's default: without a tag and without a digest, it is the latest image.
+        let name = image.rsplit('/').next().unwrap_or_default();
+        let is_latest = name.ends_with(":latest") || !name.contains([':', '@']);
         let may_be_present = policy.map_or(!is_latest, |policy| policy != "Always");
         let waits = match self.pulled(pod, &wanted) {
             // Another pod or user may have pulled the image since, so the runtime is asked first.
@@ -226,12 +227,6 @@ fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaitin
     };
     let message = format!("Back-off pulling image \"{image}\": ErrImagePull: {error}");
     waiting("ImagePullBackOff", message)
-}
-
-/// Returns true if a reference has a tag or a digest.
-fn has_tag(image: &str) -> bool {
-    let last = image.rsplit('/').next().unwrap_or(image);
-    last.contains(':') || last.contains('@')
 }
 
 /// Returns true for a name that has the grammar of the registries: `host:port/path/name:tag@digest`.

@@ -98,8 +98,7 @@ pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
 
 /// The addresses that the runtime reports for the pod. A pod on the host network has those of the node instead.
 pub(crate) fn pod_ips(status: &pleg::PodStatus, pod: &Pod, host_ips: &[IpAddr]) -> Vec<IpAddr> {
-    let given = status.ips.iter().filter_map(|ip| ip.parse().ok());
-    let given: Vec<_> = given.collect();
+    let given: Vec<_> = status.ips.iter().filter_map(|ip| ip.parse().ok()).collect();
     match given.is_empty() && spec_of(pod).host_network == Some(true) {
         true => host_ips.to_vec(),
         false => given,

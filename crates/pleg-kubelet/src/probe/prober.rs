@@ -25,7 +25,7 @@ use crate::{lock, message_of};
 /// `E` runs the commands of exec probes. Dropping the prober ends its tasks.
 pub struct Prober<E> {
     shared: Arc<Shared<E>>,
-    pods: Mutex<HashMap<PodUid, Pod>>,
+    pods: Mutex<HashMap<PodUid, Pod<E>>>,
 }
 
 impl<E> fmt::Debug for Prober<E> {
@@ -42,26 +42,20 @@ struct Shared<E> {
 }
 
 /// The probes of one pod. Dropping it ends their tasks.
-struct Pod {
-    states: Arc<States>,
+struct Pod<E> {
+    states: Arc<States<E>>,
     _tasks: JoinSet<()>,
 }
 
-struct States {
+/// What the tasks of one pod share.
+struct States<E> {
+    shared: Arc<Shared<E>>,
+    uid: PodUid,
     /// In the order of the probes.
     by_probe: Mutex<Vec<ProbeState>>,
     /// Signals that a container of the pod may have started, or that its startup probe has succeeded.
     recheck: watch::Sender<()>,
     changed: Box<dyn Fn() + Send + Sync>,
-}
-
-/// The task of one probe, which is at the index `at` of the states.
-struct Task<E> {
-    shared: Arc<Shared<E>>,
-    uid: PodUid,
-    probe: Arc<Probe>,
-    at: usize,
-    states: Arc<States>,
 }
 
 impl<E: Exec> Prober<E> {
@@ -96,22 +90,17 @@ impl<E: Exec> Prober<E> {
             states.recheck.send_replace(());
             return;
         }
-        let state = probes.iter().cloned().map(ProbeState::new);
+        let by_probe = probes.iter().cloned().map(ProbeState::new).collect();
         let states = Arc::new(States {
-            by_probe: Mutex::new(state.collect()),
+            shared: self.shared.clone(),
+            uid: uid.clone(),
+            by_probe: Mutex::new(by_probe),
             recheck: watch::Sender::new(()),
             changed: Box::new(changed),
         });
         let mut tasks = JoinSet::new();
         for (at, probe) in probes.into_iter().enumerate() {
-            let task = Task {
-                shared: self.shared.clone(),
-                uid: uid.clone(),
-                probe,
-                at,
-                states: states.clone(),
-            };
-            tasks.spawn(task.run());
+            tasks.spawn(states.clone().run(at, probe));
         }
         let _tasks = tasks;
         pods.insert(uid.clone(), Pod { states, _tasks });
@@ -166,32 +155,31 @@ fn age(container: &ContainerStatus, clock: &Clock) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-impl<E: Exec> Task<E> {
-    /// Runs the probe, even after a check has panicked. Never returns.
-    async fn run(self) {
-        let (uid, probe) = (&self.uid, &self.probe);
+impl<E: Exec> States<E> {
+    /// Runs the probe at the index `at`, even after a check has panicked. Never returns.
+    async fn run(self: Arc<Self>, at: usize, probe: Arc<Probe>) {
         let mut ticks = tokio::time::interval(probe.period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut recheck = self.states.recheck.subscribe();
+        let mut recheck = self.recheck.subscribe();
         loop {
             let is_recheck = tokio::select! {
                 _ = ticks.tick() => false,
                 _ = recheck.changed() => true,
             };
-            let checked = AssertUnwindSafe(self.check(is_recheck)).catch_unwind();
+            let checked = AssertUnwindSafe(self.check(at, &probe, is_recheck)).catch_unwind();
             if let Err(panic) = checked.await {
-                tracing::error!(pod = %uid, container = probe.container, probe = ?probe.kind,
+                tracing::error!(pod = %self.uid, container = probe.container, probe = ?probe.kind,
                     panic = message_of(&*panic), "a probe panicked; it is started again");
             }
         }
     }
 
     /// Checks the container of the probe, if that is due. Reports a change of the result.
-    async fn check(&self, is_recheck: bool) {
-        let (shared, uid, probe) = (&self.shared, &self.uid, &self.probe);
+    async fn check(&self, at: usize, probe: &Probe, is_recheck: bool) {
+        let (shared, uid) = (&self.shared, &self.uid);
         let status = shared.pleg.get(uid).status;
         let container = running(&status).find(|c| *c.name == *probe.container);
-        let (mut changed, due) = self.observe(container, is_recheck);
+        let (mut changed, due) = self.observe(at, container, is_recheck);
         if let Some(id) = due {
             let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
             let check = &probe.check;
@@ -202,27 +190,32 @@ impl<E: Exec> Task<E> {
                     "a probe failed");
             }
             if result.as_ref().err().is_none_or(CheckError::is_failure) {
-                changed |= lock(&self.states.by_probe)[self.at].checked(&id, result.is_ok());
+                changed |= lock(&self.by_probe)[at].checked(&id, result.is_ok());
             }
         }
         if changed {
             if probe.kind == ProbeKind::Startup {
-                self.states.recheck.send_replace(());
+                self.recheck.send_replace(());
             }
-            (self.states.changed)();
+            (self.changed)();
         }
     }
 
     /// Records the running container of the probe. Returns true if that changed the result; and, if a check is due, the
     /// container to check. Between two ticks (`is_recheck`), only a new container is checked.
-    fn observe(&self, running: Option<&ContainerStatus>, is_recheck: bool) -> (bool, Option<Id>) {
-        let (clock, probe) = (self.shared.pleg.clock(), &self.probe);
-        let mut states = lock(&self.states.by_probe);
+    fn observe(
+        &self,
+        at: usize,
+        running: Option<&ContainerStatus>,
+        is_recheck: bool,
+    ) -> (bool, Option<Id>) {
+        let (clock, mut states) = (self.shared.pleg.clock(), lock(&self.by_probe));
+        let probe = states[at].probe.clone();
         let startup = find(&states, &probe.container, ProbeKind::Startup);
         let startup = startup.filter(|_| probe.kind != ProbeKind::Startup);
         let has_started =
             |c: &&ContainerStatus| startup.is_none_or(|state| state.succeeds_for(&c.id));
-        let (running, state) = (running.filter(has_started), &mut states[self.at]);
+        let (running, state) = (running.filter(has_started), &mut states[at]);
         let (now, before) = (clock.now(), state.container().cloned());
         let running = running.map(|container| (&container.id, age(container, &clock)));
         let changed = state.observe(running, now);

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::run::may_run;
-use super::{JITTER, RESYNC_PERIOD, Reconcile, Run, RunError, Shared, Stop, default_delay};
+use super::{JITTER, RESYNC_PERIOD, Reconcile, Run, RunError, Shared, default_delay};
 use crate::message_of;
 
 /// The task that wakes the workers, and starts one for each pod that has none.
@@ -20,7 +20,7 @@ pub(super) struct Driver<R: Reconcile> {
     pub(super) pleg: Pleg,
     pub(super) reconciler: Arc<R>,
     pub(super) shared: Arc<Shared<R::Spec>>,
-    pub(super) stop: watch::Receiver<Stop>,
+    pub(super) stop: watch::Receiver<Option<Instant>>,
 }
 
 impl<R: Reconcile> Driver<R> {
@@ -107,7 +107,7 @@ impl<R: Reconcile> Driver<R> {
 }
 
 /// Completes when the workers must end, or their handle was dropped.
-async fn stopped(stop: &mut watch::Receiver<Stop>) {
+async fn stopped(stop: &mut watch::Receiver<Option<Instant>>) {
     // An error means that the handle was dropped.
     let _ = stop.wait_for(Option::is_some).await;
 }

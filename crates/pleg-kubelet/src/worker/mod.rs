@@ -112,10 +112,8 @@ const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 pub struct PodWorkers<S> {
     shared: Arc<Shared<S>>,
     /// Set when the workers must end: the instant at which runs that have not ended are aborted.
-    stop: watch::Sender<Stop>,
+    stop: watch::Sender<Option<Instant>>,
 }
-
-type Stop = Option<Instant>;
 
 /// State that the handles share with the driver and the workers.
 #[derive(Debug)]
