@@ -31,7 +31,7 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// Delay between a failed inspection and the next one: at first, and at most.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The instant of the next inspection after a failed one. The delay doubles: it is how long the status is missing.
+/// The next inspection after a failed one. The delay doubles: it is the time for which the status has been missing.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = INSPECT_AGAIN;
     now.after(now.since(missing_since).clamp(first, most))

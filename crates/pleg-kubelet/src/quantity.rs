@@ -28,7 +28,7 @@ fn decimal() -> impl Iterator<Item = Suffix> {
 }
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
     const MAX: i128 = (1 << 63) * NANO;

@@ -143,7 +143,7 @@ impl StopReason {
 pub struct StartContainer {
     /// The container's name.
     pub name: String,
-    /// The attempt number of the new container. No earlier create call of this name used it, not even a failed one.
+    /// The new container's attempt number. No earlier create call of this name had it, not even one that timed out.
     pub attempt: u32,
     /// The restart count of the container: 0 for the first one of its name, then one more for each restart.
     pub restart_count: u32,

@@ -23,7 +23,7 @@ use crate::pod_status::waiting;
 pub(super) struct Images {
     client: CriClient,
     back_off: BackOffSettings,
-    /// The image service's names of images found or pulled. If an image was removed, the next create drops its entry.
+    /// The image service's names of images found or pulled. If one is gone, the next create fails and drops its entry.
     pub(super) known: Mutex<BTreeMap<String, String>>,
     pub(super) pods: Mutex<BTreeMap<PodUid, Remembered>>,
     permits: Semaphore,
