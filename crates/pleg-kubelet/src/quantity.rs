@@ -226,13 +226,4 @@ mod tests {
             assert_eq!(found, expected, "{given}");
         }
     }
-
-    #[test]
-    fn amounts_are_written_in_canonical_form() {
-        let cpu = [0, 500, 2000, 2500].map(|millis| Amount::millis(millis).cpu().0);
-        assert_eq!(cpu, ["0", "500m", "2", "2500m"]);
-        let bytes = [0, 1000, 1024, 134_217_728, 1_610_612_736];
-        let bytes = bytes.map(|bytes| Amount::whole(bytes).bytes().0);
-        assert_eq!(bytes, ["0", "1000", "1Ki", "128Mi", "1536Mi"]);
-    }
 }
