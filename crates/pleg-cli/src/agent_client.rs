@@ -1,11 +1,11 @@
 //! A client of the agent's HTTP server.
 
 use std::error::Error;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
-use std::{fmt, io};
 
 use anyhow::{Context as _, anyhow, bail};
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -33,22 +33,20 @@ const MOST_BYTES: usize = 4 << 20;
 
 type Answer = anyhow::Result<(StatusCode, String)>;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An address is `HOST:PORT`; the host is a name or an IP address.
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
 pub(crate) enum AgentUrl {
-    /// The address is `HOST:PORT`; the host is a name or an IP address.
-    Tcp {
-        tls: bool,
-        address: String,
-    },
+    #[display("http://{_0}")]
+    Http(String),
+    #[display("https://{_0}")]
+    Https(String),
+    #[display("unix://{}", _0.display())]
     Unix(PathBuf),
 }
 
 impl Default for AgentUrl {
     fn default() -> Self {
-        Self::Tcp {
-            tls: false,
-            address: "127.0.0.1:9394".to_owned(),
-        }
+        Self::Http("127.0.0.1:9394".to_owned())
     }
 }
 
@@ -62,26 +60,17 @@ impl FromStr for AgentUrl {
         }
         let tcp = || {
             let url: Uri = text.trim_end_matches('/').parse().ok()?;
-            let scheme = url.scheme_str().unwrap_or("http");
             let address = format!("{}:{}", url.host()?, url.port_u16()?);
-            let is_valid = ["http", "https"].contains(&scheme) && matches!(url.path(), "" | "/");
-            let tls = scheme == "https";
-            is_valid.then_some(Self::Tcp { tls, address })
+            match (url.scheme_str().unwrap_or("http"), url.path()) {
+                ("http", "" | "/") => Some(Self::Http(address)),
+                ("https", "" | "/") => Some(Self::Https(address)),
+                _ => None,
+            }
         };
         tcp().ok_or(
             "not an address; use for example http://127.0.0.1:9394, https://node-1:9394 or \
              unix:///run/pleg/agent.sock",
         )
-    }
-}
-
-impl fmt::Display for AgentUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { tls: true, address } => write!(f, "https://{address}"),
-            Self::Tcp { address, .. } => write!(f, "http://{address}"),
-            Self::Unix(path) => write!(f, "unix://{}", path.display()),
-        }
     }
 }
 
@@ -101,11 +90,11 @@ impl AgentClient {
         });
         let own = args.cert.as_deref().zip(args.key.as_deref());
         let signed = "the authority that signed the certificate of the agent";
-        let tls = match (matches!(url, AgentUrl::Tcp { tls: true, .. }), &args.ca) {
-            (true, Some(ca)) => Some(tls::connector(ca, own)?),
-            (true, None) => bail!("{url} needs --ca: {signed}"),
-            (false, Some(_)) => bail!("--ca needs an agent at https://, not at {url}"),
-            (false, None) => None,
+        let tls = match (&url, &args.ca) {
+            (AgentUrl::Https(_), Some(ca)) => Some(tls::connector(ca, own)?),
+            (AgentUrl::Https(_), None) => bail!("{url} needs --ca: {signed}"),
+            (_, Some(_)) => bail!("--ca needs an agent at https://, not at {url}"),
+            (_, None) => None,
         };
         Ok(Self {
             url,
@@ -178,7 +167,7 @@ impl AgentClient {
     async fn connect(&self) -> anyhow::Result<Box<dyn Connection>> {
         let address = match &self.url {
             AgentUrl::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
-            AgentUrl::Tcp { address, .. } => address,
+            AgentUrl::Http(address) | AgentUrl::Https(address) => address,
         };
         let stream = TcpStream::connect(address).await?;
         let Some(tls) = &self.tls else {
@@ -240,14 +229,9 @@ mod tests {
             let url: AgentUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), shown);
         }
-        for text in [
-            "https://127.0.0.1",
-            "ftp://127.0.0.1:1",
-            "http://127.0.0.1:1/path",
-            "localhost",
-            "unix://run/pleg/agent.sock",
-            "",
-        ] {
+        let no_port = "https://127.0.0.1 localhost";
+        let other = "ftp://127.0.0.1:1 http://127.0.0.1:1/path unix://run/pleg/agent.sock";
+        for text in no_port.split(' ').chain(other.split(' ')).chain([""]) {
             assert!(text.parse::<AgentUrl>().is_err(), "{text}");
         }
     }
