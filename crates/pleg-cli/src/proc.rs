@@ -123,9 +123,8 @@ fn is_pods(line: &str) -> bool {
         return parts.first() == Some(&"k8s.io");
     };
     // CRI-O may put the monitor of a container into the group of its pod.
-    !parts
-        .get(last + 1)
-        .is_some_and(|part| part.starts_with("crio-conmon-"))
+    let below = parts.get(last + 1);
+    !below.is_some_and(|part| part.starts_with("crio-conmon-"))
 }
 
 /// A process or thread in state D.

@@ -170,7 +170,6 @@ impl Record {
         self.source.is_some()
     }
 
-    /// Returns true if a container ended with an exit code that is not 0, or not known.
     pub(crate) fn is_failure(&self) -> bool {
         self.r#type == "ContainerDied"
             && self.kind.as_deref() == Some("container")
@@ -179,7 +178,7 @@ impl Record {
 }
 
 /// The first line of `/debug/events`: which records follow, and which are missing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
     /// Now, by the agent's clock.

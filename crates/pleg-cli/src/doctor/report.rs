@@ -35,7 +35,6 @@ fn verdict(findings: &[Finding]) -> String {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Object<'a> {
     verdict: String,
     severity: Option<Severity>,

@@ -87,7 +87,8 @@ fn hex(token: &[u8]) -> String {
 
 /// Reads one digest from each line, which may end with a comment. Errors do not show what is in the file.
 fn read_digests(file: &Path) -> Result<Vec<String>> {
-    let text = bounded::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let shown = file.display();
+    let text = bounded::read(file).with_context(|| format!("cannot read {shown}"))?;
     let mut digests = Vec::new();
     for (n, line) in (1..).zip(text.lines()) {
         let first = line.split_whitespace().next();
@@ -96,16 +97,12 @@ fn read_digests(file: &Path) -> Result<Vec<String>> {
         };
         ensure!(
             word.len() == 2 * SHA256.output_len() && word.bytes().all(|b| b.is_ascii_hexdigit()),
-            "{}:{n} is not the SHA-256 of a token in hexadecimal digits; make it with: printf %s TOKEN | sha256sum",
-            file.display()
+            "{shown}:{n} is not the SHA-256 of a token in hexadecimal digits; make it with: printf %s TOKEN | sha256sum"
         );
         digests.push(word.to_ascii_lowercase());
     }
-    ensure!(
-        !digests.is_empty(),
-        "{} contains no digest of a token",
-        file.display()
-    );
+    let is_empty = digests.is_empty();
+    ensure!(!is_empty, "{shown} contains no digest of a token");
     Ok(digests)
 }
 

@@ -57,11 +57,8 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let text = bounded::read(file).with_context(|| invalid(file))?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let certificates = read.with_context(|| invalid(file))?;
-    ensure!(
-        !certificates.is_empty(),
-        "{} contains no certificate",
-        file.display()
-    );
+    let (shown, is_empty) = (file.display(), certificates.is_empty());
+    ensure!(!is_empty, "{shown} contains no certificate");
     Ok(certificates)
 }
 

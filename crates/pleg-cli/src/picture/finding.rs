@@ -189,7 +189,6 @@ impl Finding {
         self
     }
 
-    /// This finding, with the time for which it has lasted, in seconds.
     pub(crate) const fn lasting(mut self, seconds: Option<f64>) -> Self {
         self.seconds = seconds;
         self

@@ -35,10 +35,8 @@ const HUNG_UP: u8 = 129;
 
 pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
-    ensure!(
-        is_terminal,
-        "pleg top needs a terminal; use pleg watch or pleg pods instead"
-    );
+    let needs = "pleg top needs a terminal; use pleg watch or pleg pods instead";
+    ensure!(is_terminal, needs);
     let mut hangup = signal(SignalKind::hangup())?;
     // Without colours if `NO_COLOR` is set, as in the other commands.
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;

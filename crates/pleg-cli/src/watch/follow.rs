@@ -57,39 +57,37 @@ impl Follower {
     /// The records to show after an answer, and whether there are more.
     fn answered(&mut self, answer: anyhow::Result<(Page, Vec<Record>)>) -> (Vec<Record>, bool) {
         let (now, at) = (self.clock.now(), wall());
-        let mut shown = Vec::new();
-        match answer {
+        let (head, records) = match answer {
+            Ok(answer) => answer,
+            Err(_) if self.silent_since.is_some() => return (Vec::new(), false),
             Err(error) => {
-                if self.silent_since.is_none() {
-                    self.silent_since = Some(now);
-                    let message = format!("{error:#}; trying again");
-                    shown.push(Record::health(DEGRADED, at, SILENT, message));
-                }
-                (shown, false)
+                self.silent_since = Some(now);
+                let message = format!("{error:#}; trying again");
+                let record = Record::health(DEGRADED, at, SILENT, message);
+                return (vec![record], false);
             }
-            Ok((head, records)) => {
-                if let Some(since) = self.silent_since.take() {
-                    let unanswered = now.since(since);
-                    let lasted = duration(unanswered);
-                    let message = format!("the agent answers again; no answer for {lasted}");
-                    shown.push(Record {
-                        seconds: Some(unanswered.as_secs_f64()),
-                        ..Record::health(RECOVERED, at, SILENT, message)
-                    });
-                }
-                if head.agent != self.agent {
-                    // The agent was restarted: its numbers start again, and it does not know which records were lost.
-                    (self.agent, self.last) = (head.agent, 0);
-                    return (shown, true);
-                }
-                if head.missed > 0 {
-                    shown.push(Record::lagged(at, head.missed, "records"));
-                }
-                self.last = head.last;
-                shown.extend(records);
-                (shown, head.more)
-            }
+        };
+        let mut shown = Vec::new();
+        if let Some(since) = self.silent_since.take() {
+            let unanswered = now.since(since);
+            let lasted = duration(unanswered);
+            let message = format!("the agent answers again; no answer for {lasted}");
+            shown.push(Record {
+                seconds: Some(unanswered.as_secs_f64()),
+                ..Record::health(RECOVERED, at, SILENT, message)
+            });
         }
+        if head.agent != self.agent {
+            // The agent was restarted: its numbers start again, and it does not know which records were lost.
+            (self.agent, self.last) = (head.agent, 0);
+            return (shown, true);
+        }
+        if head.missed > 0 {
+            shown.push(Record::lagged(at, head.missed, "records"));
+        }
+        self.last = head.last;
+        shown.extend(records);
+        (shown, head.more)
     }
 }
 
@@ -99,12 +97,10 @@ mod tests {
 
     fn page(agent: &str, missed: u64, last: u64) -> Page {
         Page {
-            time: jiff::Timestamp::UNIX_EPOCH,
             agent: agent.to_owned(),
-            complete_since: jiff::Timestamp::UNIX_EPOCH,
             missed,
             last,
-            more: false,
+            ..Page::default()
         }
     }
 

@@ -156,16 +156,13 @@ impl Group {
 
 /// The limits of a process, found by the text of its `/proc/PID/cgroup`. Counts of a group began when it was made.
 pub(super) fn limits(files: &Path, text: &str) -> Vec<Limit> {
-    let limits = ["cpu", "memory", "pids"]
-        .into_iter()
-        .flat_map(|controller| {
-            let group = Group::find(files, text, controller);
-            let groups = group.iter().flat_map(Group::with_parents);
-            groups
-                .filter_map(|group| group.limit(controller))
-                .collect_vec()
-        });
-    limits.collect()
+    let mut limits = Vec::new();
+    for controller in ["cpu", "memory", "pids"] {
+        let group = Group::find(files, text, controller);
+        let groups = group.iter().flat_map(Group::with_parents);
+        limits.extend(groups.filter_map(|group| group.limit(controller)));
+    }
+    limits
 }
 
 /// For each controller, the limit that held the runtime back most between two samples.
@@ -179,9 +176,8 @@ pub(super) fn assess(before: &[Limit], after: &[Limit]) -> Vec<Limit> {
     });
     let worst = during.sorted_by(|a, b| b.weight().total_cmp(&a.weight()));
     let worst = worst.unique_by(|limit| limit.controller.clone());
-    worst
-        .sorted_by(|a, b| a.controller.cmp(&b.controller))
-        .collect()
+    let worst = worst.sorted_by(|a, b| a.controller.cmp(&b.controller));
+    worst.collect()
 }
 
 pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {

@@ -175,10 +175,8 @@ async fn log(
 ) -> Result<Journal, String> {
     let (one, root) = (Arc::new(Semaphore::new(1)), host_files(&target.root));
     let files = move || {
-        let files = FILES
-            .split(", ")
-            .map(|file| root.join(&file[1..]))
-            .chain(file);
+        let known = FILES.split(", ").map(|file| root.join(&file[1..]));
+        let files = known.chain(file);
         let texts = files.filter_map(|file| bounded::read_end(&file, MOST_LOG).ok());
         texts.collect::<Vec<String>>()
     };

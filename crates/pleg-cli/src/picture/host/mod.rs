@@ -75,7 +75,7 @@ pub(crate) struct Host {
 }
 
 /// The results of the runtime's calls, on which the findings about the host depend.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, derive_more::Constructor)]
 pub(crate) struct Calls<'a> {
     pods: &'a Pods,
     /// A list or a status call was slow or hung.
@@ -85,14 +85,6 @@ pub(crate) struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    pub(crate) const fn new(pods: &'a Pods, slow: bool, is_listed: bool) -> Self {
-        Self {
-            pods,
-            slow,
-            is_listed,
-        }
-    }
-
     /// The name of the pod to which this sandbox or container belongs.
     fn pod_of(self, id: &str) -> String {
         let has = |p: &&Pod| p.running.contains_key(id) || p.sandboxes.iter().any(|s| s == id);

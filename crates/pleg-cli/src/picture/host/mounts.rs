@@ -101,9 +101,8 @@ fn relevant(table: &str) -> Vec<Mount> {
     let mounts = table.lines().filter_map(parse);
     let mounts = mounts.filter(|mount| is_remote(&mount.fs) || is_of_pod(mount));
     let mounts = mounts.unique_by(|mount| mount.path.clone());
-    mounts
-        .sorted_by_key(|mount| !is_remote(&mount.fs))
-        .collect()
+    let mounts = mounts.sorted_by_key(|mount| !is_remote(&mount.fs));
+    mounts.collect()
 }
 
 /// Parses a line of mountinfo. The type of the file system follows a dash, which optional fields precede.

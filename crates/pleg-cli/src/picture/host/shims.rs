@@ -308,12 +308,11 @@ fn rows(all: &[Member], calls: Calls<'_>, line: impl Fn(&Member) -> Option<Strin
 }
 
 pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) -> Vec<Finding> {
-    let of_shims = |line: &dyn Fn(&Member) -> Option<String>| rows(&shims.shims, calls, line);
-    let stopped = of_shims(&|shim| {
+    let stopped = rows(&shims.shims, calls, |shim| {
         let line = format!("the shim (pid {}) is in state T", shim.pid);
         shim.lasting.stopped.then_some(line)
     });
-    let zombies = of_shims(&|shim| {
+    let zombies = rows(&shims.shims, calls, |shim| {
         let (pid, zombies) = (shim.pid, shim.zombies.iter().join(", "));
         (!zombies.is_empty()).then(|| format!("the shim (pid {pid}) does not reap {zombies}"))
     });

@@ -222,12 +222,9 @@ fn slow(lists: &Lists) -> Option<Finding> {
     if hangs || usual >= VERY_LATE {
         found.severity = Severity::Critical;
     }
-    for (n, round) in lists.rounds.iter().enumerate() {
-        let shown = round
-            .calls()
-            .map(|(name, call)| call.shown(name))
-            .join(", ");
-        found = found.because(format!("attempt {}: {shown}", n + 1));
+    for (n, round) in (1..).zip(&lists.rounds) {
+        let mut calls = round.calls().map(|(name, call)| call.shown(name));
+        found = found.because(format!("attempt {n}: {}", calls.join(", ")));
     }
     Some(found)
 }

@@ -17,7 +17,6 @@ const MANY_RESTARTS: usize = 30;
 /// The maximum number of pods that are recorded with each code.
 const MOST: usize = 100;
 
-type Rule = fn(&Oddity) -> bool;
 type Object<'a> = (&'a Id, Option<WallTime>);
 
 /// The code, the summary and the next step. `{}` stands for the names of the pods, `{pod}` for the first pod, and
@@ -87,7 +86,7 @@ pub(super) fn find(before: &[PodView], after: &[PodView], now: WallTime) -> Vec<
 
 fn of_pod(view: &PodView, now: WallTime) -> Vec<Oddity> {
     let mut found = Vec::new();
-    let mut add = |code: &str, container: &str, objects: &[Object<'_>], restarts, rule: Rule| {
+    let mut add = |code: &str, container: &str, objects: &[Object<'_>], restarts| {
         let odd = Oddity {
             code: code.to_owned(),
             pod: view.status.uid.to_string(),
@@ -96,29 +95,25 @@ fn of_pod(view: &PodView, now: WallTime) -> Vec<Oddity> {
             millis: age(objects.first().and_then(|(_, created)| *created), now),
             restarts,
         };
-        found.extend(Some(odd).filter(rule));
+        found.extend(Some(odd).filter(Oddity::is_odd));
     };
     let ready: Vec<_> = ready(view).map(|s| (&s.id, s.created_at)).collect();
-    let is_twice: Rule = |all| all.ids.len() > 1;
-    add("sandbox_twice", "", &ready, 0, is_twice);
+    add("sandbox_twice", "", &ready, 0);
     if view.status.containers.is_empty() {
-        let is_odd: Rule = |ready| ready.ids.len() == 1 && ready.millis >= EMPTY;
-        add("sandbox_empty", "", &ready, 0, is_odd);
+        add("sandbox_empty", "", &ready, 0);
     }
     let of_name = running(view).map(|c| (&*c.name, (&c.id, c.created_at)));
     for (name, running) in of_name.into_group_map().into_iter().sorted() {
-        add("container_runs_twice", name, &running, 0, is_twice);
+        add("container_runs_twice", name, &running, 0);
     }
     // The newest of each name comes first.
     for newest in view.status.containers.iter().unique_by(|c| &c.name) {
-        let (code, is_odd): (_, Rule) = match newest.state {
-            ContainerState::Created => ("container_not_started", |c| c.millis >= UNSTARTED),
-            _ => ("containers_restart", |c| {
-                c.restarts >= MANY_ATTEMPTS && c.millis < RECENT
-            }),
+        let code = match newest.state {
+            ContainerState::Created => "container_not_started",
+            _ => "containers_restart",
         };
         let alone = [(&newest.id, newest.created_at)];
-        add(code, &newest.name, &alone, newest.attempt, is_odd);
+        add(code, &newest.name, &alone, newest.attempt);
     }
     found
 }
@@ -138,6 +133,15 @@ fn age(created: Option<WallTime>, now: WallTime) -> f64 {
 }
 
 impl Oddity {
+    fn is_odd(&self) -> bool {
+        match &*self.code {
+            "sandbox_empty" => self.ids.len() == 1 && self.millis >= EMPTY,
+            "container_not_started" => self.millis >= UNSTARTED,
+            "containers_restart" => self.restarts >= MANY_ATTEMPTS && self.millis < RECENT,
+            _ => self.ids.len() > 1,
+        }
+    }
+
     fn shown(&self) -> String {
         let ids = self.ids.iter().map(|id| short(id)).join(" and ");
         let what = match &*self.container {

@@ -114,17 +114,14 @@ impl<'a> Columns<'a> {
         let styled = |(text, tone): (String, Tone), width: u16| {
             Text::styled(cut(&text, usize::from(width)), tone)
         };
-        let cells = self
-            .shown
-            .iter()
-            .zip(&self.widths[1..])
-            .map(|((title, ..), width)| {
-                let text = styled(cell(title), *width);
-                Cell::from(match *title {
-                    "STATE" | LAST => text,
-                    _ => text.right_aligned(),
-                })
-            });
+        let columns = self.shown.iter().zip(&self.widths[1..]);
+        let cells = columns.map(|((title, ..), width)| {
+            let text = styled(cell(title), *width);
+            Cell::from(match *title {
+                "STATE" | LAST => text,
+                _ => text.right_aligned(),
+            })
+        });
         Row::new(std::iter::once(Cell::from(styled(name, self.widths[0]))).chain(cells))
     }
 

@@ -50,12 +50,10 @@ fn draw_coloured(frame: &mut Frame<'_>, app: &mut App, now: Instant) {
         return frame.render_widget(Paragraph::new(footer.all), area);
     };
     let header = header::lines(app, &view, now, area).all;
-    let [top, body, bottom] = Layout::vertical([
-        Constraint::Length(u16::try_from(header.len()).unwrap_or(u16::MAX)),
-        Constraint::Min(1),
-        Constraint::Length(1),
-    ])
-    .areas(area);
+    use Constraint::{Length, Min};
+    let height = u16::try_from(header.len()).unwrap_or(u16::MAX);
+    let rows = Layout::vertical([Length(height), Min(1), Length(1)]);
+    let [top, body, bottom] = rows.areas(area);
     frame.render_widget(Paragraph::new(header), top);
     keys_or_prompt(&mut footer, app);
     frame.render_widget(Paragraph::new(footer.all), bottom);

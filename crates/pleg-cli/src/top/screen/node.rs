@@ -90,9 +90,8 @@ fn charts(lines: &mut Lines, latency: &Latency, width: u16) {
         let length = interval * points.len().max(6) as f64;
         let newest = points.len().saturating_sub(1) as f64;
         let longest = points.iter().map(|point| point.longest_ms).enumerate();
-        let measured: Vec<_> = longest
-            .filter_map(|(n, ms)| Some(((n as f64 - newest) * interval, level(ms?))))
-            .collect();
+        let point = |(n, ms): (usize, _)| Some(((n as f64 - newest) * interval, level(ms?)));
+        let measured: Vec<_> = longest.filter_map(point).collect();
         let threshold = slow.map(level).into_iter();
         let threshold: Vec<_> = threshold.flat_map(|y| [(-length, y), (0.0, y)]).collect();
         let data = |data, tone: Tone| {
@@ -127,10 +126,8 @@ fn summary(points: &[Point]) -> String {
     }
     let longest = points.iter().filter_map(|point| point.longest_ms);
     let longest = span(longest.fold(0.0, f64::max));
-    let totals = points
-        .iter()
-        .filter_map(|p| Some(p.mean_ms? * p.count as f64));
-    let mean = span(totals.sum::<f64>() / all as f64);
+    let total = |point: &Point| Some(point.mean_ms? * point.count as f64);
+    let mean = span(points.iter().filter_map(total).sum::<f64>() / all as f64);
     format!("mean {mean}, max {longest}")
 }
 
