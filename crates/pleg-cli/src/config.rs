@@ -53,11 +53,7 @@ pub(crate) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// Parses the command line, with environment and file for `pleg agent`. Exits after help or an invalid flag.
-pub(crate) fn parse() -> anyhow::Result<Args> {
-    layered(&env::args_os().collect::<Vec<_>>())
-}
-
-fn layered(args: &[OsString]) -> anyhow::Result<Args> {
+pub(crate) fn parse(args: &[OsString]) -> anyhow::Result<Args> {
     let matches = Args::command().get_matches_from(args);
     let Some((AGENT, flags)) = matches.subcommand() else {
         return Ok(Args::from_arg_matches(&matches)?);

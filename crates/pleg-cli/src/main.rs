@@ -35,9 +35,9 @@ mod top;
 mod view;
 mod watch;
 
-use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::{env, fs};
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
@@ -52,10 +52,8 @@ const STOP: [u8; 2] = [130, 0];
 pub(crate) type Outcome = anyhow::Result<ExitCode>;
 
 fn main() -> ExitCode {
-    match config::parse().and_then(run) {
-        Ok(code) => code,
-        Err(error) => fail(&error),
-    }
+    let args = config::parse(&Vec::from_iter(env::args_os()));
+    args.and_then(run).unwrap_or_else(|error| fail(&error))
 }
 
 fn run(args: Args) -> Outcome {

@@ -1,4 +1,4 @@
-//! Tests of the layers of settings, and of the example file. The tests in tests/suite set environment variables.
+//! Tests of the layers of settings, and of the example file. The tests in tests/suite set variables and have errors.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn parsed(flags: &[&str], file: &str) -> Result<(Args, AgentArgs), String> {
     let path = path.to_str().unwrap();
     let args = [&["pleg", AGENT, "--config", path], flags].concat();
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-    let parsed = || layered(&args).map_err(|error| error.to_string().replace(path, "FILE"));
+    let parsed = || parse(&args).map_err(|error| error.to_string().replace(path, "FILE"));
     match parsed()?.command {
         Chosen::Agent(agent) => Ok((parsed()?, agent)),
         other => panic!("{other:?}"),
@@ -34,35 +34,9 @@ fn flag_overrides_file_and_file_overrides_default() {
     assert_eq!(args.log_format, LogFormat::Json, "the file");
     assert_eq!(agent.unready_after, Duration::from_secs(180), "the default");
     assert_eq!(parsed(&[], file).unwrap().0.verbose, 2, "the file");
-}
-
-#[test]
-fn error_names_line_key_and_what_is_allowed() {
-    // The lines of the file => words of the error.
-    for row in "\
-        | listne = '/a' => FILE:2: unknown key `listne`; allowed: , listen,
-        config = '/a' => FILE:1: unknown key `config`
-        events = 'maybe' => FILE:1: invalid value of `events`: use auto, always, never
-        relist-period = 5 => `relist-period`: not a duration; use for example 500ms
-        verbose = true => FILE:1: invalid value of `verbose`: use a number
-        kubelet-names = 1 => `kubelet-names`: use true, false
-        verbose = 'a' => `verbose`: use a number
-        sim = 'x' => `sim`: use containerd-1.7, containerd-2
-        sim = 'crio' | runtime-endpoint = '/a' => FILE: `runtime-endpoint` and `sim` exclude
-        listen = 'x' | events = 'y' => FILE:1:, ; FILE:2:
-        verbose = 1 | listen = => FILE:2:
-        verbose = 1 | | verbose = 2 => FILE:3: duplicate key
-        verbose = 1 | [agent] | b = 1 => FILE:2: `agent` must be a string
-        é = 1 => FILE:1: "
-        .lines()
-    {
-        let (file, words) = row.trim_start().split_once(" => ").unwrap();
-        let file = file.replace("| ", "\n").replace('|', "\n");
-        let error = parsed(&[], &file).expect_err(row);
-        for word in words.split(", ") {
-            assert!(error.contains(word.trim()), "{row}: {error}");
-        }
-    }
+    let error = parsed(&[], "listen = 'x'\nevents = 'y'").unwrap_err();
+    let has_both = error.starts_with("FILE:1: ") && error.contains("; FILE:2: ");
+    assert!(has_both, "{error}");
 }
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/agent.toml");

@@ -146,16 +146,28 @@ fn config_check_prints_ok_or_one_line_for_each_problem() {
     let [file, token] = ["agent.toml", "token"].map(|name| dir.path(name).display().to_string());
     std::fs::write(&token, SECRET).expect("written");
     // The lines of the file => the exit code, and the lines that are printed.
-    let valid = format!("listen = '0.0.0.0:9394' | token-file = '{token}' => 0 agent.toml: ok");
-    for row in [
-        &*valid,
-        "listne = 'a' | | events = 'maybe' => 1 toml:1: unknown key `listne` | toml:3: invalid",
-        "a = 'b => 1 agent.toml:1: ",
-        "relist-period = '2m' => 1 agent.toml: relist-period-max",
-        "listen = '0.0.0.0:9394' => 1 --token-file",
-        "tls-cert = '/none' => 1 --tls-key",
-        "token-file = '/none' => 1 cannot read /none",
-    ] {
+    for row in "\
+        listen = '0.0.0.0:9394' | token-file = 'TOKEN' => 0 agent.toml: ok
+        listne = 'a' | | events = 'maybe' => 1 toml:1: unknown key `listne`; allowed: | toml:3: invalid value of `events`: use auto, always, never
+        config = '/a' => 1 toml:1: unknown key `config`; allowed: runtime-endpoint, sim, events, listen,
+        relist-period = 5 => 1 toml:1: invalid value of `relist-period`: not a duration; use for example 500ms
+        verbose = true => 1 toml:1: invalid value of `verbose`: use a number
+        verbose = 'a' => 1 toml:1: invalid value of `verbose`: use a number
+        kubelet-names = 1 => 1 `kubelet-names`: use true, false
+        sim = 'x' => 1 `sim`: use containerd-1.7, containerd-2
+        sim = 'crio' | runtime-endpoint = '/a' => 1 agent.toml: `runtime-endpoint` and `sim` exclude
+        verbose = 1 | listen = => 1 agent.toml:2:
+        verbose = 1 | | verbose = 2 => 1 agent.toml:3: duplicate key
+        verbose = 1 | [agent] | b = 1 => 1 agent.toml:2: `agent` must be a string
+        é = 1 => 1 agent.toml:1:
+        a = 'b => 1 agent.toml:1:
+        relist-period = '2m' => 1 agent.toml: relist-period-max
+        listen = '0.0.0.0:9394' => 1 --token-file
+        tls-cert = '/none' => 1 --tls-key
+        token-file = '/none' => 1 cannot read /none"
+        .lines()
+    {
+        let row = row.trim_start().replace("TOKEN", &token);
         let (text, outcome) = row.split_once(" => ").expect("a file and its outcome");
         let (code, lines) = outcome.split_once(' ').expect("a code and lines");
         std::fs::write(&file, text.replace(" |", "\n")).expect("written");
