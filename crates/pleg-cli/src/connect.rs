@@ -40,7 +40,6 @@ impl Chosen {
         self.found.get().ok_or_else(not_found)
     }
 
-    /// An error if none was found.
     pub(crate) fn endpoint(&self) -> Result<&Endpoint> {
         Ok(&self.found()?.endpoint)
     }
@@ -59,9 +58,6 @@ impl Chosen {
 impl fmt::Display for Chosen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.found.get() {
-            Some(found) if self.is_embedded => {
-                write!(f, "{} (embedded, simulated)", found.endpoint)
-            }
             Some(found) => found.fmt(f),
             None => f.write_str("no runtime yet, until one is found"),
         }
@@ -116,7 +112,11 @@ impl Target {
 
     fn embedded(mode: pleg_sim::Mode) -> Result<Self> {
         let embedded = Embedded::start(mode).context("cannot start the embedded runtime")?;
-        let found = Found::new(embedded.endpoint.clone(), String::new(), Path::new("/"));
+        let found = Found {
+            endpoint: embedded.endpoint.clone(),
+            origin: "embedded, simulated".to_owned(),
+            others: Vec::new(),
+        };
         Ok(Self::new(found.into(), Some(embedded)))
     }
 
@@ -138,7 +138,7 @@ impl Target {
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
-        self.meter.clock().now().since(self.started)
+        self.meter.clock.now().since(self.started)
     }
 
     /// The builder of a generator for this runtime, whose calls are measured.
@@ -156,7 +156,7 @@ impl Target {
         let (runtime, chosen) = (self.connect(CriConfig::new)?, self.runtime.clone());
         let subscriber = move || find_subscriber(Path::new("/"), chosen.socket().as_deref());
         let runtime = runtime.with_subscriber_check(subscriber);
-        let (meter, clock) = (self.meter.clone(), self.meter.clock());
+        let (meter, clock) = (self.meter.clone(), self.meter.clock);
         let builder = Pleg::builder(ObservedRuntime { runtime, meter });
         Ok(builder.settings(settings).mode(mode).clock(clock))
     }

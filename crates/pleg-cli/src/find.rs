@@ -22,7 +22,7 @@ pub(crate) struct Found {
     pub(crate) endpoint: Endpoint,
     pub(crate) origin: String,
     /// Well-known sockets of other runtimes.
-    others: Vec<&'static str>,
+    pub(crate) others: Vec<&'static str>,
 }
 
 impl fmt::Display for Found {

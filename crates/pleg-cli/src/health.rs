@@ -19,11 +19,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const HUNG: &str = "pods_hung";
 const FAILING: &str = "pods_failing";
 
-/// The troubles at the last check. Keys: [`NOT_READY`], a finding's code, a pod's uid. `None` before the first check.
+/// The troubles at the last check. Keys: [`NOT_READY`], a finding's code, `pod UID`. `None` before the first check.
 #[derive(Debug, Default)]
-pub(crate) struct HealthChanges(Option<BTreeMap<Key, Trouble>>);
-
-type Key = (&'static str, String);
+pub(crate) struct HealthChanges(Option<BTreeMap<String, Trouble>>);
 
 #[derive(Clone, Debug)]
 struct Trouble {
@@ -31,42 +29,36 @@ struct Trouble {
     /// The record of the beginning, without the duration.
     record: Record,
     /// The message when the trouble is over, without the duration, which is added at the end.
-    ends: String,
+    end: String,
 }
 
 impl HealthChanges {
     pub(crate) fn update(&mut self, picture: &Picture, clock: Clock) -> Vec<Record> {
-        let (now, is_first) = (clock.now(), self.0.is_none());
+        let (now, is_first) = (picture.now, self.0.is_none());
         let at = clock.wall_at(now);
         let since = |seconds| now.before(Duration::try_from_secs_f64(seconds).unwrap_or_default());
         let last = self.0.take().unwrap_or_default();
-        let mut present: BTreeMap<Key, Trouble> = BTreeMap::new();
-        let mut add = |key: (&'static str, &str), since, record, ends: &str| {
-            let trouble = Trouble {
-                since,
-                record,
-                ends: ends.to_owned(),
-            };
-            present.insert((key.0, key.1.to_owned()), trouble);
+        let mut present: BTreeMap<String, Trouble> = BTreeMap::new();
+        let mut add = |key: &str, since, record, end: String| {
+            present.insert(key.to_owned(), Trouble { since, record, end });
         };
         if let Err(why) = &picture.ready {
             let record = Record::health(NOT_READY, at, why.as_str(), why.to_string());
-            add((NOT_READY, ""), now, record, "ready after");
+            add(NOT_READY, now, record, "ready after".to_owned());
         }
         for finding in &picture.findings {
-            let was_shown = last.contains_key(&(finding.code, String::new()));
-            let is_shown = finding.severity > Severity::Info || was_shown;
+            let is_shown = finding.severity > Severity::Info || last.contains_key(finding.code);
             // Each pod whose calls hang or fail gets a record of its own.
             let is_of_pods = [HUNG, FAILING].contains(&finding.code);
             if is_shown && !finding.not_ready && !is_of_pods {
-                let ends = match finding.code {
+                let end = match finding.code {
                     "runtime_silent" => "the runtime answers again; no answer for",
                     "stream_down" => "subscribed again; no event stream for",
                     _ => "recovered after",
                 };
                 let record = Record::health(DEGRADED, at, finding.code, finding.summary.clone());
                 let since = since(finding.seconds.unwrap_or_default());
-                add((finding.code, ""), since, record, ends);
+                add(finding.code, since, record, end.to_owned());
             }
         }
         for problem in &picture.problems {
@@ -74,8 +66,9 @@ impl HealthChanges {
             let mut record = Record::health(DEGRADED, at, code, problem.text.clone());
             record.pod = Some(problem.of.clone());
             record.id = Some(problem.id.clone()).filter(|id| !id.is_empty());
-            let ends = format!("{} succeeds again after", problem.operation);
-            add(("pod", &problem.pod), since(problem.seconds), record, &ends);
+            let key = format!("pod {}", problem.pod);
+            let end = format!("{} succeeds again after", problem.operation);
+            add(&key, since(problem.seconds), record, end);
         }
         let mut records = Vec::new();
         for (key, trouble) in &last {
@@ -84,19 +77,19 @@ impl HealthChanges {
             if let Some(lasting) = present.get_mut(key) {
                 lasting.clone_from(trouble);
             } else if code.as_deref() != Some("never_listed") || lasted >= SECOND {
-                let kind = if key.0 == NOT_READY { READY } else { RECOVERED };
+                let kind = if key == NOT_READY { READY } else { RECOVERED };
                 records.push(Record {
                     code,
                     pod,
                     id,
-                    message: Some(format!("{} {}", trouble.ends, duration(lasted))),
+                    message: Some(format!("{} {}", trouble.end, duration(lasted))),
                     seconds: Some(lasted.as_secs_f64()),
                     ..Record::new(kind, at)
                 });
             }
         }
         for (key, trouble) in &present {
-            let (is_ready, lasted) = (key.0 != NOT_READY, now.since(trouble.since));
+            let (is_ready, lasted) = (key != NOT_READY, now.since(trouble.since));
             if last.contains_key(key) || is_first && !is_ready {
                 continue;
             }

@@ -9,24 +9,15 @@ use pleg::core::{CallError, CallErrorKind, EventProfile, Id, Instant, Kind, Repo
 use pleg::runtime::clock::Clock;
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
-use crate::view::Calls;
+use crate::view::Series;
 
 pub(crate) const LIST_SANDBOXES: &str = "ListPodSandbox";
 pub(crate) const LIST_CONTAINERS: &str = "ListContainers";
 pub(crate) const SANDBOX_STATUS: &str = Kind::Sandbox.status_operation();
 pub(crate) const CONTAINER_STATUS: &str = Kind::Container.status_operation();
+const VERSION: &str = "Version";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum About {
-    /// All pods: a complete list.
-    Node,
-    /// One pod, one container or one sandbox.
-    Pod,
-    /// The runtime: `Version`.
-    Runtime,
-}
-
-/// The key of a call about one pod: the operation, and the id that it reads (of a list: the uid of the pod).
+/// The key of a call: the operation, and the id that it reads. Of a list: the uid of the pod, or empty for all pods.
 pub(crate) type Key = (&'static str, String);
 pub(crate) type Timings = BTreeMap<Key, Timing>;
 
@@ -37,56 +28,93 @@ pub(crate) struct Timing {
     pub(crate) unanswered: Option<Duration>,
 }
 
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
+    /// The time of the last answer; before the first answer, of the start.
+    pub(crate) unanswered_since: Instant,
+    /// Complete lists: each call.
+    pub(crate) lists: Series,
+    /// Calls about one pod, one container or one sandbox.
+    pub(crate) reads: Series,
+    /// These calls by their keys, only for doctor: the map grows with the number of ids.
+    each: Option<Timings>,
+}
+
+impl Calls {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            unanswered_since: now,
+            lists: Series::new(now),
+            reads: Series::new(now),
+            each: None,
+        }
+    }
+
+    /// A call has ended. `answered` says whether the runtime has answered it; `None` if the call was cancelled.
+    pub(crate) fn ended(
+        &mut self,
+        key: &Key,
+        began: Instant,
+        now: Instant,
+        answered: Option<bool>,
+    ) {
+        let took = now.since(began);
+        match (key.0, &*key.1) {
+            (VERSION, _) => {}
+            (_, "") => self.lists.add(now, took),
+            _ => self.reads.add(now, took),
+        }
+        if answered == Some(true) {
+            self.unanswered_since = now;
+        }
+        if let Some(each) = &mut self.each
+            && !key.1.is_empty()
+        {
+            let timing = each.entry(key.clone()).or_default();
+            timing.longest = timing.longest.max(took);
+            if answered.is_none() {
+                timing.unanswered = timing.unanswered.max(Some(took));
+            }
+        }
+    }
+}
+
 /// The measurements of one runtime's calls. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
-    clock: Clock,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Debug)]
-struct State {
-    calls: Calls,
-    /// Kept only for doctor: it grows with the number of ids.
-    by_key: Option<Timings>,
+    /// Instants of the measurements are of this clock.
+    pub(crate) clock: Clock,
+    calls: Arc<Mutex<Calls>>,
 }
 
 impl Meter {
     pub(crate) fn new(clock: Clock) -> Self {
-        let (calls, by_key) = (Calls::new(clock.now()), None);
-        let state = Arc::new(Mutex::new(State { calls, by_key }));
-        Self { clock, state }
+        let calls = Arc::new(Mutex::new(Calls::new(clock.now())));
+        Self { clock, calls }
     }
 
-    /// From now on, keeps the time of each call about one pod, by the operation and the id that it reads.
+    /// From now on, keeps the time of each call about one pod, by its key.
     pub(crate) fn keep_each(&self) {
-        self.state.lock().by_key.get_or_insert_default();
+        self.calls.lock().each.get_or_insert_default();
     }
 
     pub(crate) fn calls(&self) -> Calls {
-        self.state.lock().calls.clone()
+        self.calls.lock().clone()
     }
 
     /// All calls that were kept, and have ended or were cancelled.
     pub(crate) fn each(&self) -> Timings {
-        self.state.lock().by_key.clone().unwrap_or_default()
-    }
-
-    /// Instants of the measurements are of this clock.
-    pub(crate) const fn clock(&self) -> Clock {
-        self.clock
+        self.calls().each.unwrap_or_default()
     }
 
     /// Measures a call, also one that is cancelled.
     async fn measure<T>(
         &self,
-        operation: &'static str,
-        (about, id): (About, &str),
+        (operation, id): (&'static str, &str),
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
         let mut in_flight = InFlight {
             meter: self,
-            about,
             key: (operation, id.to_owned()),
             began: self.clock.now(),
             answered: None,
@@ -105,29 +133,16 @@ fn is_answer(error: &CallError) -> bool {
 /// A call in flight. It is measured when it is dropped.
 struct InFlight<'a> {
     meter: &'a Meter,
-    about: About,
     key: Key,
     began: Instant,
-    /// Whether the runtime answered the call. `None` if the call was cancelled.
     answered: Option<bool>,
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         let now = self.meter.clock.now();
-        let answered = self.answered == Some(true);
-        let mut state = self.meter.state.lock();
-        state.calls.ended(self.about, self.began, now, answered);
-        if let Some(calls) = &mut state.by_key
-            && self.about == About::Pod
-        {
-            let took = now.since(self.began);
-            let timing = calls.entry(self.key.clone()).or_default();
-            timing.longest = timing.longest.max(took);
-            if self.answered.is_none() {
-                timing.unanswered = timing.unanswered.max(Some(took));
-            }
-        }
+        let mut calls = self.meter.calls.lock();
+        calls.ended(&self.key, self.began, now, self.answered);
     }
 }
 
@@ -139,10 +154,10 @@ pub(crate) struct ObservedRuntime<R> {
 
 type Rows<'a> = &'a mut (dyn FnMut(Row<'_>) + Send);
 
-fn of(scope: &Scope) -> (About, &str) {
+fn uid(scope: &Scope) -> &str {
     match scope {
-        Scope::Node => (About::Node, ""),
-        Scope::Pod(uid) => (About::Pod, uid.as_str()),
+        Scope::Node => "",
+        Scope::Pod(uid) => uid.as_str(),
     }
 }
 
@@ -150,23 +165,35 @@ impl<R: Runtime> Runtime for ObservedRuntime<R> {
     type Events = R::Events;
 
     async fn list_sandboxes(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
-        let call = self.runtime.list_sandboxes(scope, row);
-        self.meter.measure(LIST_SANDBOXES, of(scope), call).await
+        let (of, call) = (
+            (LIST_SANDBOXES, uid(scope)),
+            self.runtime.list_sandboxes(scope, row),
+        );
+        self.meter.measure(of, call).await
     }
 
     async fn list_containers(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
-        let call = self.runtime.list_containers(scope, row);
-        self.meter.measure(LIST_CONTAINERS, of(scope), call).await
+        let (of, call) = (
+            (LIST_CONTAINERS, uid(scope)),
+            self.runtime.list_containers(scope, row),
+        );
+        self.meter.measure(of, call).await
     }
 
     async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
-        let (of, call) = ((About::Pod, id.as_str()), self.runtime.sandbox_status(id));
-        self.meter.measure(SANDBOX_STATUS, of, call).await
+        let (of, call) = (
+            (SANDBOX_STATUS, id.as_str()),
+            self.runtime.sandbox_status(id),
+        );
+        self.meter.measure(of, call).await
     }
 
     async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
-        let (of, call) = ((About::Pod, id.as_str()), self.runtime.container_status(id));
-        self.meter.measure(CONTAINER_STATUS, of, call).await
+        let (of, call) = (
+            (CONTAINER_STATUS, id.as_str()),
+            self.runtime.container_status(id),
+        );
+        self.meter.measure(of, call).await
     }
 
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send {
@@ -178,8 +205,8 @@ impl<R: Runtime> Runtime for ObservedRuntime<R> {
     }
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
-        let (of, call) = ((About::Runtime, ""), self.runtime.version());
-        self.meter.measure("Version", of, call).await
+        let call = self.runtime.version();
+        self.meter.measure((VERSION, ""), call).await
     }
 
     fn event_profile(&self) -> impl Future<Output = Result<EventProfile, CallError>> + Send {
@@ -192,26 +219,24 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const STATUS: &str = "ContainerStatus";
+    const LIST: (&str, &str) = (LIST_SANDBOXES, "");
+    const STATUS: (&str, &str) = (CONTAINER_STATUS, "c1");
 
     /// A call that takes a second, and fails if `kind` is given.
-    async fn call(meter: &Meter, about: About, kind: Option<CallErrorKind>) {
+    async fn call(meter: &Meter, of: (&'static str, &str), kind: Option<CallErrorKind>) {
         let call = async {
-            let clock = meter.clock();
+            let clock = meter.clock;
             clock.sleep_until(clock.now().after(SECOND)).await;
-            kind.map_or(Ok(()), |kind| Err(CallError::new(STATUS, kind, "no")))
+            kind.map_or(Ok(()), |kind| Err(CallError::new(of.0, kind, "no")))
         };
         // Its error is what is measured.
-        let _ = meter.measure(STATUS, (about, "c1"), call).await;
+        let _ = meter.measure(of, call).await;
     }
 
     /// The same call, cancelled after half a second.
-    async fn cancelled(meter: &Meter, about: About) {
-        assert!(
-            tokio::time::timeout(SECOND / 2, call(meter, about, None))
-                .await
-                .is_err()
-        );
+    async fn cancelled(meter: &Meter, of: (&'static str, &str)) {
+        let call = call(meter, of, None);
+        assert!(tokio::time::timeout(SECOND / 2, call).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -220,18 +245,18 @@ mod tests {
         // The clock returns no instant twice.
         let millis = |instant: Instant| instant.as_nanos() / 1_000_000;
         let answered = || millis(meter.calls().unanswered_since);
-        let now = || millis(meter.clock().now());
+        let now = || millis(meter.clock.now());
         let began = now();
-        call(&meter, About::Node, Some(CallErrorKind::Unavailable)).await;
+        call(&meter, LIST, Some(CallErrorKind::Unavailable)).await;
         assert_eq!(answered(), began);
-        call(&meter, About::Runtime, Some(CallErrorKind::NotFound)).await;
+        call(&meter, (VERSION, ""), Some(CallErrorKind::NotFound)).await;
         let first = answered();
         assert_eq!(first, now(), "an error of the runtime is an answer");
-        cancelled(&meter, About::Node).await;
+        cancelled(&meter, LIST).await;
         assert_eq!(answered(), first);
-        call(&meter, About::Node, None).await;
+        call(&meter, LIST, None).await;
         assert_eq!(answered(), now());
-        let points = meter.calls().lists.points(meter.clock().now());
+        let points = meter.calls().lists.points(meter.clock.now());
         let count: u64 = points.iter().map(|point| point.count).sum();
         assert_eq!(count, 3);
         assert!(meter.each().is_empty(), "only doctor keeps them");
@@ -243,13 +268,13 @@ mod tests {
         meter.keep_each();
         let halves = |time: Duration| (time.as_secs_f64() * 2.0).round();
         let timing = || {
-            let timing = &meter.each()[&(STATUS, "c1".to_owned())];
+            let timing = &meter.each()[&(CONTAINER_STATUS, "c1".to_owned())];
             (halves(timing.longest), timing.unanswered.map(halves))
         };
-        call(&meter, About::Pod, None).await;
-        call(&meter, About::Pod, Some(CallErrorKind::DeadlineExceeded)).await;
+        call(&meter, STATUS, None).await;
+        call(&meter, STATUS, Some(CallErrorKind::DeadlineExceeded)).await;
         assert_eq!(timing(), (2.0, None));
-        cancelled(&meter, About::Pod).await;
+        cancelled(&meter, STATUS).await;
         assert_eq!(timing(), (2.0, Some(1.0)));
     }
 }

@@ -14,7 +14,6 @@ use crate::meter::Meter;
 use crate::picture::Picture;
 use crate::picture::facts::{Collector, Facts};
 use crate::picture::generator::Generator;
-use crate::picture::runtime::Problem;
 use crate::record::Record;
 use crate::view::{Inputs, Lines, Model, Query, View};
 
@@ -88,12 +87,9 @@ impl Observer {
         }
     }
 
-    pub(crate) fn facts(&self) -> Facts {
-        self.facts.borrow().clone()
-    }
-
     pub(crate) fn picture(&self) -> Picture {
-        Picture::now(&self.pleg, &self.facts(), &mut self.generator.lock())
+        let facts = self.facts.borrow().clone();
+        Picture::now(&self.pleg, facts, &mut self.generator.lock())
     }
 
     /// Is notified when something in the view has changed other than ages and durations.
@@ -102,42 +98,39 @@ impl Observer {
     }
 
     pub(crate) fn view(&self, query: &Query) -> View {
-        self.view_and_problems(query).0
+        self.view_and_picture(query).0
     }
 
-    /// The view, and the pods about which calls hang or fail, at the same moment.
-    pub(crate) fn view_and_problems(&self, query: &Query) -> (View, Vec<Problem>) {
-        let Self { pleg, meter, .. } = self;
-        let (facts, picture) = (self.facts(), self.picture());
-        let problems = picture.problems.iter();
+    /// The view, and the picture that it shows.
+    pub(crate) fn view_and_picture(&self, query: &Query) -> (View, Picture) {
+        let (pleg, picture) = (&self.pleg, self.picture());
         let ends = match &*query.pod {
             "" => Arc::default(),
             uid => pleg.exits(&PodUid::from(uid)),
         };
         let inputs = Inputs {
-            now: meter.clock().now(),
-            wall: meter.clock().wall(),
             picture: &picture,
-            facts: &facts,
-            health: &pleg.health().current(),
-            problems: problems.map(|p| (&*p.pod, p)).collect(),
+            wall: pleg.clock().wall(),
             pods: &pleg.snapshot(),
             ends: &ends,
-            calls: &meter.calls(),
-            node: &self.node,
-            runtime: &self.runtime.to_string(),
-            simulated: self.runtime.is_simulated(),
+            calls: &self.meter.calls(),
         };
-        (self.model.lock().view(&inputs, query), picture.problems)
+        let view = View {
+            node: self.node.clone(),
+            runtime: self.runtime.to_string(),
+            simulated: self.runtime.is_simulated(),
+            ..self.model.lock().view(&inputs, query)
+        };
+        (view, picture)
     }
 
     pub(crate) fn lines(&self, since: Option<WallTime>, after: u64) -> Lines {
-        let now = self.meter.clock().wall();
+        let now = self.pleg.clock().wall();
         self.model.lock().feed.lines(now, since, after)
     }
 
     fn add(&self, record: &Record) {
-        let clock = self.meter.clock();
+        let clock = self.pleg.clock();
         let mut model = self.model.lock();
         model.record(clock.now(), clock.wall(), record);
     }

@@ -73,7 +73,7 @@ async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow
                 Vec::from_iter(Record::delivery(&delivery, clock, started, pods))
             }
             None => {
-                let picture = Picture::now(pleg, &Facts::default(), &mut generator);
+                let picture = Picture::now(pleg, Facts::default(), &mut generator);
                 changes.update(&picture, clock)
             }
         };

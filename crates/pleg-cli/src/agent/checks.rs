@@ -17,15 +17,13 @@ const CHECKS: [(&str, Layer); 7] = [
     ("writer", Layer::Kubelet),
 ];
 
-pub(super) struct State<'a> {
-    pub(super) now: Instant,
+pub(super) struct State {
     /// Without its pods.
-    pub(super) view: &'a View,
-    pub(super) problems: &'a [Problem],
-    pub(super) facts: &'a Facts,
+    pub(super) view: View,
+    pub(super) picture: Picture,
 }
 
-impl State<'_> {
+impl State {
     pub(super) fn brief(&self) -> String {
         let reasons = &self.view.health.reasons;
         let (not_ready, degraded): (Vec<_>, Vec<_>) = reasons.iter().partition(|r| r.not_ready);
@@ -35,7 +33,7 @@ impl State<'_> {
         }];
         let degraded = degraded.into_iter().map(sentence);
         lines.extend(degraded.map(|reason| format!("degraded {reason}")));
-        let named = self.problems.iter().take(Health::NAMED);
+        let named = self.picture.problems.iter().take(Health::NAMED);
         lines.extend(named.map(|problem| format!("pod {}", Self::pod(problem))));
         lines.extend(self.polling());
         safe_lines(&lines)
@@ -47,9 +45,9 @@ impl State<'_> {
         for (name, layer) in CHECKS {
             self.check(name, layer, &mut lines);
         }
-        let named = self.problems.iter().take(MOST_PODS);
+        let named = self.picture.problems.iter().take(MOST_PODS);
         lines.extend(named.map(|problem| format!("[!]pod {}", Self::pod(problem))));
-        if let Some(more) = self.problems.len().checked_sub(MOST_PODS + 1) {
+        if let Some(more) = self.picture.problems.len().checked_sub(MOST_PODS + 1) {
             lines.push(format!("[!]pod and {} more; see /debug/pods", more + 1));
         }
         self.runtime_conditions(&mut lines);
@@ -86,10 +84,6 @@ impl State<'_> {
         }
     }
 
-    fn lasts(&self, since: Instant) -> String {
-        lasting(Some(self.now.since(since).as_secs_f64()))
-    }
-
     fn list(&self) -> String {
         let relist = &self.view.relist;
         let (last, period) = (relist.last_seconds, seconds(relist.period_seconds));
@@ -118,12 +112,13 @@ impl State<'_> {
     }
 
     fn runtime_conditions(&self, lines: &mut Vec<String>) {
-        let (facts, mut old) = (self.facts, String::new());
+        let (facts, mut old) = (&self.picture.facts, String::new());
+        let lasts = |since| lasting(Some(self.picture.age(since)));
         if let Some((error, since)) = &facts.error {
-            let lasts = self.lasts(*since);
+            let lasts = lasts(*since);
             lines.push(format!("[!]runtime_status failing{lasts}: {error}"));
             if let Some(at) = facts.answered {
-                old = format!(", answered {} ago", duration(self.now.since(at)));
+                old = format!(", answered {} ago", duration(self.picture.now.since(at)));
             }
         }
         let conditions = &facts.conditions.conditions;
@@ -131,7 +126,7 @@ impl State<'_> {
             let is_bad = condition.is_needed() && !condition.status;
             let sign = if is_bad { '!' } else { '+' };
             let since = condition.since.filter(|_| !condition.status);
-            let lasts = since.map(|since| self.lasts(since)).unwrap_or_default();
+            let lasts = since.map_or_else(String::new, lasts);
             let name = &condition.name;
             lines.push(format!("[{sign}]{name}{lasts} is {condition}{old}"));
         }

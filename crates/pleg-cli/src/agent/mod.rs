@@ -31,7 +31,7 @@ use crate::http::{self, Access, Handler, Listen, Reply};
 use crate::log::notice;
 use crate::observer::Observer;
 use crate::picture::Picture;
-use crate::picture::facts::{Collector, Facts};
+use crate::picture::facts::Collector;
 use crate::picture::finding::{Layer, Severity};
 use crate::picture::runtime::Problem;
 use crate::record::Pod;
@@ -103,10 +103,8 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;
     // No flag sets this period: limit its default to the two periods above, whose values `validate` checks.
-    settings.relist_period_unproven = settings
-        .relist_period_unproven
-        .min(args.relist_period_max)
-        .max(args.relist_period);
+    let unproven = settings.relist_period_unproven.min(args.relist_period_max);
+    settings.relist_period_unproven = unproven.max(args.relist_period);
     settings.unready_after = args.unready_after;
     settings.probe_period = args.probe_period;
     settings.validate().map_err(|invalid| {

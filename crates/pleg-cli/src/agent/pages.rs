@@ -98,14 +98,9 @@ impl Pages {
 
     /// Readiness: the pods of the node are known. Other findings do not change the result.
     fn ready(&self, verbose: bool) -> Reply {
-        let (view, problems) = self.observer.view_and_problems(&Query::default());
-        let state = State {
-            now: self.clock.now(),
-            view: &view,
-            problems: &problems,
-            facts: &self.observer.facts(),
-        };
-        match (verbose, view.health.ready) {
+        let (view, picture) = self.observer.view_and_picture(&Query::default());
+        let state = State { view, picture };
+        match (verbose, state.picture.ready.is_ok()) {
             (true, true) => found(TEXT, state.verbose()),
             (true, false) => unavailable(state.verbose()),
             (false, true) => found(TEXT, state.brief()),

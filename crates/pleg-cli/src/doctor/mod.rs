@@ -73,7 +73,7 @@ pub(crate) struct Examination {
 impl Examination {
     async fn of_node(args: &DoctorArgs) -> anyhow::Result<Self> {
         let target = Target::choose(&args.connection.runtime)?;
-        let clock = target.meter.clock();
+        let clock = target.meter.clock;
         let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
         let (runtime, duration) = (&target.runtime, args.duration);
         notice(&format!("reading {runtime} for {duration:?}"));
@@ -91,7 +91,6 @@ impl Examination {
         })
     }
 
-    /// The findings, the worst first. A cause comes before the findings of the same severity that it explains.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = runtime::check(&self.runtime);
         findings.extend(host::check(&self.host, self.runtime.calls()));
@@ -100,7 +99,6 @@ impl Examination {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Recording {
     format: u32,
     version: String,
@@ -128,10 +126,8 @@ fn save(examination: &Examination, names: bool, file: &Path) -> anyhow::Result<(
 
 fn load(file: &Path) -> anyhow::Result<Examination> {
     let read = || -> anyhow::Result<Recording> {
-        ensure!(
-            fs::metadata(file)?.len() <= LARGEST,
-            "it is larger than 64 MiB"
-        );
+        let size = fs::metadata(file)?.len();
+        ensure!(size <= LARGEST, "it is larger than 64 MiB");
         let text = fs::read_to_string(file)?;
         serde_json::from_str(&text).context("it is not a recording of pleg doctor")
     };

@@ -8,16 +8,19 @@ pub(crate) mod host;
 pub(crate) mod runtime;
 
 use pleg::Pleg;
-use pleg::core::{Instant, NotReady};
+use pleg::core::{Health, Instant, NotReady};
 
 use facts::Facts;
 use finding::{Finding, arrange};
 use generator::Generator;
 use runtime::Problem;
 
-/// The present troubles of a node.
+/// A node's health and its troubles at one instant.
 #[derive(Clone, Debug)]
 pub(crate) struct Picture {
+    pub(crate) now: Instant,
+    pub(crate) health: Health,
+    pub(crate) facts: Facts,
     pub(crate) ready: Result<(), NotReady>,
     /// The worst first, and each cause before what it explains.
     pub(crate) findings: Vec<Finding>,
@@ -27,23 +30,24 @@ pub(crate) struct Picture {
 
 impl Picture {
     /// Looks at a generator. `generator` remembers earlier looks, so it must be the same each time.
-    pub(crate) fn now(pleg: &Pleg, facts: &Facts, generator: &mut Generator) -> Self {
-        let (health, now) = (pleg.health(), pleg.now());
-        let ready = health.ready();
-        generator.look(&health.current(), &pleg.counters(), now);
+    pub(crate) fn now(pleg: &Pleg, facts: Facts, generator: &mut Generator) -> Self {
+        let (watch, now) = (pleg.health(), pleg.now());
+        let (health, ready) = (watch.current(), watch.ready());
+        generator.look(&health, &pleg.counters(), now);
         // Only `ready` shows that the generator has ended.
         generator.set_ready(&ready);
-        let problems = Problem::all(&health.pod_problems(), now);
-        Self::of(ready, generator, problems, facts, now)
+        let problems = Problem::all(&watch.pod_problems(), now);
+        Self::of(now, health, ready, generator, problems, facts)
     }
 
     /// The picture that these arguments give. Leaves out facts about a silent runtime that has answered since.
     pub(crate) fn of(
+        now: Instant,
+        health: Health,
         ready: Result<(), NotReady>,
         generator: &Generator,
         problems: Vec<Problem>,
-        facts: &Facts,
-        now: Instant,
+        facts: Facts,
     ) -> Self {
         let mut findings = generator::check(generator);
         findings.extend(runtime::check_problems(&problems));
@@ -56,9 +60,21 @@ impl Picture {
         });
         findings.extend(of_facts);
         Self {
+            now,
+            health,
+            facts,
             ready,
             findings: arrange(findings),
             problems,
         }
+    }
+
+    pub(crate) fn has(&self, code: &str) -> bool {
+        self.findings.iter().any(|finding| finding.code == code)
+    }
+
+    /// In seconds.
+    pub(crate) fn age(&self, since: Instant) -> f64 {
+        self.now.since(since).as_secs_f64()
     }
 }

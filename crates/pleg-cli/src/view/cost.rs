@@ -1,7 +1,6 @@
 //! What the calls to the runtime cost, and what those of upstream's generic PLEG would cost on this node.
 
 use super::*;
-use crate::meter::About;
 
 const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \
      on, each call as long as ours on average; and whenever a pod has changed, one status call for each of \
@@ -10,37 +9,6 @@ const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list c
 const COMPARED_AFTER: Duration = Duration::from_secs(60);
 /// The pause between two relists of the generic PLEG.
 const GENERIC_PERIOD_SECONDS: f64 = 1.0;
-
-#[derive(Clone, Debug)]
-pub(crate) struct Calls {
-    /// The time of the last answer; before the first answer, of the start.
-    pub(crate) unanswered_since: Instant,
-    pub(crate) lists: Series,
-    pub(super) reads: Series,
-}
-
-impl Calls {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self {
-            unanswered_since: now,
-            lists: Series::new(now),
-            reads: Series::new(now),
-        }
-    }
-
-    /// A call has ended. `answered` says whether the runtime has answered it.
-    pub(crate) fn ended(&mut self, about: About, began: Instant, now: Instant, answered: bool) {
-        let took = now.since(began);
-        match about {
-            About::Node => self.lists.add(now, took),
-            About::Pod => self.reads.add(now, took),
-            About::Runtime => {}
-        }
-        if answered {
-            self.unanswered_since = now;
-        }
-    }
-}
 
 /// The calls of at most the last quarter of an hour, without the first minute after the start.
 #[skip_serializing_none]

@@ -45,7 +45,9 @@ pub(crate) struct SandboxRow {
 impl Detail {
     pub(super) fn new(view: &PodView, inputs: &Inputs<'_>, history: Vec<Record>) -> Self {
         let status = &view.status;
-        let row = PodRow::new(view, inputs);
+        let mut problems = inputs.picture.problems.iter();
+        let problem = problems.find(|problem| problem.pod == status.uid.as_str());
+        let row = PodRow::new(view, inputs, problem);
         let containers = status.containers.iter().take(MOST_CONTAINERS);
         let containers = containers.map(|c| ContainerRow::new(c, &[], inputs.wall));
         let labels = status.sandboxes.first().map(|s| &s.details.labels);
@@ -55,7 +57,7 @@ impl Detail {
             row: row.with_containers(status, MOST_OF_POD, inputs.wall),
             gone: false,
             ips: status.ips.iter().take(8).map(|ip| name(ip)).collect(),
-            inspected_seconds: view.details_as_of.map(|at| inputs.seconds_since(at)),
+            inspected_seconds: view.details_as_of.map(|at| inputs.picture.age(at)),
             error: status.error.as_ref().and_then(|e| long(&e.to_string())),
             sandboxes: sandboxes(view, inputs),
             containers: containers.collect(),
@@ -103,7 +105,7 @@ fn ends(inputs: &Inputs<'_>) -> Vec<ExitRow> {
         reason: long(&end.reason),
         seconds: Some(match end.finished_at {
             Some(at) => ago(inputs.wall, at),
-            None => inputs.seconds_since(end.detected),
+            None => inputs.picture.age(end.detected),
         }),
     };
     inputs.ends.iter().skip(older).map(row).collect()

@@ -73,17 +73,18 @@ impl From<&Finding> for Reason {
 
 impl HealthView {
     pub(super) fn new(inputs: &Inputs<'_>) -> Self {
-        let shown = inputs.picture.findings.iter();
+        let picture = inputs.picture;
+        let shown = picture.findings.iter();
         let shown = shown.filter(|finding| finding.severity > Severity::Info);
         let unanswered = ["runtime_silent", "list_failed", "stale"];
-        let unanswered = unanswered.iter().any(|code| inputs.has(code));
-        let unanswered = unanswered.then(|| inputs.seconds_since(inputs.calls.unanswered_since));
+        let unanswered = unanswered.iter().any(|code| picture.has(code));
+        let unanswered = unanswered.then(|| picture.age(inputs.calls.unanswered_since));
         Self {
-            ready: inputs.picture.ready.is_ok(),
+            ready: picture.ready.is_ok(),
             reasons: shown.map(Reason::from).collect(),
-            pods: inputs.problems.len(),
+            pods: picture.problems.len(),
             no_answer_seconds: unanswered,
-            not_examined: inputs.facts.not_examined.clone(),
+            not_examined: picture.facts.not_examined.clone(),
         }
     }
 }
@@ -99,12 +100,12 @@ pub(crate) struct Relist {
 }
 
 impl Relist {
-    pub(super) fn new(inputs: &Inputs<'_>) -> Self {
-        let lasts = |since| inputs.seconds_since(since);
+    pub(super) fn new(picture: &Picture) -> Self {
+        let lasts = |since| picture.age(since);
         Self {
-            period_seconds: inputs.health.period.as_secs_f64(),
-            last_seconds: inputs.health.last_list.map(lasts),
-            in_flight_seconds: inputs.health.list_in_flight.map(lasts),
+            period_seconds: picture.health.period.as_secs_f64(),
+            last_seconds: picture.health.last_list.map(lasts),
+            in_flight_seconds: picture.health.list_in_flight.map(lasts),
         }
     }
 }
@@ -126,11 +127,11 @@ pub(crate) struct StreamView {
 }
 
 impl StreamView {
-    pub(super) fn new(inputs: &Inputs<'_>) -> Self {
-        let health = inputs.health;
+    pub(super) fn new(picture: &Picture) -> Self {
+        let health = &picture.health;
         let subscribed = |is_confirmed| match is_confirmed {
-            _ if inputs.has("runtime_silent") => "silent",
-            _ if inputs.has("stream_lossy") => "losing",
+            _ if picture.has("runtime_silent") => "silent",
+            _ if picture.has("stream_lossy") => "losing",
             true => "confirmed",
             false => "unconfirmed",
         };
@@ -147,7 +148,7 @@ impl StreamView {
         };
         Self {
             state: state.to_owned(),
-            seconds: since.map(|&since| inputs.seconds_since(since)),
+            seconds: since.map(|&since| picture.age(since)),
             reason: reason.as_deref().and_then(long),
             missed: health.missed,
             recently_expected: health.loss.expected,

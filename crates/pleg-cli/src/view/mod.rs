@@ -30,13 +30,13 @@ use serde_with::skip_serializing_none;
 
 use crate::filter::Selector;
 use crate::json::{self, utc};
+use crate::meter::Calls;
 use crate::picture::Picture;
-use crate::picture::facts::Facts;
 use crate::picture::finding::{Finding, Severity};
 use crate::picture::runtime::Problem;
 use crate::record::{Page, Pod, Record, SYNCED};
 use crate::text::{clip, lower};
-pub(crate) use cost::{CallCosts, Calls, Cost};
+pub(crate) use cost::{CallCosts, Cost};
 pub(crate) use detail::Detail;
 use detail::MOST_HISTORY;
 pub(crate) use difference::{difference, with_moments};
@@ -48,8 +48,8 @@ use pods::MOST_OF_POD;
 pub(crate) use pods::{ContainerRow, ExitRow, PodRow, PodsPage};
 use query::Sort;
 pub(crate) use query::{MOST_ROWS, Query};
-pub(crate) use series::Point;
-use series::{INTERVAL, Series, interval};
+use series::{INTERVAL, interval};
+pub(crate) use series::{Point, Series};
 
 /// The most characters of a name, and of a longer text. A runtime may report texts of any length.
 const MOST_NAME: usize = 256;

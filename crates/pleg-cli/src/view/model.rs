@@ -19,31 +19,13 @@ pub(crate) struct Model {
 }
 
 pub(crate) struct Inputs<'a> {
-    pub(crate) now: Instant,
-    pub(crate) wall: WallTime,
     pub(crate) picture: &'a Picture,
-    pub(crate) facts: &'a Facts,
-    pub(crate) health: &'a Health,
-    /// The pods whose calls hang or fail, by uid.
-    pub(crate) problems: HashMap<&'a str, &'a Problem>,
+    /// The wall clock at the instant of the picture.
+    pub(crate) wall: WallTime,
     pub(crate) pods: &'a [PodView],
     /// How the containers of the pod that is shown in detail ended.
     pub(crate) ends: &'a [Exit],
     pub(crate) calls: &'a Calls,
-    pub(crate) node: &'a str,
-    pub(crate) runtime: &'a str,
-    pub(crate) simulated: bool,
-}
-
-impl Inputs<'_> {
-    pub(super) fn seconds_since(&self, since: Instant) -> f64 {
-        self.now.since(since).as_secs_f64()
-    }
-
-    pub(super) fn has(&self, code: &str) -> bool {
-        let mut findings = self.picture.findings.iter();
-        findings.any(|finding| finding.code == code)
-    }
 }
 
 impl Model {
@@ -80,17 +62,15 @@ impl Model {
         }
     }
 
+    /// The view, without the names of the node and its runtime.
     pub(crate) fn view(&self, inputs: &Inputs<'_>, query: &Query) -> View {
-        let now = inputs.now;
+        let now = inputs.picture.now;
         View {
             time: utc(inputs.wall).to_string(),
             since: utc(self.feed.began_at).to_string(),
-            node: inputs.node.to_owned(),
-            runtime: inputs.runtime.to_owned(),
-            simulated: inputs.simulated,
             health: HealthView::new(inputs),
-            relist: Relist::new(inputs),
-            stream: StreamView::new(inputs),
+            relist: Relist::new(inputs.picture),
+            stream: StreamView::new(inputs.picture),
             latency: Latency {
                 interval_seconds: INTERVAL.as_secs_f64(),
                 interval: interval(now),
@@ -104,6 +84,7 @@ impl Model {
             pods: PodsPage::new(inputs, query),
             detail: self.detail(inputs, query),
             feed: self.feed.page(now, query),
+            ..View::default()
         }
     }
 

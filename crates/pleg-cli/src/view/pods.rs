@@ -79,8 +79,14 @@ pub(crate) struct ExitRow {
 
 impl PodsPage {
     pub(super) fn new(inputs: &Inputs<'_>, query: &Query) -> Self {
+        let problems = inputs.picture.problems.iter();
+        let problems: HashMap<&str, &Problem> = problems.map(|p| (&*p.pod, p)).collect();
+        let row = |pod: &PodView| {
+            let problem = problems.get(pod.status.uid.as_str()).copied();
+            PodRow::new(pod, inputs, problem)
+        };
         let pods = inputs.pods.iter().filter(|pod| query.matches(&pod.status));
-        let mut matching: Vec<_> = pods.map(|pod| (PodRow::new(pod, inputs), pod)).collect();
+        let mut matching: Vec<_> = pods.map(|pod| (row(pod), pod)).collect();
         matching.sort_unstable_by(|(a, _), (b, _)| a.order(b, query.sort));
         if query.reverse {
             matching.reverse();
@@ -110,10 +116,9 @@ impl PodsPage {
 
 impl PodRow {
     /// The row without its containers.
-    pub(super) fn new(view: &PodView, inputs: &Inputs<'_>) -> Self {
+    pub(super) fn new(view: &PodView, inputs: &Inputs<'_>, problem: Option<&Problem>) -> Self {
         let (status, newest) = (&*view.status, newest(&view.status));
         let running = newest.iter().filter(|c| c.state == ContainerState::Running);
-        let problem = inputs.problems.get(status.uid.as_str());
         Self {
             pod: Pod {
                 uid: name(status.uid.as_str()),
@@ -132,7 +137,7 @@ impl PodRow {
             restarts: newest.iter().map(|c| u64::from(c.attempt)).sum(),
             last_exit: ExitRow::last(status.containers.iter(), inputs.wall),
             changed_seconds: changed(status).map(|at| ago(inputs.wall, at)),
-            fresh_seconds: view.as_of.map(|at| inputs.seconds_since(at)),
+            fresh_seconds: view.as_of.map(|at| inputs.picture.age(at)),
             problem: problem.and_then(|problem| long(&problem.text)),
             problem_seconds: problem.map(|problem| problem.seconds),
             ..Self::default()
@@ -241,7 +246,6 @@ fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
     newest.sorted_by_key(|c| &*c.name).collect()
 }
 
-/// Returns true if the container has exited, and its exit code is not 0 or not known.
 fn has_failed(container: &ContainerStatus) -> bool {
     container.state == ContainerState::Exited && container.details.exit_code != Some(0)
 }

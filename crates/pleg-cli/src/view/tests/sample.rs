@@ -9,19 +9,18 @@ use pleg::core::{
     WallTime,
 };
 
-use crate::meter::About;
+use crate::meter::{Calls, LIST_SANDBOXES};
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
 use crate::picture::generator::Generator;
 use crate::picture::runtime::Problem;
 use crate::record::{Pod, Record};
-use crate::view::{Calls, Inputs, Model, Query, View};
+use crate::view::{Inputs, Model, Query, View};
 
 /// A node, 100 s after the start.
 pub(crate) struct Sample {
     pub(crate) now: Instant,
     pub(crate) wall: WallTime,
-    pub(crate) facts: Facts,
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
     pub(crate) pods: Vec<PodView>,
@@ -54,11 +53,14 @@ impl Sample {
             proven: true,
         };
         let mut calls = Calls::new(begin);
-        calls.ended(About::Node, now, now.after(Duration::from_millis(12)), true);
+        let (list, end) = (
+            (LIST_SANDBOXES, String::new()),
+            now.after(Duration::from_millis(12)),
+        );
+        calls.ended(&list, now, end, Some(true));
         Self {
             now,
             wall: wall(100),
-            facts: Facts::default(),
             health,
             problems: Vec::new(),
             pods: Vec::new(),
@@ -139,28 +141,28 @@ impl Sample {
     }
 
     pub(crate) fn view(&self, query: &Query) -> View {
-        let (health, problems) = (&self.health, &self.problems);
+        let health = &self.health;
         let mut counters = Counters::default();
         counters.events.started = 1;
         let mut generator = Generator::default();
         generator.look(health, &counters, self.now);
         let ready = health.ready(self.now);
-        let picture = Picture::of(ready, &generator, problems.clone(), &self.facts, self.now);
+        let (health, problems) = (health.clone(), self.problems.clone());
+        let facts = Facts::default();
+        let picture = Picture::of(self.now, health, ready, &generator, problems, facts);
         let inputs = Inputs {
-            now: self.now,
-            wall: self.wall,
             picture: &picture,
-            facts: &self.facts,
-            health,
-            problems: problems.iter().map(|p| (&*p.pod, p)).collect(),
+            wall: self.wall,
             pods: &self.pods,
             ends: &[],
             calls: &self.calls,
-            node: "node-7",
-            runtime: "unix:///run/containerd/containerd.sock",
-            simulated: self.simulated,
         };
-        self.model.view(&inputs, query)
+        View {
+            node: "node-7".to_owned(),
+            runtime: "unix:///run/containerd/containerd.sock".to_owned(),
+            simulated: self.simulated,
+            ..self.model.view(&inputs, query)
+        }
     }
 }
 

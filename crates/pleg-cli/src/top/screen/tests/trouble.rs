@@ -6,8 +6,9 @@ use pleg::core::{CallError, CallErrorKind, Health, StreamLoss};
 use ratatui::style::Modifier;
 
 use super::{SIZES, Top};
+use crate::meter::Calls;
 use crate::view::tests::{Sample, at};
-use crate::view::{Calls, Reason, View};
+use crate::view::{Reason, View};
 
 fn list_error() -> Option<CallError> {
     let kind = CallErrorKind::Unavailable;
