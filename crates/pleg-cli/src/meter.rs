@@ -51,21 +51,14 @@ impl Calls {
     }
 
     /// A call has ended. `answered` says whether the runtime has answered it; `None` if the call was cancelled.
-    pub(crate) fn ended(
-        &mut self,
-        key: &Key,
-        began: Instant,
-        now: Instant,
-        answered: Option<bool>,
-    ) {
-        let took = now.since(began);
+    pub(crate) fn ended(&mut self, key: &Key, at: Instant, took: Duration, answered: Option<bool>) {
         match (key.0, &*key.1) {
             (VERSION, _) => {}
-            (_, "") => self.lists.add(now, took),
-            _ => self.reads.add(now, took),
+            (_, "") => self.lists.add(at, took),
+            _ => self.reads.add(at, took),
         }
         if answered == Some(true) {
-            self.unanswered_since = now;
+            self.unanswered_since = at;
         }
         if let Some(each) = &mut self.each
             && !key.1.is_empty()
@@ -141,8 +134,8 @@ struct InFlight<'a> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         let now = self.meter.clock.now();
-        let mut calls = self.meter.calls.lock();
-        calls.ended(&self.key, self.began, now, self.answered);
+        let (took, mut calls) = (now.since(self.began), self.meter.calls.lock());
+        calls.ended(&self.key, now, took, self.answered);
     }
 }
 

@@ -110,7 +110,7 @@ impl Observer {
         };
         let inputs = Inputs {
             picture: &picture,
-            wall: pleg.clock().wall(),
+            wall: pleg.clock().wall_at(picture.now),
             pods: &pleg.snapshot(),
             ends: &ends,
             calls: &self.meter.calls(),

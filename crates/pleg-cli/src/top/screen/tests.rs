@@ -225,9 +225,8 @@ fn order_changes_and_the_cursor_follows_its_pod() {
 s => by name | ⏎> shop/cart-7f9
 r => by name, reversed | 5s ago⏎shop/web-1 Running 1/1 app: 3 Error, 40s ago⏎> shop/cart-7f9",
     );
-    top.sample
-        .pods
-        .retain(|pod| &*pod.status.name != "cart-7f9");
+    let pods = &mut top.sample.pods;
+    pods.retain(|pod| &*pod.status.name != "cart-7f9");
     top.answer();
     top.play(" => ⏎>");
     // On the first line, the cursor stays there instead of following its pod.

@@ -53,11 +53,8 @@ impl Sample {
             proven: true,
         };
         let mut calls = Calls::new(begin);
-        let (list, end) = (
-            (LIST_SANDBOXES, String::new()),
-            now.after(Duration::from_millis(12)),
-        );
-        calls.ended(&list, now, end, Some(true));
+        let (list, took) = ((LIST_SANDBOXES, String::new()), Duration::from_millis(12));
+        calls.ended(&list, now.after(took), took, Some(true));
         Self {
             now,
             wall: wall(100),
