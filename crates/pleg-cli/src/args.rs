@@ -1,7 +1,6 @@
 //! The command line arguments, their help texts and their validation.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -452,8 +451,8 @@ fn entry(name: &str, about: &str) -> String {
 /// Parses a duration such as `10s`, `1m30s` or `500ms`.
 fn duration(text: &str) -> Result<Duration, String> {
     let error = |reason: &str| format!("{reason}; use for example 500ms, 10s or 1m30s");
-    let duration = jiff::SignedDuration::from_str(text).map_err(|_| error("not a duration"))?;
-    match Duration::try_from(duration) {
+    let signed: jiff::SignedDuration = text.parse().map_err(|_| error("not a duration"))?;
+    match Duration::try_from(signed) {
         Ok(Duration::ZERO) => Err(error("a duration cannot be zero")),
         Ok(duration) => Ok(duration),
         Err(_) => Err(error("a duration cannot be negative")),

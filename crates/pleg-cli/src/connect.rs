@@ -133,10 +133,6 @@ impl Target {
         }
     }
 
-    pub(crate) fn endpoint(&self) -> Result<&Endpoint> {
-        self.runtime.endpoint()
-    }
-
     pub(crate) fn elapsed(&self) -> Duration {
         self.meter.clock.now().since(self.started)
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
 use anyhow::{Context as _, anyhow};
+use itertools::Itertools as _;
 use pleg_cri::{Endpoint, well_known};
 use serde::Deserialize;
 
@@ -91,16 +92,12 @@ fn below(root: &Path, path: &Path) -> PathBuf {
 
 /// The well-known sockets that exist: the file after links were followed, and the path. Each file is listed once.
 fn sockets(root: &Path) -> Vec<(PathBuf, &'static str)> {
-    let mut sockets: Vec<(PathBuf, &'static str)> = Vec::new();
-    for path in well_known().iter().map(|known| known.path) {
-        if let Ok(real) = fs::canonicalize(below(root, Path::new(path)))
-            && fs::metadata(&real).is_ok_and(|found| found.file_type().is_socket())
-            && sockets.iter().all(|(other, _)| *other != real)
-        {
-            sockets.push((real, path));
-        }
-    }
-    sockets
+    let sockets = well_known().iter().filter_map(|known| {
+        let real = fs::canonicalize(below(root, Path::new(known.path))).ok()?;
+        let is_socket = fs::metadata(&real).ok()?.file_type().is_socket();
+        is_socket.then_some((real, known.path))
+    });
+    sockets.unique_by(|(real, _)| real.clone()).collect()
 }
 
 #[derive(Deserialize)]

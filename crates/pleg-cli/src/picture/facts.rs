@@ -175,7 +175,8 @@ impl Collector {
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
         let slow = has_any(health, &SLOW);
         if let Some(watch) = &mut self.host {
-            watch.found(self.runtime.socket());
+            // The runtime may have been found since the last look.
+            watch.target.socket = self.runtime.socket();
         }
         let look = OptionFuture::from(self.host.as_mut().map(|host| host.look(slow)));
         let (answer, mut host) = tokio::join!(self.client.status(), look);

@@ -57,11 +57,9 @@ impl Source {
     }
 
     pub(super) fn ask(&self, query: Query) {
-        self.queries.send_if_modified(|asked| {
-            let is_other = *asked != query;
-            *asked = query;
-            is_other
-        });
+        if *self.queries.borrow() != query {
+            self.queries.send_replace(query);
+        }
     }
 
     pub(super) async fn close(self) {

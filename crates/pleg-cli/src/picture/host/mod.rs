@@ -154,7 +154,7 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
 /// not show facts that need two looks, some seconds apart.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    target: HostTarget,
+    pub(crate) target: HostTarget,
     last: Arc<Sample>,
     /// The last look saw a thread that may block for long, and the look before it did not.
     pub(crate) is_due_soon: bool,
@@ -175,11 +175,6 @@ impl Watch {
             processes: Arc::new(Semaphore::new(1)),
             disks: Arc::new(Semaphore::new(1)),
         }
-    }
-
-    /// Examines the runtime of this socket from now on, if none was found before.
-    pub(crate) fn found(&mut self, socket: Option<PathBuf>) {
-        self.target.socket = self.target.socket.take().or(socket);
     }
 
     /// Reads the host now, within 15 s. A look that is not thorough reads threads of shims only if the load is high.

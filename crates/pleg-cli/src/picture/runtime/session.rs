@@ -29,7 +29,7 @@ pub(crate) async fn collect<T>(
     settings.relist_period_max = RELIST;
     settings.relist_period_unproven = RELIST;
     settings.probe_period = PROBE;
-    let (client, endpoint) = (target.client(DEADLINE)?, target.endpoint()?);
+    let (client, endpoint) = (target.client(DEADLINE)?, target.runtime.endpoint()?);
     target.meter.keep_each();
     let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
     let runtime = CriRuntime::new(config.with_unary_lists().with_call_deadline(DEADLINE))?;

@@ -141,7 +141,11 @@ fn sources(lines: &mut Lines, view: &View) {
     if lines.width >= WIDE {
         let latency = &view.latency;
         let latencies = [&latency.lists, &latency.reads, &latency.events];
-        let [lists, reads, events] = latencies.map(|points| last_latency(points));
+        // The mean of the newest interval in which something was measured.
+        let [lists, reads, events] = latencies.map(|points| {
+            let last = points.iter().rev().find_map(|point| point.mean_ms);
+            last.map_or_else(|| "–".to_owned(), span)
+        });
         text += &format!("; latency: lists {lists}, reads {reads}, events {events}; ");
         text += &view.runtime;
     }
@@ -161,10 +165,4 @@ fn stream(view: &View) -> (String, Tone) {
         "polling" => ("polling, no stream".to_owned(), Tone::Dim),
         state => (format!("stream {state}{missed}"), Tone::Dim),
     }
-}
-
-/// The mean of the newest interval in which something was measured.
-fn last_latency(points: &[Point]) -> String {
-    let last = points.iter().rev().find_map(|point| point.mean_ms);
-    last.map_or_else(|| "–".to_owned(), span)
 }
