@@ -198,8 +198,12 @@ impl Target {
             let mut interval = tokio::time::interval(Duration::from_millis(250));
             let mut is_first = true;
             while let Err(error) = diagnose(endpoint).await {
-                if !is_temporary(&error) {
-                    return Err(error).context(advice.clone());
+                // A runtime that starts or restarts may cause these errors.
+                use ConnectError::{Missing, NotListening, Silent, Starting, Unresponsive};
+                match error {
+                    Missing { .. } | NotListening { .. } | Starting { .. } => {}
+                    Silent { .. } | Unresponsive { .. } => {}
+                    error => return Err(error).context(advice.clone()),
                 }
                 if std::mem::take(&mut is_first) {
                     notice(&format!("waiting at most {within:?}: {error}"));
@@ -232,17 +236,4 @@ impl Target {
             embedded.stop().await;
         }
     }
-}
-
-/// Returns true if a runtime that starts or restarts may cause this error.
-const fn is_temporary(error: &ConnectError) -> bool {
-    use ConnectError::{Missing, NotListening, Silent, Starting, Unresponsive};
-    matches!(
-        error,
-        Missing { .. }
-            | NotListening { .. }
-            | Silent { .. }
-            | Starting { .. }
-            | Unresponsive { .. }
-    )
 }

@@ -179,14 +179,9 @@ pub(super) struct Rendered(Mutex<Option<(Instant, Bytes)>>);
 impl Rendered {
     fn get(&self, now: Instant, render: impl FnOnce() -> String) -> Bytes {
         let mut last = self.0.lock();
-        match &*last {
-            Some((at, body)) if now.since(*at) < RENDERED_FOR => body.clone(),
-            _ => {
-                let body = Bytes::from(render());
-                *last = Some((now, body.clone()));
-                body
-            }
-        }
+        let recent = last.take().filter(|(at, _)| now.since(*at) < RENDERED_FOR);
+        let (_, body) = last.insert(recent.unwrap_or_else(|| (now, render().into())));
+        body.clone()
     }
 }
 

@@ -32,11 +32,9 @@ impl Manager {
         let own = u64::from(std::process::id());
         let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == own);
         let limit = number("WATCHDOG_USEC").filter(|limit| is_meant && *limit > 0);
+        let socket = (!address.is_empty()).then(|| connect(&address).inspect_err(failed));
         Self {
-            socket: match address.is_empty() {
-                true => None,
-                false => connect(&address).inspect_err(failed).ok(),
-            },
+            socket: socket.and_then(Result::ok),
             watchdog: limit.map(Duration::from_micros),
         }
     }
