@@ -63,9 +63,10 @@ impl Reconciler {
         failing.iter().take(if counts { failing.len() } else { 0 })
     }
 
-    /// Returns true if a read of the pod is in flight, or its last list failed.
-    pub fn owes_read(&self, uid: &PodUid) -> bool {
-        self.schedule.is_in_flight(uid) || self.pods.failures.retry_at(uid).is_some()
+    /// Returns true if a read of the pod is in flight, or its last read failed or was stale.
+    pub fn is_unread(&self, uid: &PodUid) -> bool {
+        let has_failed = self.pods.failures.retry_at(uid).is_some();
+        has_failed || self.schedule.is_in_flight(uid) || self.look_again.has(uid)
     }
 
     /// Returns true if the runtime as a whole fails, not only calls for single pods.

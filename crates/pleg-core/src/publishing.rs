@@ -24,7 +24,8 @@ impl Reconciler {
         let states = rows.chain(self.pods.states()).collect();
         self.announcements.begin(states);
         self.pods.gone.forget_states();
-        let published: Vec<PodUid> = self.pods.iter().map(|(uid, _)| uid.clone()).collect();
+        let published = self.pods.iter().filter(|(_, pod)| pod.published.is_some());
+        let published: Vec<PodUid> = published.map(|(uid, _)| uid.clone()).collect();
         for uid in published {
             self.announce(now, &uid, &Applied::default(), Source::Relist);
         }
@@ -123,9 +124,8 @@ impl Reconciler {
         all: bool,
         now: Instant,
     ) -> Vec<(Id, Kind)> {
-        let mut due = self
-            .pods
-            .due(uid, rows, |id| reported(&self.hints, id), all, now);
+        let reported = |id: &Id| reported(&self.hints, id);
+        let mut due = self.pods.due(uid, rows, reported, all, now);
         if !rows.of_relist {
             // An id that only events have shown is gone if its status call returns NotFound.
             for id in self.hints.subjects(Some(uid)) {
@@ -150,10 +150,8 @@ impl Reconciler {
         };
         let hints = &self.hints;
         let reported = |id: &Id| reported(hints, id);
-        let outage = self.outage.excuses(now);
-        let mut applied = self
-            .pods
-            .apply(uid, rows, &read.answers, reported, outage, now);
+        let (outage, answers) = (self.outage.excuses(now), &read.answers);
+        let mut applied = self.pods.apply(uid, rows, answers, reported, outage, now);
         self.out.counters.undone += applied.undone.len() as u64;
         for id in self.hints.subjects(Some(uid)) {
             if let Some(end) = self.hints.get(&id).and_then(Hint::end).cloned() {
@@ -168,6 +166,7 @@ impl Reconciler {
             false => Source::Inspection,
         };
         self.publish(now, uid, &applied, source);
+        self.publish_moves(now);
         let absence = |id: &Id| absence(rows, &read.answers, id);
         let shows_less = self.read_hints(now, Some(uid), as_of, absence);
         self.answer(uid, as_of, read.all);
@@ -284,6 +283,14 @@ impl Reconciler {
             let pod = self.pods.get(&uid).into_iter();
             let ids: Vec<Id> = pod.flat_map(|pod| pod.records.keys()).cloned().collect();
             self.satisfy(&ids);
+        }
+    }
+
+    /// Publishes the pods from which ids were moved, and plans the reads that only relists could make before.
+    pub(crate) fn publish_moves(&mut self, now: Instant) {
+        for uid in std::mem::take(&mut self.pods.moved_from) {
+            self.publish(now, &uid, &Applied::default(), Source::Relist);
+            self.schedule.touch(&uid);
         }
     }
 

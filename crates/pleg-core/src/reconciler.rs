@@ -250,6 +250,7 @@ impl Reconciler {
         for uid in self.schedule.concerned() {
             sorted.add_absent(uid, began);
         }
+        self.publish_moves(now);
         // Events may have named another pod, whose rows would seem to prove that the id is gone.
         for (uid, rows) in &sorted.differ {
             rows.rows.keys().for_each(|id| self.hints.belongs(id, uid));
@@ -395,9 +396,6 @@ impl Reconciler {
 
     /// Starts all calls and announcements that are due.
     pub(crate) fn pump(&mut self, now: Instant) {
-        for uid in std::mem::take(&mut self.pods.losers) {
-            self.publish(now, &uid, &Applied::default(), Source::Relist);
-        }
         self.judge_stream(now);
         self.announce_without_code(now);
         self.start_probes(now);
@@ -434,10 +432,9 @@ impl Reconciler {
         let after_backoff = |at: Option<Instant>| at.max(at.and(backoff));
         let hint = self.hints.due(uid);
         let hint = hint.filter(|_| self.announcements.has_begun());
-        let again = self.look_again.due(Some(uid));
         let other = [
             after_backoff(hint),
-            after_backoff(again),
+            after_backoff(self.look_again.due(Some(uid))),
             self.pods.retry_at(uid),
         ];
         let mut reasons = Reasons {

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::str::from_utf8;
 use std::sync::Arc;
 
+use prost::encoding::WireType;
 use prost::{DecodeError, Message};
 
 use self::brief::{BriefContainer, BriefSandbox};
@@ -226,8 +227,8 @@ pub(crate) fn encoded_labels(message: &[u8], field: u32) -> Result<Labels, Decod
         let mut texts: [&[u8]; 2] = [&[], &[]];
         for text in Fields(entry?) {
             match text? {
-                (1, _, key) => texts[0] = key,
-                (2, _, value) => texts[1] = value,
+                (1, WireType::LengthDelimited, key) => texts[0] = key,
+                (2, WireType::LengthDelimited, value) => texts[1] = value,
                 _ => {}
             }
         }

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// A second caller waits for the first check: it would fall back to polling for a check that only runs.
+    /// A second caller waits. If it took a running check for a hung one, it would poll for a minute.
     #[tokio::test]
     async fn checks_run_one_after_the_other_unless_one_hangs() {
         let (answer, answers) = mpsc::channel();

@@ -69,13 +69,13 @@ pub trait Runtime: Send + Sync + 'static {
         row: &mut (dyn FnMut(Row<'_>) + Send),
     ) -> impl Future<Output = Result<(), CallError>> + Send;
 
-    /// The status of one sandbox. May leave out annotations, which the rows of lists contain.
+    /// The status of one sandbox. May leave out labels and annotations, which the rows of lists contain.
     ///
     /// # Errors
     /// `NotFound` if the id does not exist; any other failure of the call.
     fn sandbox_status(&self, id: &Id) -> impl Future<Output = Result<Report, CallError>> + Send;
 
-    /// The status of one container. May leave out annotations, which the rows of lists contain.
+    /// The status of one container. May leave out labels and annotations, which the rows of lists contain.
     ///
     /// # Errors
     /// `NotFound` if the id does not exist; any other failure of the call.

@@ -216,7 +216,7 @@ impl PodProblems {
         // against a pod, and no pod recovers.
         let runtime_fails = machine.is_runtime_failing();
         for (uid, problem) in last {
-            if runtime_fails || machine.owes_read(&uid) {
+            if runtime_fails || machine.is_unread(&uid) {
                 present.insert(uid, problem);
             } else {
                 self.log_end(&problem, &published.get(&uid).status);

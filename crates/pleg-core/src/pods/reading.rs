@@ -167,7 +167,7 @@ impl Pods {
         if let Some(whole) = &row.whole {
             let sandbox = whole.identity.sandbox.as_ref();
             if sandbox.is_some_and(|sandbox| self.pod_of(sandbox).is_some_and(|of| of != uid)) {
-                // Since the rows were placed, the sandbox was published in another pod, which the container belongs to.
+                // The sandbox was published after this list was requested. The container belongs to the sandbox's pod.
                 return;
             } else if self.pod_of(id).is_some() {
                 self.move_to(id, uid);
@@ -177,6 +177,9 @@ impl Pods {
             } else if self.insert(uid, whole, of_id.reported.own) {
                 applied.undone.insert(id.clone());
             }
+        } else if self.pod_of(id) != Some(uid) {
+            // The id was moved to another pod while these rows waited.
+            return;
         }
         let Some(record) = self.record_mut(id) else {
             return;
@@ -199,9 +202,8 @@ impl Pods {
     fn absent(&self, uid: &PodUid, read: &PodRows) -> Vec<Id> {
         let records = self.get(uid).map(|pod| &pod.records);
         let ids = records.into_iter().flat_map(|records| records.keys());
-        ids.filter(|id| !read.rows.contains_key(*id))
-            .cloned()
-            .collect()
+        let ids = ids.filter(|id| !read.rows.contains_key(*id));
+        ids.cloned().collect()
     }
 
     /// Removes an id without a row if its absence is proven.

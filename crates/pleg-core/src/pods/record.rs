@@ -130,16 +130,16 @@ impl Record {
     pub(crate) fn learn(&mut self, status: &Report, as_of: Instant, now: Instant) {
         self.status.succeeded(self.unknown, now);
         let ended = self.has_ended();
-        // UNKNOWN undoes no end, but its details are news.
+        // A status with the state UNKNOWN undoes no end. It counts as read, and fills in what is missing.
         if ended && status.shown < ReportedState::Exited {
             return;
         }
-        self.details = match self.status.as_of() > Some(as_of) {
+        let is_unknown = ended && status.shown != ReportedState::Exited;
+        self.details = match is_unknown || self.status.as_of() > Some(as_of) {
             true => details::merged(&status.details, &self.details, ended),
             false => details::merged(&self.details, &status.details, ended),
         };
-        let shows_end = status.shown == ReportedState::Exited;
-        self.status.gave_details(as_of, ended && shows_end);
+        self.status.gave_details(as_of, ended && !is_unknown);
     }
 
     /// The id's status call failed.

@@ -138,7 +138,8 @@ fn pods_of_sandboxes(rows: &[Report]) -> BTreeMap<Id, PodUid> {
     pods.collect()
 }
 
-/// The pod of a row: the pod of its sandbox, else the pod-uid label, else a pod with the sandbox id as uid.
+/// The pod of a row: the pod of its sandbox, else the pod in which it is published, else the pod-uid label, else a pod
+/// with the sandbox id as uid.
 fn place(row: &Report, sandboxes: &BTreeMap<Id, PodUid>, pods: &Pods) -> Option<PodUid> {
     let identity = &row.identity;
     let sandbox = match identity.kind {
@@ -146,7 +147,8 @@ fn place(row: &Report, sandboxes: &BTreeMap<Id, PodUid>, pods: &Pods) -> Option<
         Kind::Container => identity.sandbox.as_ref(),
     };
     let of_sandbox = sandbox.and_then(|id| sandboxes.get(id).or_else(|| pods.pod_of(id)));
-    let pod = of_sandbox.or(identity.pod.as_ref()).cloned();
+    let known = of_sandbox.or_else(|| pods.pod_of(&row.id));
+    let pod = known.or(identity.pod.as_ref()).cloned();
     pod.or_else(|| sandbox.map(PodUid::from))
 }
 

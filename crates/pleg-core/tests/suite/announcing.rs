@@ -210,7 +210,7 @@ fn unknown_is_read_again_with_backoff_and_undoes_no_end() {
     t.read();
     t.pass(30_000);
     t.expect(&["Changed job"]);
-    assert!(!t.core.owes_read(&"p".into()));
+    assert!(!t.core.is_unread(&"p".into()));
     assert_eq!(t.cached("web"), "Exited 3");
     let (now, worker) = (t.now(), t.read_details());
     assert!(t.view(worker).details_as_of > Some(now));

@@ -120,7 +120,7 @@ fn burst_of_exits_in_a_pod_causes_two_reads() {
 }
 
 #[test]
-fn exits_of_one_pod_cost_one_view_and_eight_calls() {
+fn exits_of_a_pod_publish_once_and_read_eight_together() {
     let ids: Vec<String> = (0..20).map(|n| format!("c{n}")).collect();
     let mut t = Script::with(&[]);
     ids.iter().for_each(|id| t.node.start(id));

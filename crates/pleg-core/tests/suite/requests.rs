@@ -115,7 +115,7 @@ fn request_for_an_unknown_pod_leaves_no_state() {
         t.node.pod_lists_fail = None;
         t.pass(70_000);
         assert!(!format!("{:?}", t.core).contains("nobody"));
-        assert!(!t.core.owes_read(&"nobody".into()));
+        assert!(!t.core.is_unread(&"nobody".into()));
         assert_eq!(t.degraded(), [""; 0]);
     }
 }

@@ -329,7 +329,7 @@ fn stream_that_is_mute_for_ten_minutes_is_subscribed_again() {
 }
 
 #[test]
-fn first_success_after_an_outage_is_or_starts_a_relist() {
+fn success_after_outage_starts_a_relist_unless_it_is_one() {
     let mut t = quiet();
     t.node.stop_runtime();
     t.read();

@@ -1,4 +1,4 @@
-//! Events and statuses, decoded without annotations, mounts and namespaces: lists contain these, or the generator never
+//! Events and statuses, decoded without annotations, mounts and namespaces, statuses without labels, too: lists contain these, or the generator never
 //! needs them. Decoding them would add some 10 % to the instructions of a start, which reads every status.
 
 use std::fmt::Debug;
