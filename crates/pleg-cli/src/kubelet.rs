@@ -33,7 +33,7 @@ pub(crate) fn find_subscriber(root: &Path, socket: Option<&Path>) -> Option<Stri
         if let Some(name) = &kubelet.embedded_in {
             return unknown(format!("{name} (pid {pid}) contains a kubelet"));
         }
-        if socket.is_none_or(|socket| kubelet.is_other(socket) != Some(true))
+        if socket.is_none_or(|socket| kubelet.other_runtime(&proc, socket).is_none())
             && let Some(why) = kubelet.subscribes()
         {
             return Some(format!("the kubelet (pid {pid}) {why}"));
@@ -102,19 +102,10 @@ impl Kubelet {
         flag.map(str::to_owned).or_else(configured)
     }
 
-    /// Returns true if the kubelet's runtime has another socket than this. `None` if the kubelet's socket does not exist.
-    fn is_other(&self, socket: &Path) -> Option<bool> {
-        let Some((endpoint, ours)) = self.endpoint().zip(identity(socket)) else {
-            return Some(false);
-        };
-        let path = endpoint.strip_prefix("unix://").unwrap_or(&endpoint);
-        identity(&self.here(Path::new(path))).map(|theirs| theirs != ours)
-    }
-
-    /// The endpoint of the kubelet's runtime. `None` if that runtime is known to serve this socket.
-    pub(crate) fn other_runtime(&self, socket: &Path) -> Option<String> {
-        let other = self.embedded_in.is_none() && self.is_other(socket) != Some(false);
-        other.then(|| self.endpoint()).flatten()
+    /// The endpoint of the kubelet's runtime, if that is known to have another socket than this.
+    pub(crate) fn other_runtime(&self, proc: &Proc, socket: &Path) -> Option<String> {
+        let endpoint = self.endpoint().filter(|_| self.embedded_in.is_none())?;
+        (is_same(proc, self.pid, &endpoint, socket) == Some(false)).then_some(endpoint)
     }
 
     /// The port of the kubelet's `/healthz`; 0 if it is disabled.
@@ -221,6 +212,21 @@ fn values<'a>(arguments: &'a [String], flag: &'a str) -> impl Iterator<Item = &'
 /// The value of the first of these flags that is given. If the flag is given several times, its last value.
 pub(crate) fn value<'a>(arguments: &'a [String], flags: &[&'a str]) -> Option<&'a str> {
     flags.iter().find_map(|flag| values(arguments, flag).last())
+}
+
+/// Returns true if the path leads to this socket, as the process sees it. `None` if that cannot be found out.
+pub(crate) fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> Option<bool> {
+    let address = Path::new(address.strip_prefix("unix://").unwrap_or(address));
+    let Some(ours) = identity(socket) else {
+        return (address == socket).then_some(true);
+    };
+    let inside = proc.inside(pid, &address.to_string_lossy());
+    let theirs = match inside.try_exists() {
+        Ok(_) => identity(&inside),
+        // AppArmor, or the lack of SYS_PTRACE, hides the root of the process. Its sockets may be mounted at the same paths here.
+        Err(_) => Some(identity(address)?),
+    };
+    Some(theirs == Some(ours))
 }
 
 /// The device and the inode, which tell apart two files.

@@ -57,7 +57,7 @@ fn feature_gate_of_command_line_or_file_is_found() {
 }
 
 /// Flags; text of the configuration file => whether the kubelet counts as a subscriber to our socket, and the endpoint
-/// of its runtime if that is another one, otherwise the port of its `/healthz`.
+/// of its runtime if that is another one, otherwise the port of its `/healthz`. In rows with `HERE`, its root cannot be read.
 const ENDPOINTS: &str = "
 ; => true 10248
 ; healthzPort: 7 => true 7
@@ -66,7 +66,9 @@ const ENDPOINTS: &str = "
 --container-runtime-endpoint=unix:///run/ours.sock ; => true 10248
 --container-runtime-endpoint /run/ours.sock ; containerRuntimeEndpoint: /run/theirs.sock => true 10248
 --container-runtime-endpoint unix:///run/link.sock ; => true 10248
---container-runtime-endpoint=unix:///run/gone.sock ; => true unix:///run/gone.sock
+--container-runtime-endpoint=unix:///run/gone.sock ; => false unix:///run/gone.sock
+--container-runtime-endpoint=unix://HERE/run/ours.sock ; => true 10248
+--container-runtime-endpoint=unix://HERE/run/gone.sock ; => true 10248
 --container-runtime-endpoint=unix:///run/theirs.sock ; => false unix:///run/theirs.sock
 ; containerRuntimeEndpoint: unix:///run/ours.sock => true 10248
 ; containerRuntimeEndpoint: /run/theirs.sock => false /run/theirs.sock";
@@ -76,7 +78,16 @@ fn kubelet_of_another_runtime_does_not_count() {
     for row in ENDPOINTS.trim().lines() {
         let (flags, rest) = row.split_once(';').unwrap();
         let (config, expected) = rest.split_once(" => ").unwrap();
-        let host = node(&format!("kubelet --feature-gates=EventedPLEG=true {flags}"));
+        let host = node("kubelet");
+        let flags = flags.replace("HERE", &host.root().display().to_string());
+        host.run(
+            800,
+            &format!("kubelet --feature-gates=EventedPLEG=true {flags}"),
+        );
+        if row.contains("HERE") {
+            // A link to itself leads to an error other than ENOENT.
+            host.link("proc/800/root", Path::new("root"));
+        }
         host.write("run/theirs.sock", "");
         host.write("run/ours.sock", "");
         let ours = host.root().join("run/ours.sock");
@@ -85,7 +96,9 @@ fn kubelet_of_another_runtime_does_not_count() {
         let counts = find_subscriber(host.root(), Some(&ours)).is_some();
         let kubelet = found(&host).unwrap();
         let port = || kubelet.healthz_port().to_string();
-        let other = kubelet.other_runtime(&ours).unwrap_or_else(port);
+        let other = kubelet
+            .other_runtime(&Proc::below(host.root()), &ours)
+            .unwrap_or_else(port);
         assert_eq!(format!("{counts} {other}"), expected, "{row}");
     }
 }

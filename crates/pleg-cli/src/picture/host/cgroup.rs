@@ -154,15 +154,20 @@ impl Group {
     }
 }
 
-/// The limits of a process, found by the text of its `/proc/PID/cgroup`. Counts of a group began when it was made.
-pub(super) fn limits(files: &Path, text: &str) -> Vec<Limit> {
-    let mut limits = Vec::new();
+/// The limits of a process, found by the text of its `/proc/PID/cgroup`, and the controllers whose group is not visible
+/// from here. Counts of a group began when it was made.
+pub(super) fn limits(files: &Path, text: &str) -> (Vec<Limit>, Vec<&'static str>) {
+    let (mut limits, mut unread) = (Vec::new(), Vec::new());
     for controller in ["cpu", "memory", "pids"] {
-        let group = Group::find(files, text, controller);
-        let groups = group.iter().flat_map(Group::with_parents);
-        limits.extend(groups.filter_map(|group| group.limit(controller)));
+        match Group::find(files, text, controller) {
+            Some(group) => {
+                let groups = group.with_parents();
+                limits.extend(groups.filter_map(|group| group.limit(controller)));
+            }
+            None => unread.push(controller),
+        }
     }
-    limits
+    (limits, unread)
 }
 
 /// For each controller, the limit that held the runtime back most between two samples.

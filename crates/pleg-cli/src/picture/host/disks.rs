@@ -1,5 +1,6 @@
 //! The file systems on which the runtime keeps its data and its state.
 
+use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use toml::de::DeTable;
 
@@ -31,8 +32,11 @@ pub(crate) struct Disk {
 const CONTAINERD: [&str; 2] = ["/var/lib/containerd", "/run/containerd"];
 const CRIO: [&str; 2] = ["/var/lib/containers/storage", "/run/containers/storage"];
 
+/// A directory, or the reason why it is not known.
+pub(super) type Directory = Result<String, String>;
+
 /// The runtime's directories for data and state, from its command line, its configuration, or the well-known ones.
-pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
+pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Directory> {
     let (flags, defaults) = match daemon.name.as_str() {
         "containerd" => (["--root", "--state"], CONTAINERD),
         "crio" => (["--root", "--runroot"], CRIO),
@@ -40,31 +44,46 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<String> {
     };
     let arguments = proc.arguments(daemon.pid).unwrap_or_default();
     let config = value(&arguments, &["--config", "-c"]).unwrap_or("/etc/containerd/config.toml");
-    let config = bounded::read(&proc.inside(daemon.pid, config)).unwrap_or_default();
+    let read = bounded::read(&proc.inside(daemon.pid, config));
+    let unread = read
+        .as_ref()
+        .err()
+        .filter(|error| error.kind() != io::ErrorKind::NotFound);
+    let unread = unread.map(|error| Err(format!("{config}: {error}")));
+    let config = read.unwrap_or_default();
     let config = DeTable::parse(&config).ok();
     let config = config.as_ref().map(toml::Spanned::get_ref);
     let paths = flags.into_iter().zip(defaults).map(|(flag, default)| {
         let set = || config?.get(&flag[2..])?.get_ref().as_str();
         let path = value(&arguments, &[flag]).or_else(set);
-        path.unwrap_or(default).to_owned()
+        Ok(path.unwrap_or(default).to_owned())
     });
-    paths.collect()
+    paths.chain(unread).collect()
 }
 
 /// The file systems of the daemon's directories. If no daemon runs (a full disk?), those of the well-known directories.
-pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> Vec<Disk> {
+/// Also returns what cannot be read.
+pub(super) fn read(
+    root: &Path,
+    daemon: Option<u32>,
+    directories: &[Directory],
+) -> (Vec<Disk>, Vec<String>) {
     let proc = Proc::below(root);
-    let known = [CONTAINERD, CRIO].concat();
+    let known = [CONTAINERD, CRIO].concat().into_iter();
     let directories = match daemon {
         Some(_) => directories.to_vec(),
-        None => known.iter().map(ToString::to_string).collect(),
+        None => known.map(|path| Ok(path.to_owned())).collect(),
     };
     let daemon = daemon.unwrap_or(1);
-    let disks = directories.into_iter().filter_map(|path| {
-        let found = statvfs(&proc.inside(daemon, &path)).ok()?;
+    let disk = |path: String| {
+        let found = match statvfs(&proc.inside(daemon, &path)) {
+            Ok(found) => found,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(error) => return Err(format!("{path}: {error}")),
+        };
         let read_only = found.flags().contains(FsFlags::ST_RDONLY);
         #[allow(clippy::useless_conversion, reason = "some platforms count in 32 bits")]
-        Some(Disk {
+        Ok(Some(Disk {
             bytes: u64::from(found.blocks()).saturating_mul(found.fragment_size()),
             free_bytes: u64::from(found.blocks_free()).saturating_mul(found.fragment_size()),
             inodes: found.files().into(),
@@ -72,9 +91,11 @@ pub(super) fn read(root: &Path, daemon: Option<u32>, directories: &[String]) -> 
             read_only,
             mount: read_only.then(|| mount_of(&proc, daemon, &path)).flatten(),
             path,
-        })
-    });
-    disks.collect()
+        }))
+    };
+    let disks = directories.into_iter().map(|path| disk(path?));
+    let disks = disks.filter_map(Result::transpose);
+    disks.partition_result()
 }
 
 fn mount_of(proc: &Proc, daemon: u32, path: &str) -> Option<String> {

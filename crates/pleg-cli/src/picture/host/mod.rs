@@ -43,7 +43,7 @@ use super::finding::{Finding, Severity, contains};
 use super::runtime::{Pod, Pods};
 use crate::bounded;
 use crate::figures::bytes;
-use crate::kubelet::{identity, value};
+use crate::kubelet::value;
 use crate::proc::{Open, Proc, Process};
 use crate::text::short;
 
@@ -199,12 +199,19 @@ impl Watch {
         }
         let (root, directories) = (self.target.root.clone(), Arc::clone(&end.directories));
         let read = move || disks::read(&root, daemon, &directories);
-        let disks = match self.target.socket {
+        let (disks, unread) = match self.target.socket {
+            None => Ok(Default::default()),
+            // The root of process 1 is that of this pod, where the directories of the runtime may be mounted read-only.
+            Some(_) if daemon.is_none() && !end.shows_host => {
+                Err("not visible from here".to_owned())
+            }
             Some(_) => alone(&self.disks, DISKS_DEADLINE, read).await,
-            None => Ok(Vec::new()),
-        };
-        let no_disks = disks.as_ref().err();
-        unreadable.extend(no_disks.map(|why| format!("the runtime's disks: {why}")));
+        }
+        .unwrap_or_else(|why| (Vec::new(), vec![format!("the runtime's disks: {why}")]));
+        unreadable.extend(unread);
+        let limits = end.unread.iter();
+        unreadable
+            .extend(limits.map(|name| format!("the {name} limit of the runtime: not visible")));
         Host {
             cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             load: end.load,
@@ -214,7 +221,7 @@ impl Watch {
             blocked: pressure::blocked(&samples),
             daemon: daemon.and_then(|pid| daemon::assess(&samples, first, pid)),
             limits: cgroup::assess(&samples.begin.limits, &end.limits),
-            disks: disks.unwrap_or_default(),
+            disks,
             shims: Shims::of(&samples),
             kubelet: kubelet::assess(&samples),
             unreadable,

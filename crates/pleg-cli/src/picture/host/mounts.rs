@@ -40,7 +40,7 @@ pub(crate) struct Mount {
     pub(crate) answer_millis: Option<u64>,
 }
 
-/// Reads all mounts. Also returns the first error.
+/// Reads all mounts. Also returns the first error, or how many mounts were not read.
 pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Option<String>) {
     let (proc, mut mounts) = (Proc::below(&target.root), Mounts::default());
     // The mounts of the host, or those that are visible from here.
@@ -68,7 +68,9 @@ pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Optio
     }
     mounts.hanging.sort();
     mounts.slow.sort();
-    (mounts, failed)
+    let skipped = format!("mounts: {} beyond the first {MOST}", mounts.skipped);
+    let skipped = (mounts.skipped > 0).then_some(skipped);
+    (mounts, failed.or(skipped))
 }
 
 /// The time until the mount answered, if it did in time. An error is also an answer.

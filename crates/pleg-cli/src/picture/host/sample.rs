@@ -17,7 +17,9 @@ pub(super) struct Sample {
     pub(super) inits: BTreeMap<String, u32>,
     pub(super) pressure: Counters,
     pub(super) limits: Vec<Limit>,
-    pub(super) directories: Arc<Vec<String>>,
+    /// The controllers whose limits cannot be read.
+    pub(super) unread: Vec<&'static str>,
+    pub(super) directories: Arc<Vec<disks::Directory>>,
     /// The daemon's.
     pub(super) descriptors: Option<Open>,
     /// The time for which the daemon's threads have waited for a CPU.
@@ -84,7 +86,7 @@ impl Sample {
             let role = known.and_then(|seen| seen.role.clone());
             let seen = Seen {
                 process,
-                role: role.filter(|role| **role != Role::Child),
+                role: role.filter(|role| !matches!(**role, Role::Child | Role::Other)),
                 blocked: None,
                 threads: BTreeMap::new(),
                 frozen: None,
@@ -126,7 +128,7 @@ impl Sample {
             Some(_) => Arc::clone(&before.directories),
             None => Arc::new(disks::directories(proc, &seen.process)),
         };
-        self.limits = cgroup::limits(files, &groups);
+        (self.limits, self.unread) = cgroup::limits(files, &groups);
         self.descriptors = proc.descriptors(pid);
         self.waited = proc.waited(pid);
     }

@@ -2,7 +2,7 @@
 //! container (conmon). Its children are the processes of containers, and programs such as `runc`.
 
 use super::*;
-use crate::kubelet::Kubelet;
+use crate::kubelet::{Kubelet, is_same};
 use crate::proc::Belongs;
 
 /// The start of the name of containerd's shims. The kernel keeps only 15 characters of a name.
@@ -13,8 +13,9 @@ const CONMON: &str = "conmon";
 const NAMESPACE: &str = "k8s.io";
 /// A process that started at least this many seconds before the examination existed when the first list was made.
 const OLDER: f64 = 10.0;
-/// Programs that the runtime starts for each operation on a container, and for which it waits.
-const HELPERS: [&str; 5] = ["runc", "crun", "runsc", "youki", "kata-runtime"];
+/// Programs that the runtime starts for each operation on a container, and for which it waits. Not `runsc`: the shim of
+/// gVisor runs `runsc wait` as long as the container lives.
+const HELPERS: [&str; 4] = ["runc", "crun", "youki", "kata-runtime"];
 /// A program of [`HELPERS`] hangs if it runs for more seconds than this: an operation takes some tens of milliseconds.
 const LONG: f64 = 10.0;
 /// The most bundles that are read, helpers that are reported, and processes or containers that a command names.
@@ -76,14 +77,15 @@ pub(crate) struct DeadInit {
     pub(crate) zombie: bool,
 }
 
-/// The role of a process. Only a [`Child`](Role::Child) can get another role while it lives.
+/// The role of a process. Only [`Child`](Role::Child) and [`Other`](Role::Other) can become another role while it lives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A shim, with the id of its sandbox, or for CRI-O of its container.
     Shim(String),
     /// A program that runs as root in a pod, with the name of a shim: Kata Containers, or a program that imitates it.
     ShimInPod,
-    /// A process that has the name of a shim or kubelet, but is not one.
+    /// A process that has the name of a shim or kubelet, but is not one, or is the shim of another runtime. While the socket
+    /// of the runtime is missing, its own shims may count as those of another one.
     Other,
     /// A child of a shim, with the id and the control group of its container.
     Container(String, Option<Group>),
@@ -125,7 +127,7 @@ fn by_name(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role
     let Some(kubelet) = Kubelet::of(proc, process) else {
         return Some(Role::Other);
     };
-    let other_runtime = socket.and_then(|socket| kubelet.other_runtime(socket));
+    let other_runtime = socket.and_then(|socket| kubelet.other_runtime(proc, socket));
     Some(Role::Kubelet(kubelet, other_runtime))
 }
 
@@ -144,22 +146,13 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
     } else {
         let namespace = value(&arguments, &["-namespace", "--namespace"]);
         let address = socket.zip(value(&arguments, &["-address", "--address"]));
-        let ours = address.is_none_or(|(socket, address)| is_same(proc, pid, address, socket))
+        let ours = address
+            .is_none_or(|(socket, address)| is_same(proc, pid, address, socket) == Some(true))
             && namespace.is_none_or(|name| name == NAMESPACE);
         (ours, value(&arguments, &["-id", "--id"]))
     };
     let id = id.filter(|_| ours);
     Some(id.map_or(Role::Other, |id| Role::Shim(id.to_owned())))
-}
-
-/// Returns true if the path leads to this socket, as the process sees it.
-fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> bool {
-    let address = Path::new(address.strip_prefix("unix://").unwrap_or(address));
-    let Some(ours) = identity(socket) else {
-        return address == socket;
-    };
-    let inside = proc.inside(pid, &address.to_string_lossy());
-    identity(&inside).or_else(|| identity(address)) == Some(ours)
 }
 
 fn of_child(proc: &Proc, files: &Path, process: &Process) -> Role {

@@ -180,7 +180,8 @@ async fn what_cannot_be_read_is_named() {
     let host = Watch::new(target).look(false).await;
     let unknown = "the process that listens on /gone.sock: No such file or directory (os error 2)";
     let hidden = "all processes of the host: not visible from here";
-    assert_eq!(host.unreadable, [unknown, hidden]);
+    let disks = "the runtime's disks: not visible from here";
+    assert_eq!(host.unreadable, [unknown, hidden, disks]);
 }
 
 #[tokio::test]
@@ -204,7 +205,7 @@ async fn watch_compares_each_look_with_the_one_before() {
     let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
     let own = std::process::id();
     host.write("state/file", "");
-    host.run(own, "containerd --root=/state -c /c.toml");
+    host.run(own, "containerd --root=/state/file/a -c /c.toml");
     host.write("c.toml", "state = \"/state\"\n");
     host.process(own, "containerd", 'T', 1);
     let mut watch = Watch::new(HostTarget {
@@ -215,7 +216,13 @@ async fn watch_compares_each_look_with_the_one_before() {
     // One look does not show what lasts.
     assert!(!first.daemon.unwrap().lasting.stopped);
     // Of its arguments and its configuration.
-    assert!(first.disks.iter().map(|disk| &*disk.path).eq(["/state"; 2]));
+    assert!(first.disks.iter().map(|disk| &*disk.path).eq(["/state"]));
+    let unread = "/state/file/a: ENOTDIR: Not a directory";
+    assert!(
+        first.unreadable.iter().any(|why| why == unread),
+        "{:?}",
+        first.unreadable
+    );
     assert!(first.disks[0].bytes > 0 && !first.disks[0].read_only);
     assert!(watch.look(false).await.daemon.unwrap().lasting.stopped);
     let _hangs = Arc::clone(&watch.processes).try_acquire_owned().unwrap();

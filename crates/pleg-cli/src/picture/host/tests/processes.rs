@@ -21,11 +21,11 @@ fn set(host: &FakeHost, processes: &str) {
     }
 }
 
-/// Command lines of the processes with PID 10 and up. `OURS` stands for the path of the examined socket.
+/// Command lines of the processes with PID 10 and up.
 const SHIMS: &str = "
-containerd-shim -namespace k8s.io -id s1 -address OURS
-containerd-shim -namespace k8s.io -id s2 -address OURS.other
-containerd-shim -namespace moby -id s3 -address OURS
+containerd-shim -namespace k8s.io -id s1 -address /cri.sock
+containerd-shim -namespace k8s.io -id s2 -address /cri.sock.other
+containerd-shim -namespace moby -id s3 -address /cri.sock
 containerd-shim -namespace=k8s.io -id=s4
 containerd-shim
 conmon -b /b -c c1 --exit-dir=/var/run/crio/exits
@@ -35,25 +35,26 @@ other -id s5";
 #[test]
 fn shims_of_the_socket_are_found() {
     let host = FakeHost::new();
-    let ours = host.root().join("cri.sock").display().to_string();
     host.write("cri.sock", "");
     host.write("cri.sock.other", "");
     for (pid, line) in (10..).zip(SHIMS.trim().lines()) {
-        host.run(pid, &line.replace("OURS", &ours));
+        host.run(pid, line);
     }
     // A containerd in a container has a socket of the same path.
-    host.run(30, &format!("containerd-shim -id nested -address {ours}"));
-    std::fs::remove_file(host.root().join("proc/30/root")).unwrap();
-    host.write(&format!("proc/30/root{ours}"), "");
+    host.run(30, "containerd-shim -id nested -address /cri.sock");
+    host.write("nested/cri.sock", "");
+    host.link("proc/30/root", &host.root().join("nested"));
     let mut target = host.target();
-    let (ours, gone) = (Some(ours.into()), Some("/gone".into()));
+    let (ours, gone) = (Some(host.root().join("cri.sock")), Some("/gone".into()));
+    let mut sample = Sample::default();
+    // The socket is missing at first.
     for (socket, ids) in [
+        (gone, "s4 c1"),
         (ours, "s1 s4 c1"),
         (None, "s1 s2 s4 c1 nested"),
-        (gone, "s4 c1"),
     ] {
         target.socket = socket;
-        let sample = Sample::take(&target, None, true, &Sample::default()).unwrap();
+        sample = Sample::take(&target, None, true, &sample).unwrap();
         let mut found = sample.all().filter_map(|seen| seen.shim());
         assert_eq!(found.join(" "), ids);
     }
@@ -170,8 +171,8 @@ fn init_that_is_gone_in_both_samples_is_reported() {
 fn program_such_as_runc_that_hangs_is_found() {
     let host = FakeHost::new();
     host.run(10, "containerd-shim -id s1");
-    // People start 13 and 14.
-    let all = "800 containerd S 1, 11 runc S 10, 12 crun T 800, 13 runc S 1, 14 sleep S 10";
+    // People start 13 and 14. 15 waits for the end of its container.
+    let all = "800 containerd S 1, 11 runc S 10, 12 crun T 800, 13 runc S 1, 14 sleep S 10, 15 runsc S 10";
     set(&host, all);
     for (uptime, expected) in [("5000.0", "11 s1 false, 12  true"), ("1004.0", "")] {
         host.write("proc/uptime", &format!("{uptime} 1.0\n"));
