@@ -17,8 +17,13 @@ pub(crate) fn read(file: &Path) -> io::Result<String> {
 }
 
 pub(crate) fn read_up_to(file: &Path, most: u64) -> io::Result<String> {
+    text(open(file)?, most)
+}
+
+/// The text of a file of any kind. An error if it is larger.
+pub(crate) fn text(file: File, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
-    open(file)?.take(most + 1).read_to_end(&mut bytes)?;
+    file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let reason = format!("it is larger than {most} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));

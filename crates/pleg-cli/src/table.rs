@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use terminal_size::terminal_size;
+use terminal_size::terminal_size_of;
 
 use crate::text::{self, safe};
 
@@ -135,7 +135,7 @@ impl Table {
 
 /// The width of the terminal, or a large width if the output is not a terminal.
 pub(crate) fn terminal_width() -> usize {
-    terminal_size().map_or(160, |(width, _)| usize::from(width.0))
+    terminal_size_of(io::stdout()).map_or(160, |(width, _)| usize::from(width.0))
 }
 
 #[cfg(test)]

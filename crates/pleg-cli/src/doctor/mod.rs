@@ -7,7 +7,7 @@
 mod report;
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -18,6 +18,7 @@ use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{DoctorArgs, Output};
+use crate::bounded;
 use crate::connect::Target;
 use crate::log::notice;
 use crate::picture::finding::{self, Finding, Severity};
@@ -126,9 +127,7 @@ fn save(examination: &Examination, names: bool, file: &Path) -> anyhow::Result<(
 
 fn load(file: &Path) -> anyhow::Result<Examination> {
     let read = || -> anyhow::Result<Recording> {
-        let size = fs::metadata(file)?.len();
-        ensure!(size <= LARGEST, "it is larger than 64 MiB");
-        let text = fs::read_to_string(file)?;
+        let text = bounded::text(File::open(file)?, LARGEST)?;
         serde_json::from_str(&text).context("it is not a recording of pleg doctor")
     };
     let file = file.display();

@@ -4,7 +4,7 @@ use pleg::core::Instant;
 use pleg::runtime::clock::{Clock, wall};
 
 use super::*;
-use crate::record::{DEGRADED, Page, RECOVERED};
+use crate::record::{DEGRADED, LAGGED, Page, RECOVERED};
 use crate::text::duration;
 
 /// The agent is asked for new records once in this time.
@@ -80,6 +80,11 @@ impl Follower {
         if head.agent != self.agent {
             // The agent was restarted: its numbers start again, and it does not know which records were lost.
             (self.agent, self.last) = (head.agent, 0);
+            let message = "the agent was restarted: its last records may not be shown";
+            shown.push(Record {
+                message: Some(message.to_owned()),
+                ..Record::new(LAGGED, at)
+            });
             return (shown, true);
         }
         if head.missed > 0 {
@@ -117,13 +122,13 @@ mod tests {
             clock: Clock::start(),
         };
         let (shown, _) = follower.answered(Ok((page("a", 3, 12), vec![Record::default()])));
-        assert_eq!(types(&shown), ["Lagged", ""]);
+        assert_eq!(types(&shown), [LAGGED, ""]);
         assert_eq!((shown[0].missed, follower.last), (Some(3), 12));
         let silent = || Err(anyhow::anyhow!("it does not answer"));
         assert_eq!(types(&follower.answered(silent()).0), [DEGRADED]);
         assert_eq!(types(&follower.answered(silent()).0), [""; 0]);
         let (shown, again) = follower.answered(Ok((page("b", 0, 2), vec![])));
-        assert_eq!((types(&shown), again), (vec![RECOVERED], true));
+        assert_eq!((types(&shown), again), (vec![RECOVERED, LAGGED], true));
         assert_eq!((&*follower.agent, follower.last), ("b", 0));
     }
 }

@@ -38,7 +38,9 @@ fn log_lines_of_old_and_new_kubelets_are_counted() {
 fn kubelet_in_its_first_minute_causes_no_alarm() {
     let text = "err=\"PLEG is not healthy: pleg has yet to be successful\"";
     for (at, counted) in [(1000.5, 0), (1059.0, 0), (1061.0, 1)] {
-        let journal = read(&format!("{at} n kubelet: {text}\n"), 1100.0, Some(1000.0));
+        let boot = 1_764_000_000.0;
+        let line = format!("{} n kubelet: {text}\n", boot + at);
+        let journal = read(&line, boot + 1100.0, Some(boot + 1000.0));
         assert_eq!(journal.unhealthy, counted, "{at}");
     }
 }
@@ -56,6 +58,7 @@ fn time_of_a_line_is_read_in_each_format() {
         ("1764009999.0 n kubelet[8]: of the future", None),
         ("E1399 12:00:10.000000 x", None),
         ("x", None),
+        ("42 lines follow", None),
     ] {
         assert_eq!(time(line, 1_764_000_020.0), at, "{line}");
     }
