@@ -26,6 +26,7 @@ pub(crate) struct HealthChanges(Option<BTreeMap<String, Trouble>>);
 #[derive(Clone, Debug)]
 struct Trouble {
     since: Instant,
+    severity: Severity,
     /// The record of the beginning, without the duration.
     record: Record,
     /// The message when the trouble is over, without the duration, which is added at the end.
@@ -39,12 +40,19 @@ impl HealthChanges {
         let since = |seconds| now.before(Duration::try_from_secs_f64(seconds).unwrap_or_default());
         let last = self.0.take().unwrap_or_default();
         let mut present: BTreeMap<String, Trouble> = BTreeMap::new();
-        let mut add = |key: &str, since, record, end: String| {
-            present.insert(key.to_owned(), Trouble { since, record, end });
+        let mut add = |key: &str, since, severity, record, end: String| {
+            let trouble = Trouble {
+                since,
+                severity,
+                record,
+                end,
+            };
+            present.insert(key.to_owned(), trouble);
         };
+        let critical = Severity::Critical;
         if let Err(why) = &picture.ready {
             let record = Record::health(NOT_READY, at, why.as_str(), why.to_string());
-            add(NOT_READY, now, record, "ready after".to_owned());
+            add(NOT_READY, now, critical, record, "ready after".to_owned());
         }
         for finding in &picture.findings {
             let is_shown = finding.severity > Severity::Info || last.contains_key(finding.code);
@@ -58,7 +66,13 @@ impl HealthChanges {
                 };
                 let record = Record::health(DEGRADED, at, finding.code, finding.summary.clone());
                 let since = since(finding.seconds.unwrap_or_default());
-                add(finding.code, since, record, end.to_owned());
+                add(
+                    finding.code,
+                    since,
+                    finding.severity,
+                    record,
+                    end.to_owned(),
+                );
             }
         }
         for problem in &picture.problems {
@@ -68,14 +82,17 @@ impl HealthChanges {
             record.id = Some(problem.id.clone()).filter(|id| !id.is_empty());
             let key = format!("pod {}", problem.pod);
             let end = format!("{} succeeds again after", problem.operation);
-            add(&key, since(problem.seconds), record, end);
+            add(&key, since(problem.seconds), critical, record, end);
         }
         let mut records = Vec::new();
         for (key, trouble) in &last {
             let lasted = now.since(trouble.since);
             let Record { code, pod, id, .. } = trouble.record.clone();
             if let Some(lasting) = present.get_mut(key) {
-                lasting.clone_from(trouble);
+                match lasting.severity > trouble.severity {
+                    true => lasting.since = trouble.since,
+                    false => lasting.clone_from(trouble),
+                }
             } else if code.as_deref() != Some("never_listed") || lasted >= SECOND {
                 let kind = if key == NOT_READY { READY } else { RECOVERED };
                 records.push(Record {
@@ -90,7 +107,11 @@ impl HealthChanges {
         }
         for (key, trouble) in &present {
             let (is_ready, lasted) = (key != NOT_READY, now.since(trouble.since));
-            if last.contains_key(key) || is_first && !is_ready {
+            // A trouble that becomes worse is recorded again.
+            let is_known = last
+                .get(key)
+                .is_some_and(|old| old.severity >= trouble.severity);
+            if is_known || is_first && !is_ready {
                 continue;
             }
             let mut record = trouble.record.clone();
@@ -103,5 +124,36 @@ impl HealthChanges {
         }
         self.0 = Some(present);
         records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::finding::Finding;
+    use crate::view::tests::{Sample, at};
+
+    #[test]
+    fn finding_that_becomes_worse_is_recorded_again() {
+        use Severity::{Critical, Warning};
+        let mut changes = HealthChanges::default();
+        let mut picture = Sample::new().picture();
+        let all = [Warning, Warning, Critical, Warning, Critical].map(Some);
+        let mut recorded = Vec::new();
+        for (n, severity) in (100..).zip(all.into_iter().chain([None])) {
+            let finding = |severity| Finding::new("disk_full", "", "").severity(severity);
+            picture.now = at(n);
+            picture.findings = severity.map(finding).into_iter().collect();
+            for record in changes.update(&picture, Clock::start()) {
+                recorded.push((n, record.r#type, record.seconds));
+            }
+        }
+        let expected = [
+            (100, DEGRADED, 0.0),
+            (102, DEGRADED, 2.0),
+            (105, RECOVERED, 5.0),
+        ];
+        let expected = expected.map(|(n, kind, seconds)| (n, kind.to_owned(), Some(seconds)));
+        assert_eq!(recorded, expected);
     }
 }

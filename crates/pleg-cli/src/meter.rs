@@ -118,7 +118,8 @@ impl Meter {
     }
 }
 
-fn is_answer(error: &CallError) -> bool {
+/// Returns true if the error is an answer of the runtime.
+pub(crate) fn is_answer(error: &CallError) -> bool {
     use CallErrorKind::{Cancelled, DeadlineExceeded, PermissionDenied, Unavailable};
     ![DeadlineExceeded, Unavailable, PermissionDenied, Cancelled].contains(&error.kind)
 }

@@ -111,26 +111,22 @@ impl State {
         format!("{pod} {}{lasts}: {}", problem.kind, problem.text)
     }
 
+    /// The conditions, unless the last call of `Status` failed, which is a finding.
     fn runtime_conditions(&self, lines: &mut Vec<String>) {
-        let (facts, mut old) = (&self.picture.facts, String::new());
         let lasts = |since| lasting(Some(self.picture.age(since)));
-        if let Some((error, since)) = &facts.error {
-            let lasts = lasts(*since);
-            lines.push(format!("[!]runtime_status failing{lasts}: {error}"));
-            if let Some(at) = facts.answered {
-                old = format!(", answered {} ago", duration(self.picture.now.since(at)));
-            }
+        let of_runtime = &self.picture.facts.conditions;
+        if of_runtime.failure.is_some() {
+            return;
         }
-        let conditions = &facts.conditions.conditions;
-        for condition in conditions {
+        for condition in &of_runtime.conditions {
             let is_bad = condition.is_needed() && !condition.status;
             let sign = if is_bad { '!' } else { '+' };
             let since = condition.since.filter(|_| !condition.status);
             let lasts = since.map_or_else(String::new, lasts);
             let name = &condition.name;
-            lines.push(format!("[{sign}]{name}{lasts} is {condition}{old}"));
+            lines.push(format!("[{sign}]{name}{lasts} is {condition}"));
         }
-        if facts.error.is_none() && conditions.is_empty() {
+        if of_runtime.conditions.is_empty() {
             lines.push("[+]runtime_status not known yet".to_owned());
         }
     }

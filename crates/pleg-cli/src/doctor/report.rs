@@ -188,9 +188,6 @@ fn events(stream: &Generator) -> String {
 }
 
 fn conditions(runtime: &Evidence) -> Option<String> {
-    if let Some(failure) = &runtime.conditions.failure {
-        return Some(format!("Status failed: {failure}"));
-    }
     let all = runtime.conditions.conditions.iter();
     let shown = all.map(|c| format!("{} {}", c.name, c.status)).join(", ");
     Some(shown).filter(|shown| !shown.is_empty())

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::finding::{FROM_LISTS, Finding, Severity, contains};
 use super::host::{self, Calls, Host, HostTarget};
-use super::runtime::{self, Conditions, Pods, Unusable};
+use super::runtime::{self, Conditions, Failure, Pods, Unusable};
 use crate::connect::{Chosen, Target};
 use crate::text::{clip, duration, lower, safe};
 
@@ -38,10 +38,6 @@ pub(crate) const FINDING: &str = "pleg_finding";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) conditions: Conditions,
-    /// The time of the last answer to `Status`.
-    pub(crate) answered: Option<Instant>,
-    /// The error of the last `Status`, and the time of the first failure.
-    pub(crate) error: Option<(CallError, Instant)>,
     /// The findings, each with the time at which it was first found.
     findings: Vec<(Finding, Instant)>,
     pub(crate) not_examined: Vec<String>,
@@ -58,14 +54,8 @@ impl Facts {
     fn answer(&mut self, answer: Result<Conditions, CallError>, now: Instant) {
         gauge!(ANSWERED).set(f64::from(u8::from(answer.is_ok())));
         match answer {
-            Ok(conditions) => {
-                self.answered = Some(now);
-                self.error = None;
-                self.conditions = conditions.since(&self.conditions, now);
-            }
-            Err(error) => {
-                self.error = Some((error, self.error.take().map_or(now, |(_, since)| since)));
-            }
+            Ok(conditions) => self.conditions = conditions.since(&self.conditions, now),
+            Err(error) => self.conditions.failure = Some(Failure::from(&error)),
         }
         for condition in self.conditions.conditions.iter().filter(|c| c.is_needed()) {
             let value = f64::from(u8::from(condition.status));
@@ -73,7 +63,7 @@ impl Facts {
         }
     }
 
-    /// Replaces the findings, and logs those that begin and end.
+    /// Replaces the findings, and logs those that begin, become worse or end.
     fn conclude(&mut self, findings: Vec<Finding>, now: Instant) {
         let last = std::mem::take(&mut self.findings);
         for (finding, since) in &last {
@@ -89,7 +79,7 @@ impl Facts {
         worst.take(MOST_SHOWN).for_each(|finding| set(finding, 1.0));
         let dated = findings.into_iter().map(|finding| {
             let known = last.iter().find(|(old, _)| old.code == finding.code);
-            if known.is_none() {
+            if known.is_none_or(|(old, _)| old.severity < finding.severity) {
                 log(&finding);
             }
             (finding, known.map_or(now, |(_, since)| *since))
@@ -117,7 +107,7 @@ pub(crate) fn describe_metrics() {
     let condition = "1 if the `condition` of the runtime's Status is true, 0 if it is false.";
     describe_gauge!(CONDITION, condition);
     describe_gauge!(ANSWERED, "1 if the runtime answered the last Status call.");
-    let runtime = "1 for the `name` and `version` of the present runtime, 0 for earlier ones.";
+    let runtime = "1 for the `name` and `version` of the present runtime (`other` after 16), 0 for earlier ones.";
     describe_gauge!(RUNTIME, runtime);
     let finding = "1 while a finding about the host, the runtime or its pods lasts, by its `code` and `severity`.";
     describe_gauge!(FINDING, finding);
@@ -173,13 +163,13 @@ impl Collector {
     }
 
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
-        let slow = has_any(health, &SLOW);
         if let Some(watch) = &mut self.host {
             // The runtime may have been found since the last look.
             watch.target.socket = self.runtime.socket();
         }
-        let look = OptionFuture::from(self.host.as_mut().map(|host| host.look(slow)));
-        let (answer, mut host) = tokio::join!(self.client.status(), look);
+        let thorough = has_any(health, &SLOW);
+        let look = OptionFuture::from(self.host.as_mut().map(|host| host.look(thorough)));
+        let (answer, host) = tokio::join!(self.client.status(), look);
         if answer.is_ok()
             && let Ok(runtime) = self.client.version().await
         {
@@ -193,10 +183,6 @@ impl Collector {
                 ..Unusable::default()
             }),
         };
-        // Look again at once, because some facts need two looks within a short time.
-        if let (Some(_), Some(watch)) = (&unusable, &mut self.host) {
-            host = Some(watch.look(true).await);
-        }
         let usable = is_usable(health);
         if usable {
             self.earlier = self.views.take();
@@ -206,8 +192,10 @@ impl Collector {
         let not_examined = match host {
             None => vec!["the host: the runtime is simulated".to_owned()],
             Some(host) => {
-                findings.extend(self.check_host(&host, has_any(health, &SLOW), usable).await);
-                let rest = "mounts, systemd, the kubelet and its log: pleg doctor reads them";
+                let slow = Unusable::may_be_slow(unusable.as_ref(), has_any(health, &SLOW));
+                findings.extend(self.check_host(&host, slow, usable).await);
+                let rest = "mounts, systemd, the kubelet's health and log, the clock, sandboxes without an address, \
+                            ignored filters of lists: pleg doctor reads them";
                 [vec![rest.to_owned()], host.unreadable].concat()
             }
         };
@@ -249,16 +237,17 @@ impl Collector {
         let set = |[name, version]: &[String; 2], value| {
             gauge!(RUNTIME, "name" => name.clone(), "version" => version.clone()).set(value);
         };
-        let runtime = [text(name), text(version)];
+        let mut runtime = [text(name), text(version)];
+        if self.runtimes.len() >= MOST_RUNTIMES && !self.runtimes.contains(&runtime) {
+            runtime = ["other"; 2].map(str::to_owned);
+        }
         if self.runtimes.last() == Some(&runtime) {
             return;
         }
         self.runtimes.iter().for_each(|known| set(known, 0.0));
         self.runtimes.retain(|known| *known != runtime);
-        if self.runtimes.len() < MOST_RUNTIMES {
-            set(&runtime, 1.0);
-            self.runtimes.push(runtime);
-        }
+        set(&runtime, 1.0);
+        self.runtimes.push(runtime);
     }
 }
 

@@ -68,14 +68,19 @@ const DESTROY: Codes = "list_failed list_slow list_large dead_containers dead_sa
 /// The findings that follow from the lists of the runtime. They are made only if the lists are current.
 pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orphaned init_gone";
 /// The findings that are explained by a runtime that does not answer.
-const ANSWERS: Codes =
-    "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale";
+const ANSWERS: Codes = "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale \
+                        runtime_status_failed";
+/// The findings that are explained by a runtime that is not there.
+const REACHED: Codes = "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale \
+                        runtime_status_failed runtime_silent";
 /// The findings about calls. A cause on the host may explain these findings.
-const CALLS: Codes = "runtime_silent list_slow list_failed status_slow pods_hung pods_failing";
+const CALLS: Codes =
+    "runtime_silent runtime_status_failed list_slow list_failed status_slow pods_hung pods_failing";
 /// The findings that are explained by a runtime or node that lacks CPU, memory, threads or disk space.
 pub(super) const STARVED: Codes = "runtime_silent runtime_unreachable list_slow list_failed status_slow pods_hung \
                                    pods_failing daemon_blocked daemon_restarted runc_hangs shim_blocked shim_zombie \
-                                   init_gone container_blocked blocked_tasks kubelet_pleg_unhealthy";
+                                   init_gone container_blocked blocked_tasks kubelet_pleg_unhealthy \
+                                   runtime_status_failed";
 /// The findings that are explained by a pod that does not react.
 const OF_POD: Codes = "status_slow pods_hung pods_failing init_gone shim_zombie runc_hangs";
 
@@ -92,11 +97,12 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
         "clock_step" => (Host, Warning, ""),
         "mount_slow" | "systemd_old" | "blocked_tasks" => (Host, Info, ""),
         "io_pressure" | "memory_pressure" | "cpu_pressure" => (Host, Info, ""),
-        "runtime_silent" | "runtime_unreachable" => (Runtime, Critical, ANSWERS),
+        "runtime_silent" => (Runtime, Critical, ANSWERS),
+        "runtime_unreachable" => (Runtime, Critical, REACHED),
         "not_examined" => (Runtime, Warning, ANSWERS),
         "daemon_stopped" | "daemon_frozen" | "runc_hangs" => (Runtime, Critical, CALLS),
         "daemon_blocked" | "daemon_descriptors" => (Runtime, Warning, CALLS),
-        "runtime_not_ready" => (Runtime, Critical, ""),
+        "runtime_not_ready" | "runtime_status_failed" => (Runtime, Critical, ""),
         "daemon_restarted" => (Runtime, Info, ""),
         // The runtime has forgotten its containers.
         "ended_container_runs" => {
@@ -108,7 +114,9 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
         "shim_zombie" => (Pod, Warning, "status_slow pods_hung pods_failing init_gone"),
         "init_gone" | "pods_hung" | "container_runs_twice" => (Pod, Critical, ""),
         "shim_orphaned" | "pods_failing" | "status_slow" => (Pod, Warning, ""),
-        "sandbox_twice" | "sandbox_empty" | "container_not_started" => (Pod, Warning, ""),
+        "sandbox_twice" | "container_not_started" => (Pod, Warning, ""),
+        // Normal while an image cannot be pulled.
+        "sandbox_empty" => (Pod, Info, ""),
         "containers_restart" => (Pod, Info, "dead_containers"),
         "list_failed" => (Calls, Critical, "never_listed stale"),
         "list_slow" => (Calls, Warning, "never_listed stale"),

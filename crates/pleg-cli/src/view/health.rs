@@ -76,8 +76,12 @@ impl HealthView {
         let picture = inputs.picture;
         let shown = picture.findings.iter();
         let shown = shown.filter(|finding| finding.severity > Severity::Info);
-        let unanswered = ["runtime_silent", "list_failed", "stale"];
-        let unanswered = unanswered.iter().any(|code| picture.has(code));
+        // A runtime that answers lists with an error does answer.
+        let unlisted = match &picture.health.list_error {
+            Some(error) => !is_answer(error),
+            None => picture.has("stale"),
+        };
+        let unanswered = unlisted || picture.has("runtime_silent");
         let unanswered = unanswered.then(|| picture.age(inputs.calls.unanswered_since));
         Self {
             ready: picture.ready.is_ok(),

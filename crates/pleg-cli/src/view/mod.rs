@@ -30,7 +30,7 @@ use serde_with::skip_serializing_none;
 
 use crate::filter::Selector;
 use crate::json::{self, utc};
-use crate::meter::Calls;
+use crate::meter::{Calls, is_answer};
 use crate::picture::Picture;
 use crate::picture::finding::{Finding, Severity};
 use crate::picture::runtime::Problem;

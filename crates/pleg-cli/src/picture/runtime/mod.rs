@@ -71,6 +71,13 @@ pub(crate) struct Unusable {
     pub(crate) why: String,
 }
 
+impl Unusable {
+    /// Returns true if the load of the host may be the reason for slow calls (`slow`). Without a runtime it is not.
+    pub(crate) fn may_be_slow(unusable: Option<&Self>, slow: bool) -> bool {
+        unusable.map_or(slow, |unusable| unusable.silent)
+    }
+}
+
 impl From<ConnectError> for Unusable {
     fn from(error: ConnectError) -> Self {
         use ConnectError::{PermissionDenied, Silent, Unresponsive};
@@ -178,8 +185,14 @@ impl From<StatusResponse> for Conditions {
 }
 
 pub(crate) fn check_conditions(conditions: &Conditions) -> impl Iterator<Item = Finding> {
+    let failed = conditions.failure.iter().map(|failure| {
+        let summary = "the call Status of the runtime fails: the kubelet makes the node NotReady";
+        let next = "Read the runtime's log.";
+        Finding::new("runtime_status_failed", summary, next).because(failure.to_string())
+    });
     let all = conditions.conditions.iter();
-    all.filter(|condition| condition.is_needed() && !condition.status).map(|condition| {
+    let all = all.filter(|condition| condition.is_needed() && !condition.status);
+    failed.chain(all.map(|condition| {
         let (code, summary, next) = match &*condition.name {
             "NetworkReady" => (
                 "network_not_ready",
@@ -194,17 +207,15 @@ pub(crate) fn check_conditions(conditions: &Conditions) -> impl Iterator<Item = 
         };
         let evidence = format!("Status: {} is {condition}", condition.name);
         Finding::new(code, summary, next).because(evidence)
-    })
+    }))
 }
 
 impl Evidence {
     /// The results of the calls that decide what the host's evidence means.
     pub(crate) fn calls(&self) -> Calls<'_> {
-        let silent = match &self.unusable {
-            Some(unusable) => unusable.silent,
-            None => self.stream.degraded.contains_key("runtime_silent"),
-        };
+        let silent = self.stream.degraded.contains_key("runtime_silent");
         let slow = silent || self.lists.are_slow() || self.statuses.are_slow();
+        let slow = Unusable::may_be_slow(self.unusable.as_ref(), slow);
         let is_listed = self.unusable.is_none() && self.lists.succeeded();
         Calls::new(&self.pods, slow, is_listed)
     }
@@ -217,13 +228,14 @@ pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
         return unusable;
     }
     // The generator's findings about lists and the connection are dropped: both are examined more closely here.
-    let is_examined = |code| match code {
-        "list_slow" | "list_failed" => true,
-        "runtime_silent" => !unusable.is_empty(),
-        _ => false,
+    let is_examined = |finding: &Finding| {
+        let mut all = ["list_slow", "list_failed"]
+            .into_iter()
+            .chain(unusable.iter().map(|f| f.code));
+        all.any(|code| code == finding.code)
     };
     let mut findings = generator::check(&evidence.stream);
-    findings.retain(|finding| !is_examined(finding.code));
+    findings.retain(|finding| !is_examined(finding));
     findings.splice(0..0, unusable);
     findings.extend(check_conditions(&evidence.conditions));
     findings.extend(lists::check(&evidence.lists, &evidence.pods));

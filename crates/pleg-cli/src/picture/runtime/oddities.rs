@@ -183,6 +183,7 @@ mod tests {
     use super::*;
     use crate::picture::finding::arrange;
     use crate::picture::runtime::pods;
+    use crate::text::lower;
 
     const NOW: WallTime = WallTime::from_nanos(1_700_000_000_000_000_000);
 
@@ -219,24 +220,25 @@ mod tests {
         [PodView::new(Arc::new(status), None, None)]
     }
 
-    /// The codes of the findings that name the pod.
-    fn found(before: &[PodView], after: &[PodView]) -> Vec<&'static str> {
+    /// The codes and severities of the findings that name the pod.
+    fn found(before: &[PodView], after: &[PodView]) -> Vec<String> {
         let found = Vec::from_iter(check(&Pods::new(before, after, NOW)));
         assert!(found.iter().all(|f| f.summary.contains("shop/cart")));
-        found.iter().map(|finding| finding.code).collect()
+        let shown = |f: &Finding| format!("{} {}", f.code, lower(f.severity));
+        found.iter().map(shown).collect()
     }
 
     const PODS: &str = "
 Ready 700, Running 0 600 =>
-Ready 700, Running 1 9, Running 0 600 => container_runs_twice
+Ready 700, Running 1 9, Running 0 600 => container_runs_twice critical
 Ready 700, Running 1 9, Exited 0 600 =>
-Ready 1, Ready 700, Running 0 1 => sandbox_twice
+Ready 1, Ready 700, Running 0 1 => sandbox_twice warning
 Ready 1, NotReady 700, Running 0 1 =>
-Ready 700 => sandbox_empty
+Ready 700 => sandbox_empty info
 Ready 500 =>
-Ready 700, Created 0 130 => container_not_started
+Ready 700, Created 0 130 => container_not_started warning
 Ready 700, Created 0 110 =>
-Ready 700, Exited 7 20 => containers_restart
+Ready 700, Exited 7 20 => containers_restart info
 Ready 700, Running 7 900 =>";
 
     #[test]

@@ -4,6 +4,7 @@ use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
 use serde_json::json;
 
 use super::*;
+use crate::picture::finding::arrange;
 use crate::text::lower;
 
 /// All troubles of a runtime that answers, except those that exclude each other.
@@ -17,7 +18,7 @@ fn recorded(change: impl FnOnce(&mut serde_json::Value)) -> Evidence {
         "conditions": { "conditions": [
             { "name": "NetworkReady", "status": false, "reason": "NetworkPluginNotReady" },
             { "name": "RuntimeReady", "status": false },
-        ] },
+        ], "failure": { "kind": "internal" } },
         "lists": {
             "rounds": [{ "sandboxes": slow, "containers": slow }, { "sandboxes": failed }],
             "containerBytes": 15 << 20,
@@ -72,7 +73,7 @@ fn runbook_explains_every_finding() {
     let mut found: Vec<&str> = all().iter().flat_map(codes).collect();
     found.sort_unstable();
     found.dedup();
-    assert_eq!(found.len(), 26, "{found:?}");
+    assert_eq!(found.len(), 27, "{found:?}");
     for code in found {
         let heading = format!("\n### {code}\n");
         assert!(runbook.contains(&heading), "{code} is missing");
@@ -82,7 +83,6 @@ fn runbook_explains_every_finding() {
 /// Evidence, a finding, and the one that it replaces.
 const REPLACED: &str = r#"
 {"stream": {"state": "notOffered", "notSubscribed": "why"}} => stream_not_examined stream_disabled
-{"unusable": {"why": "no socket"}} => runtime_unreachable runtime_silent
 {"unusable": {"silent": true}} => runtime_silent runtime_unreachable"#;
 
 #[test]
@@ -96,6 +96,17 @@ fn finding_replaces_a_finding_that_it_makes_pointless() {
         let count = |code| codes.iter().filter(|found| **found == code).count();
         let (found, replaced) = found.split_once(' ').unwrap();
         assert_eq!((count(found), count(replaced)), (1, 0), "{codes:?}");
+    }
+}
+
+#[test]
+fn unreachable_runtime_is_not_slow_and_explains_missing_answers() {
+    for (silent, causes) in [(true, [None; 1]), (false, [Some("runtime_unreachable")])] {
+        let evidence = recorded(|all| all["unusable"] = json!({ "silent": silent }));
+        let found = arrange(check(&evidence)).into_iter();
+        let found = found.filter(|finding| finding.code == "runtime_silent");
+        assert!(found.map(|finding| finding.cause).eq(causes));
+        assert_eq!(evidence.calls().slow, silent);
     }
 }
 
@@ -119,6 +130,7 @@ const FINDINGS: &str = r#"
 {"wallClock": {"stepMillis": -3600000.0}} => clock_step
 {"wallClock": {"fromFuture": 1}} => clock_step
 {"lists": {"rounds": [{"sandboxes": {"millis": 10000.0, "failure": {"kind": "deadline_exceeded"}}}]}} => list_slow critical | attempt 1: ListPodSandbox: no answer for 10 s
+{"conditions": {"failure": {"kind": "internal", "message": "no"}}} => runtime_status_failed critical | internal: no
 {"statuses": {"problems": [{"pod": "u1"}]}, "pods": {"pods": [{"uid": "u1", "name": "shop/cart"}]}} => shop/cart cannot be read
 "#;
 

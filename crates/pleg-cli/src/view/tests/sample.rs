@@ -137,7 +137,7 @@ impl Sample {
         self.model.record(self.now, self.wall, &record);
     }
 
-    pub(crate) fn view(&self, query: &Query) -> View {
+    pub(crate) fn picture(&self) -> Picture {
         let health = &self.health;
         let mut counters = Counters::default();
         counters.events.started = 1;
@@ -146,7 +146,11 @@ impl Sample {
         let ready = health.ready(self.now);
         let (health, problems) = (health.clone(), self.problems.clone());
         let facts = Facts::default();
-        let picture = Picture::of(self.now, health, ready, &generator, problems, facts);
+        Picture::of(self.now, health, ready, &generator, problems, facts)
+    }
+
+    pub(crate) fn view(&self, query: &Query) -> View {
+        let picture = self.picture();
         let inputs = Inputs {
             picture: &picture,
             wall: self.wall,
