@@ -44,9 +44,8 @@ pub(crate) struct PodFilter {
 impl PodFilter {
     /// A pod without a sandbox has no known labels.
     pub(crate) fn matches(&self, status: &PodStatus) -> bool {
-        let selector = self.selector.as_ref();
-        self.has_namespace(&status.namespace)
-            && selector.is_none_or(|selector| selector.matches_pod(status) == Some(true))
+        let selected = |selector: &Selector| selector.matches_pod(status) == Some(true);
+        self.has_namespace(&status.namespace) && self.selector.as_ref().is_none_or(selected)
     }
 
     fn has_namespace(&self, namespace: &str) -> bool {
@@ -147,7 +146,7 @@ impl FromStr for Selector {
 }
 
 impl Selector {
-    pub(crate) fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+    fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|required| {
             let found = label(&required.key);
             let is_met = match &required.value {
@@ -159,7 +158,7 @@ impl Selector {
     }
 
     /// Matches the labels of the pod's sandbox. `None`: they are not known.
-    fn matches_pod(&self, status: &PodStatus) -> Option<bool> {
+    pub(crate) fn matches_pod(&self, status: &PodStatus) -> Option<bool> {
         let labels = &status.sandboxes.first()?.details.labels;
         Some(self.matches(|key| labels.get(key)))
     }

@@ -7,7 +7,7 @@ use pleg::core::Instant;
 use pleg::runtime::clock::Clock;
 
 use crate::picture::Picture;
-use crate::picture::finding::Severity;
+use crate::picture::finding::Severity::{self, Critical};
 use crate::record::{DEGRADED, NOT_READY, READY, RECOVERED, Record};
 use crate::text::duration;
 
@@ -23,7 +23,7 @@ const FAILING: &str = "pods_failing";
 #[derive(Debug, Default)]
 pub(crate) struct HealthChanges(Option<BTreeMap<String, Trouble>>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, derive_more::Constructor)]
 struct Trouble {
     since: Instant,
     severity: Severity,
@@ -40,19 +40,13 @@ impl HealthChanges {
         let since = |seconds| now.before(Duration::try_from_secs_f64(seconds).unwrap_or_default());
         let last = self.0.take().unwrap_or_default();
         let mut present: BTreeMap<String, Trouble> = BTreeMap::new();
-        let mut add = |key: &str, since, severity, record, end: String| {
-            let trouble = Trouble {
-                since,
-                severity,
-                record,
-                end,
-            };
+        let mut add = |key: &str, since, severity, record, end: &str| {
+            let trouble = Trouble::new(since, severity, record, end.to_owned());
             present.insert(key.to_owned(), trouble);
         };
-        let critical = Severity::Critical;
         if let Err(why) = &picture.ready {
             let record = Record::health(NOT_READY, at, why.as_str(), why.to_string());
-            add(NOT_READY, now, critical, record, "ready after".to_owned());
+            add(NOT_READY, now, Critical, record, "ready after");
         }
         for finding in &picture.findings {
             let is_shown = finding.severity > Severity::Info || last.contains_key(finding.code);
@@ -66,13 +60,7 @@ impl HealthChanges {
                 };
                 let record = Record::health(DEGRADED, at, finding.code, finding.summary.clone());
                 let since = since(finding.seconds.unwrap_or_default());
-                add(
-                    finding.code,
-                    since,
-                    finding.severity,
-                    record,
-                    end.to_owned(),
-                );
+                add(finding.code, since, finding.severity, record, end);
             }
         }
         for problem in &picture.problems {
@@ -82,7 +70,7 @@ impl HealthChanges {
             record.id = Some(problem.id.clone()).filter(|id| !id.is_empty());
             let key = format!("pod {}", problem.pod);
             let end = format!("{} succeeds again after", problem.operation);
-            add(&key, since(problem.seconds), critical, record, end);
+            add(&key, since(problem.seconds), Critical, record, &end);
         }
         let mut records = Vec::new();
         for (key, trouble) in &last {
@@ -135,7 +123,7 @@ mod tests {
 
     #[test]
     fn finding_that_becomes_worse_is_recorded_again() {
-        use Severity::{Critical, Warning};
+        use Severity::Warning;
         let mut changes = HealthChanges::default();
         let mut picture = Sample::new().picture();
         let all = [Warning, Warning, Critical, Warning, Critical].map(Some);

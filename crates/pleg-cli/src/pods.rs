@@ -14,7 +14,8 @@ use crate::json;
 use crate::log::notice;
 use crate::record::Pod;
 use crate::table::{Cell, Table, Width, colour, dim};
-use crate::text::{duration, exit, short};
+use crate::text::{duration, exit, seconds, short};
+use crate::view::ago;
 
 /// Time for the status calls after the first list: the deadline of the calls of one pod.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
@@ -78,10 +79,14 @@ fn show(pods: &[PodView], clock: Clock) -> io::Result<()> {
 /// One row for each sandbox and container of a pod. Only the first row has the name and the uid of the pod.
 fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
     let status = &*view.status;
-    let ago = |at| format!("{} ago", duration(clock.now().since(at)));
-    let as_of = view.as_of.map_or_else(|| "never".to_owned(), ago);
+    let read = |at| format!("{} ago", duration(clock.now().since(at)));
+    let as_of = view.as_of.map_or_else(|| "never".to_owned(), read);
+    let age = |created: Option<WallTime>| {
+        let age = created.map(|at| seconds(ago(clock.wall(), at)));
+        age.unwrap_or_else(|| "?".to_owned())
+    };
     let row = |kind, name, state, exit: &str, created, attempt: u32, id| {
-        let created = Cell::new(&age(created, clock));
+        let created = Cell::new(&age(created));
         let attempt = Cell::new(&attempt.to_string());
         let (pod, kind) = (Cell::new(""), Cell::new(kind).style(dim()));
         let (id, as_of) = (Cell::new(&short(id)), Cell::new(&as_of));
@@ -117,10 +122,4 @@ fn state(state: &str, failed: bool) -> Cell {
         "Exited" | "Created" | "NotReady" => AnsiColor::Yellow,
         _ => AnsiColor::Magenta,
     }))
-}
-
-fn age(created: Option<WallTime>, clock: Clock) -> String {
-    let nanos = created.and_then(|at| u64::try_from(clock.wall().nanos_since(at)).ok());
-    let age = nanos.map(Duration::from_nanos);
-    age.map_or_else(|| "?".to_owned(), duration)
 }

@@ -50,7 +50,6 @@ impl State {
         if let Some(more) = self.picture.problems.len().checked_sub(MOST_PODS + 1) {
             lines.push(format!("[!]pod and {} more; see /debug/pods", more + 1));
         }
-        self.runtime_conditions(&mut lines);
         let health = &self.view.health;
         let not_examined = health.not_examined.iter();
         lines.extend(not_examined.map(|what| format!("[ ]not examined: {what}")));
@@ -98,36 +97,12 @@ impl State {
     }
 
     fn stream(&self) -> String {
-        let never = || "polling: --events never".to_owned();
-        match &*self.view.stream.state {
-            "polling" => format!(": {}", self.polling().unwrap_or_else(never)),
-            "confirmed" => ": confirmed".to_owned(),
-            _ => ": not confirmed yet".to_owned(),
-        }
+        let state = || self.view.stream.state.clone();
+        format!(": {}", self.polling().unwrap_or_else(state))
     }
 
     fn pod(problem: &Problem) -> String {
         let (pod, lasts) = (problem.of.shown(), lasting(Some(problem.seconds)));
         format!("{pod} {}{lasts}: {}", problem.kind, problem.text)
-    }
-
-    /// The conditions, unless the last call of `Status` failed, which is a finding.
-    fn runtime_conditions(&self, lines: &mut Vec<String>) {
-        let lasts = |since| lasting(Some(self.picture.age(since)));
-        let of_runtime = &self.picture.facts.conditions;
-        if of_runtime.failure.is_some() {
-            return;
-        }
-        for condition in &of_runtime.conditions {
-            let is_bad = condition.is_needed() && !condition.status;
-            let sign = if is_bad { '!' } else { '+' };
-            let since = condition.since.filter(|_| !condition.status);
-            let lasts = since.map_or_else(String::new, lasts);
-            let name = &condition.name;
-            lines.push(format!("[{sign}]{name}{lasts} is {condition}"));
-        }
-        if of_runtime.conditions.is_empty() {
-            lines.push("[+]runtime_status not known yet".to_owned());
-        }
     }
 }

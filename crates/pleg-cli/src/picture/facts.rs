@@ -51,10 +51,10 @@ impl Facts {
         })
     }
 
-    fn answer(&mut self, answer: Result<Conditions, CallError>, now: Instant) {
+    fn answer(&mut self, answer: Result<Conditions, CallError>) {
         gauge!(ANSWERED).set(f64::from(u8::from(answer.is_ok())));
         match answer {
-            Ok(conditions) => self.conditions = conditions.since(&self.conditions, now),
+            Ok(conditions) => self.conditions = conditions,
             Err(error) => self.conditions.failure = Some(Failure::from(&error)),
         }
         for condition in self.conditions.conditions.iter().filter(|c| c.is_needed()) {
@@ -202,7 +202,7 @@ impl Collector {
         findings.extend(runtime::check_pods(&self.pods));
         let now = self.pleg.now();
         shown.send_modify(|facts| {
-            facts.answer(answer.map(Conditions::from), now);
+            facts.answer(answer.map(Conditions::from));
             findings.extend(runtime::check_conditions(&facts.conditions));
             facts.not_examined = not_examined;
             facts.conclude(findings, now);

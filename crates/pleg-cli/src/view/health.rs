@@ -159,4 +159,19 @@ impl StreamView {
             recently_missed: health.loss.missed,
         }
     }
+
+    /// The state in words, such as `stream loses events, 3 of 10 lost in 10m`.
+    pub(crate) fn text(&self) -> String {
+        let lost = match self.recently_missed {
+            0 => String::new(),
+            n => format!(", {n} of {} lost in 10m", self.recently_expected),
+        };
+        match &*self.state {
+            "losing" => format!("stream loses events{lost}"),
+            "silent" => "stream unknown".to_owned(),
+            "down" => format!("stream down{}", lasting(self.seconds)),
+            "polling" => "polling, no stream".to_owned(),
+            state => format!("stream {state}{lost}"),
+        }
+    }
 }

@@ -35,7 +35,7 @@ use crate::picture::Picture;
 use crate::picture::finding::{Finding, Severity};
 use crate::picture::runtime::Problem;
 use crate::record::{Page, Pod, Record, SYNCED};
-use crate::text::{clip, lower};
+use crate::text::{clip, lasting, lower};
 pub(crate) use cost::{CallCosts, Cost};
 pub(crate) use detail::Detail;
 use detail::MOST_HISTORY;
@@ -122,7 +122,7 @@ fn problem_of(error: Option<&Arc<CallError>>, is_missing: bool) -> Option<String
 }
 
 /// The seconds since `at`. Zero if the runtime's clock is ahead.
-fn ago(now: WallTime, at: WallTime) -> f64 {
+pub(crate) fn ago(now: WallTime, at: WallTime) -> f64 {
     now.nanos_since(at).max(0) as f64 / 1e9
 }
 

@@ -65,8 +65,7 @@ impl Query {
     }
 
     pub(super) fn matches(&self, status: &PodStatus) -> bool {
-        let labels = status.sandboxes.first().map(|s| &s.details.labels);
-        let selected = |selector: &Selector| selector.matches(|key| labels?.get(key));
+        let selected = |selector: &Selector| selector.matches_pod(status) == Some(true);
         let sandboxes = status.sandboxes.iter().map(|s| s.id.as_str());
         let containers = status.containers.iter();
         let containers = containers.flat_map(|c| [&*c.name, c.id.as_str(), &*c.details.image]);

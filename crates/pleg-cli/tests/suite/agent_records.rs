@@ -57,7 +57,7 @@ async fn runtime_condition_is_shown_and_the_node_stays_ready() {
     let sim = Sim::start().await;
     sim.control("network.not_ready=on").await;
     let mut agent = sim.agent("").await;
-    let shown = "[!]NetworkReady for | [+]RuntimeReady is true\n | \
+    let shown = "[!]network degraded (network_not_ready) for | [+]runtime ok\n | Status: NetworkReady \
         is false (NetworkPluginNotReady): cni plugin not initialized\n";
     agent.until_shows(VERBOSE, shown).await;
     agent.until_metric("pleg_ready", 1.0).await;

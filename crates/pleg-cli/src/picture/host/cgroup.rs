@@ -159,13 +159,10 @@ impl Group {
 pub(super) fn limits(files: &Path, text: &str) -> (Vec<Limit>, Vec<&'static str>) {
     let (mut limits, mut unread) = (Vec::new(), Vec::new());
     for controller in ["cpu", "memory", "pids"] {
-        match Group::find(files, text, controller) {
-            Some(group) => {
-                let groups = group.with_parents();
-                limits.extend(groups.filter_map(|group| group.limit(controller)));
-            }
-            None => unread.push(controller),
-        }
+        let group = Group::find(files, text, controller);
+        let groups = group.iter().flat_map(Group::with_parents);
+        limits.extend(groups.filter_map(|group| group.limit(controller)));
+        unread.extend(group.is_none().then_some(controller));
     }
     (limits, unread)
 }

@@ -32,11 +32,9 @@ pub(crate) struct Disk {
 const CONTAINERD: [&str; 2] = ["/var/lib/containerd", "/run/containerd"];
 const CRIO: [&str; 2] = ["/var/lib/containers/storage", "/run/containers/storage"];
 
-/// A directory, or the reason why it is not known.
-pub(super) type Directory = Result<String, String>;
-
-/// The runtime's directories for data and state, from its command line, its configuration, or the well-known ones.
-pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Directory> {
+/// The runtime's directories for data and state, from its command line, its configuration, or the well-known ones. An
+/// error if the configuration cannot be read.
+pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Result<String, String>> {
     let (flags, defaults) = match daemon.name.as_str() {
         "containerd" => (["--root", "--state"], CONTAINERD),
         "crio" => (["--root", "--runroot"], CRIO),
@@ -66,7 +64,7 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Directory> {
 pub(super) fn read(
     root: &Path,
     daemon: Option<u32>,
-    directories: &[Directory],
+    directories: &[Result<String, String>],
 ) -> (Vec<Disk>, Vec<String>) {
     let proc = Proc::below(root);
     let known = [CONTAINERD, CRIO].concat().into_iter();

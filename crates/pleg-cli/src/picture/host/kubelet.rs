@@ -247,8 +247,13 @@ impl Journal {
 /// The time of the line in Unix seconds. Formats: that of the journal, JSON, and klog, which has no year. A line that goes
 /// on with a message of klog may begin with a small number.
 fn time(line: &str, now: f64) -> Option<f64> {
-    let unix = || line.split_whitespace().next()?.parse().ok();
-    let unix = || unix().filter(|at: &f64| *at >= 1e9);
+    let unix = || {
+        line.split_whitespace()
+            .next()?
+            .parse()
+            .ok()
+            .filter(|at: &f64| *at >= 1e9)
+    };
     let json = || {
         let (_, rest) = line.split_once("\"ts\":")?;
         let millis: f64 = rest.split([',', '}']).next()?.trim().parse().ok()?;

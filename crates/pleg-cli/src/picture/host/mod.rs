@@ -16,6 +16,7 @@ mod systemd;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -329,7 +330,7 @@ fn command(words: &[OsString]) -> Command {
 }
 
 /// The next step about a stopped process.
-fn stopped(pid: u32) -> String {
+fn stopped(pid: impl Display) -> String {
     format!("Find out who stopped it (a debugger, SIGSTOP); then continue it: `kill -CONT {pid}`")
 }
 const STOPPED: &str = "its state is T at the start and at the end";

@@ -19,7 +19,7 @@ pub(super) struct Sample {
     pub(super) limits: Vec<Limit>,
     /// The controllers whose limits cannot be read.
     pub(super) unread: Vec<&'static str>,
-    pub(super) directories: Arc<Vec<disks::Directory>>,
+    pub(super) directories: Arc<Vec<Result<String, String>>>,
     /// The daemon's.
     pub(super) descriptors: Option<Open>,
     /// The time for which the daemon's threads have waited for a CPU.

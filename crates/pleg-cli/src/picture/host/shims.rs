@@ -84,8 +84,8 @@ pub(super) enum Role {
     Shim(String),
     /// A program that runs as root in a pod, with the name of a shim: Kata Containers, or a program that imitates it.
     ShimInPod,
-    /// A process that has the name of a shim or kubelet, but is not one, or is the shim of another runtime. While the socket
-    /// of the runtime is missing, its own shims may count as those of another one.
+    /// A process with the name of a shim or kubelet that is not one, or a shim of another runtime as far as is known: while
+    /// the socket is missing, all may look so.
     Other,
     /// A child of a shim, with the id and the control group of its container.
     Container(String, Option<Group>),
@@ -318,7 +318,7 @@ pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) ->
         found(
             "shim_stopped",
             "the shim of {} is stopped",
-            "Find out who stopped it; then continue it: `kill -CONT {}`",
+            &super::stopped("{}"),
             stopped,
         ),
         frozen(shims, calls),
@@ -345,7 +345,7 @@ fn helpers(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let see = format!("`cat /proc/{pid}/stack; ls -l /proc/{pid}/fd; pgrep -a -P {pid}`");
     let see = format!("See what it waits for: {see}");
     let next = match oldest.lasting.stopped {
-        true => format!("It is stopped: `kill -CONT {pid}`"),
+        true => stopped(pid),
         false => what_blocks(&oldest.lasting.blocked, see),
     };
     let mut rows = rows(&shims.helpers, calls, |helper| {

@@ -132,9 +132,6 @@ pub(crate) struct Condition {
     pub(crate) reason: String,
     /// Empty in a redacted recording.
     pub(crate) message: String,
-    /// The first time at which this process saw the condition with this status.
-    #[serde(skip)]
-    pub(crate) since: Option<Instant>,
 }
 
 impl Condition {
@@ -154,18 +151,6 @@ impl fmt::Display for Condition {
     }
 }
 
-impl Conditions {
-    /// Sets `since` of each condition: as in `last` if it has the same status there, else now.
-    pub(crate) fn since(mut self, last: &Self, now: Instant) -> Self {
-        for new in &mut self.conditions {
-            let mut known = last.conditions.iter();
-            let known = known.find(|old| (&old.name, old.status) == (&new.name, new.status));
-            new.since = known.map_or(Some(now), |known| known.since);
-        }
-        self
-    }
-}
-
 impl From<StatusResponse> for Conditions {
     fn from(answer: StatusResponse) -> Self {
         let text = |text: String| clip(&text, MOST_TEXT).into_owned();
@@ -175,7 +160,6 @@ impl From<StatusResponse> for Conditions {
             status: condition.status,
             reason: text(condition.reason),
             message: text(condition.message),
-            since: None,
         });
         Self {
             conditions: conditions.collect(),

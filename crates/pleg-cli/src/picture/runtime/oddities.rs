@@ -2,6 +2,7 @@
 //! containers, a container that is not started, containers that restart again and again.
 
 use super::*;
+use crate::view::ago;
 
 /// In milliseconds.
 const MINUTE: f64 = 60_000.0;
@@ -129,7 +130,7 @@ pub(super) fn restarted(views: &[PodView], now: WallTime) -> usize {
 
 /// The age in milliseconds; 0 if it is not known.
 fn age(created: Option<WallTime>, now: WallTime) -> f64 {
-    created.map_or(0.0, |created| now.nanos_since(created) as f64 / 1e6)
+    created.map_or(0.0, |created| 1e3 * ago(now, created))
 }
 
 impl Oddity {

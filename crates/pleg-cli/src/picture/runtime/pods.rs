@@ -79,20 +79,15 @@ impl Pods {
     }
 
     fn count(&mut self, view: &PodView) {
-        let mut names = BTreeSet::new();
-        for container in &view.status.containers {
-            // The newest container of a name comes first.
-            let is_newest = names.insert(&container.name);
-            match container.state {
-                ContainerState::Running => self.running += 1,
-                ContainerState::Exited => {
-                    self.dead += 1;
-                    self.superfluous += usize::from(!is_newest);
-                }
-                ContainerState::Created => self.created += 1,
-                _ => {}
-            }
-        }
+        let containers = view.status.containers.iter();
+        let with = |state| containers.clone().filter(move |c| c.state == state);
+        self.running += with(ContainerState::Running).count();
+        self.created += with(ContainerState::Created).count();
+        let dead = with(ContainerState::Exited).count();
+        self.dead += dead;
+        // The newest container of a name comes first.
+        let newest = containers.clone().unique_by(|c| &c.name);
+        self.superfluous += dead - newest.filter(|c| c.state == ContainerState::Exited).count();
         let dead = |sandbox: &&SandboxStatus| sandbox.state == SandboxState::NotReady;
         let sandboxes = view.status.sandboxes.iter();
         self.dead_sandboxes += sandboxes.clone().filter(dead).count();

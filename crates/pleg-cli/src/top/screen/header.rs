@@ -136,7 +136,11 @@ fn sources(lines: &mut Lines, view: &View) {
         (_, Some(last)) => format!("last {} ago", age(last)),
         (_, None) => "none yet".to_owned(),
     };
-    let (stream, tone) = stream(view);
+    let stream = view.stream.text();
+    let tone = match &*view.stream.state {
+        "losing" | "silent" | "down" => Tone::Bad,
+        _ => Tone::Dim,
+    };
     let mut text = format!("; list every {}, {last}", seconds(relist.period_seconds));
     if lines.width >= WIDE {
         let latency = &view.latency;
@@ -150,19 +154,4 @@ fn sources(lines: &mut Lines, view: &View) {
         text += &view.runtime;
     }
     lines.spans(&[(&stream, tone), (&text, Tone::Dim)]);
-}
-
-fn stream(view: &View) -> (String, Tone) {
-    let missed = match view.stream.recently_missed {
-        0 => String::new(),
-        n => format!(", {n} of {} lost in 10m", view.stream.recently_expected),
-    };
-    let down = format!("stream down{}", lasting(view.stream.seconds));
-    match &*view.stream.state {
-        "losing" => (format!("stream loses events{missed}"), Tone::Bad),
-        "silent" => ("stream unknown".to_owned(), Tone::Bad),
-        "down" => (down, Tone::Bad),
-        "polling" => ("polling, no stream".to_owned(), Tone::Dim),
-        state => (format!("stream {state}{missed}"), Tone::Dim),
-    }
 }

@@ -27,7 +27,16 @@ pub(super) fn lines(view: &View, width: u16) -> Lines {
     for what in &view.health.not_examined {
         lines.text(&format!("not examined: {what}"), Tone::Dim);
     }
-    stream(&mut lines, view);
+    let (stream, period) = (view.stream.text(), seconds(view.relist.period_seconds));
+    let reason = view
+        .stream
+        .reason
+        .iter()
+        .map(|reason| format!(" ({reason})"));
+    let (reason, missed) = (reason.collect::<String>(), view.stream.missed);
+    let text =
+        format!("{stream}{reason}; {missed} events lost since the start. Lists every {period}.");
+    lines.text(&text, Tone::Dim);
     lines.heading("latency, logarithmic: the longest of each 10 s; the line is what is slow");
     charts(&mut lines, &view.latency, width.max(1));
     lines.heading("calls to the runtime");
@@ -46,22 +55,6 @@ fn finding(lines: &mut Lines, reason: &Reason) {
     }
     let (action, runbook) = (&reason.action, &reason.runbook);
     lines.text(&format!("do: {action} See {runbook}"), Tone::Plain);
-}
-
-fn stream(lines: &mut Lines, view: &View) {
-    let stream = &view.stream;
-    let reason = stream.reason.as_ref().map(|reason| format!(" ({reason})"));
-    let text = format!(
-        "Event stream {}{}{}: {} of {} events lost in 10 minutes, {} since the start. Lists every {}.",
-        stream.state,
-        lasting(stream.seconds),
-        reason.unwrap_or_default(),
-        stream.recently_missed,
-        stream.recently_expected,
-        stream.missed,
-        seconds(view.relist.period_seconds),
-    );
-    lines.text(&text, Tone::Dim);
 }
 
 /// The charts of all latencies, drawn to lines, which a page can scroll.
