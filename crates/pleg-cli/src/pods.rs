@@ -81,12 +81,9 @@ fn rows_of(view: &PodView, clock: Clock) -> Vec<Vec<Cell>> {
     let status = &*view.status;
     let read = |at| format!("{} ago", duration(clock.now().since(at)));
     let as_of = view.as_of.map_or_else(|| "never".to_owned(), read);
-    let age = |created: Option<WallTime>| {
+    let row = |kind, name, state, exit: &str, created: Option<WallTime>, attempt: u32, id| {
         let age = created.map(|at| seconds(ago(clock.wall(), at)));
-        age.unwrap_or_else(|| "?".to_owned())
-    };
-    let row = |kind, name, state, exit: &str, created, attempt: u32, id| {
-        let created = Cell::new(&age(created));
+        let created = Cell::new(&age.unwrap_or_else(|| "?".to_owned()));
         let attempt = Cell::new(&attempt.to_string());
         let (pod, kind) = (Cell::new(""), Cell::new(kind).style(dim()));
         let (id, as_of) = (Cell::new(&short(id)), Cell::new(&as_of));

@@ -132,6 +132,11 @@ pub(crate) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{plural}")
 }
 
+/// `and 5 more`, if there are more.
+pub(crate) fn more(n: usize) -> Option<String> {
+    (n > 0).then(|| format!("and {n} more"))
+}
+
 /// The time of day of a time in RFC 3339; `format` is that of `strftime`.
 pub(crate) fn time_of_day(time: &str, format: &str) -> String {
     match time.parse::<jiff::Timestamp>() {

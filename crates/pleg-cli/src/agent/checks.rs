@@ -47,9 +47,8 @@ impl State {
         }
         let named = self.picture.problems.iter().take(MOST_PODS);
         lines.extend(named.map(|problem| format!("[!]pod {}", Self::pod(problem))));
-        if let Some(more) = self.picture.problems.len().checked_sub(MOST_PODS + 1) {
-            lines.push(format!("[!]pod and {} more; see /debug/pods", more + 1));
-        }
+        let more = more(self.picture.problems.len().saturating_sub(MOST_PODS));
+        lines.extend(more.map(|more| format!("[!]pod {more}; see /debug/pods")));
         let health = &self.view.health;
         let not_examined = health.not_examined.iter();
         lines.extend(not_examined.map(|what| format!("[ ]not examined: {what}")));
@@ -61,10 +60,11 @@ impl State {
     fn check(&self, name: &str, layer: Layer, lines: &mut Vec<String>) {
         let reasons = self.view.health.reasons.iter();
         let mut reasons = reasons.filter(|r| r.layer == lower(layer)).peekable();
+        let state = &self.view.stream.state;
         if reasons.peek().is_none() {
             let detail = match layer {
                 Layer::Calls => self.list(),
-                Layer::Stream => self.stream(),
+                Layer::Stream => format!(": {}", self.polling().as_ref().unwrap_or(state)),
                 _ => String::new(),
             };
             lines.push(format!("[+]{name} ok{detail}"));
@@ -94,11 +94,6 @@ impl State {
         let stream = &self.view.stream;
         let reason = stream.reason.as_ref().filter(|_| stream.state == "polling");
         reason.map(|reason| format!("polling: {reason}"))
-    }
-
-    fn stream(&self) -> String {
-        let state = || self.view.stream.state.clone();
-        format!(": {}", self.polling().unwrap_or_else(state))
     }
 
     fn pod(problem: &Problem) -> String {

@@ -35,7 +35,7 @@ use crate::picture::facts::Collector;
 use crate::picture::finding::{Layer, Severity};
 use crate::picture::runtime::Problem;
 use crate::record::Pod;
-use crate::text::{clip, lasting, lower, safe, safe_lines, seconds};
+use crate::text::{clip, lasting, lower, more, safe, safe_lines, seconds};
 use crate::view::{Query, View, difference, with_moments};
 use metrics::Metrics;
 use pages::{Pages, Rendered, alive};

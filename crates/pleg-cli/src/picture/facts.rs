@@ -26,8 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const MOST_SHOWN: usize = 12;
 const MOST_NAME: usize = 64;
 const MOST_RUNTIMES: usize = 16;
-/// Degraded reasons of a runtime that answers no list, and of one whose calls are slow.
-const UNUSABLE: [&str; 2] = ["runtime_silent", "list_failed"];
+/// Degraded reasons of a runtime whose calls are slow.
 const SLOW: [&str; 4] = ["runtime_silent", "list_failed", "list_slow", "pods_hung"];
 
 const CONDITION: &str = "pleg_runtime_condition";
@@ -163,13 +162,12 @@ impl Collector {
     }
 
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
-        if let Some(watch) = &mut self.host {
+        let look = self.host.as_mut().map(|host| {
             // The runtime may have been found since the last look.
-            watch.target.socket = self.runtime.socket();
-        }
-        let thorough = has_any(health, &SLOW);
-        let look = OptionFuture::from(self.host.as_mut().map(|host| host.look(thorough)));
-        let (answer, host) = tokio::join!(self.client.status(), look);
+            host.target.socket = self.runtime.socket();
+            host.look(has_any(health, &SLOW))
+        });
+        let (answer, host) = tokio::join!(self.client.status(), OptionFuture::from(look));
         if answer.is_ok()
             && let Ok(runtime) = self.client.version().await
         {
@@ -252,7 +250,7 @@ impl Collector {
 }
 
 fn is_usable(health: &HealthWatch) -> bool {
-    health.ready().is_ok() && !has_any(health, &UNUSABLE)
+    health.ready().is_ok() && !has_any(health, &["runtime_silent", "list_failed"])
 }
 
 fn has_any(health: &HealthWatch, codes: &[&str]) -> bool {

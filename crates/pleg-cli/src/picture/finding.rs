@@ -5,6 +5,8 @@ use std::cmp::Reverse;
 use itertools::Itertools as _;
 use serde::Serialize;
 
+use crate::text::more;
+
 /// The severity of a finding. The exit code of `pleg doctor` follows from the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,11 +69,8 @@ const DESTROY: Codes = "list_failed list_slow list_large dead_containers dead_sa
                         container_runs_twice sandbox_twice shim_missing shim_zombie init_gone";
 /// The findings that follow from the lists of the runtime. They are made only if the lists are current.
 pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orphaned init_gone";
-/// The findings that are explained by a runtime that does not answer.
+/// The findings that are explained by a runtime that does not answer or is not there.
 const ANSWERS: Codes = "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale \
-                        runtime_status_failed";
-/// The findings that are explained by a runtime that is not there.
-const REACHED: Codes = "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale \
                         runtime_status_failed runtime_silent";
 /// The findings about calls. A cause on the host may explain these findings.
 const CALLS: Codes =
@@ -97,8 +96,7 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
         "clock_step" => (Host, Warning, ""),
         "mount_slow" | "systemd_old" | "blocked_tasks" => (Host, Info, ""),
         "io_pressure" | "memory_pressure" | "cpu_pressure" => (Host, Info, ""),
-        "runtime_silent" => (Runtime, Critical, ANSWERS),
-        "runtime_unreachable" => (Runtime, Critical, REACHED),
+        "runtime_silent" | "runtime_unreachable" => (Runtime, Critical, ANSWERS),
         "not_examined" => (Runtime, Warning, ANSWERS),
         "daemon_stopped" | "daemon_frozen" | "runc_hangs" => (Runtime, Critical, CALLS),
         "daemon_blocked" | "daemon_descriptors" => (Runtime, Warning, CALLS),
@@ -190,9 +188,8 @@ impl Finding {
     pub(crate) fn because_of(mut self, lines: impl IntoIterator<Item = String>) -> Self {
         const SHOWN: usize = 10;
         self.evidence.extend(lines);
-        let more = self.evidence.len().saturating_sub(SHOWN);
+        let more = more(self.evidence.len().saturating_sub(SHOWN));
         self.evidence.truncate(SHOWN);
-        let more = (more > 0).then(|| format!("and {more} more"));
         self.evidence.extend(more);
         self
     }
@@ -232,7 +229,11 @@ pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
     });
     let mut arranged = Vec::new();
     while !findings.is_empty() {
-        let explains = |code| findings.iter().any(|other| contains(other.explains, code));
+        let explains = |code| {
+            findings
+                .iter()
+                .any(|f| f.code != code && contains(f.explains, code))
+        };
         let cause = findings.iter().position(|finding| !explains(finding.code));
         // Of findings that explain each other the worst counts as the cause.
         let cause = findings.remove(cause.unwrap_or(0));

@@ -5,8 +5,8 @@ use super::*;
 const BASIS: &str = "Ours is measured. The generic PLEG is estimated: two list calls, a pause of one second, and so \
      on, each call as long as ours on average; and whenever a pod has changed, one status call for each of \
      its sandboxes and containers.";
-/// Costs are compared only if they were measured for at least this time.
-const COMPARED_AFTER: Duration = Duration::from_secs(60);
+/// Costs are shown and compared only if they were measured for at least this time.
+pub(crate) const COMPARED_AFTER: Duration = Duration::from_secs(60);
 /// The pause between two relists of the generic PLEG.
 const GENERIC_PERIOD_SECONDS: f64 = 1.0;
 

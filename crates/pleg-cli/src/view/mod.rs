@@ -36,7 +36,7 @@ use crate::picture::finding::{Finding, Severity};
 use crate::picture::runtime::Problem;
 use crate::record::{Page, Pod, Record, SYNCED};
 use crate::text::{clip, lasting, lower};
-pub(crate) use cost::{CallCosts, Cost};
+pub(crate) use cost::{COMPARED_AFTER, CallCosts, Cost};
 pub(crate) use detail::Detail;
 use detail::MOST_HISTORY;
 pub(crate) use difference::{difference, with_moments};

@@ -244,8 +244,7 @@ impl Journal {
     }
 }
 
-/// The time of the line in Unix seconds. Formats: that of the journal, JSON, and klog, which has no year. A line that goes
-/// on with a message of klog may begin with a small number.
+/// The time of the line in Unix seconds. Formats: journal, JSON, and klog, which has no year and whose lines may go on.
 fn time(line: &str, now: f64) -> Option<f64> {
     let unix = || {
         line.split_whitespace()

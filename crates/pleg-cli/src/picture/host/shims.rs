@@ -13,8 +13,7 @@ const CONMON: &str = "conmon";
 const NAMESPACE: &str = "k8s.io";
 /// A process that started at least this many seconds before the examination existed when the first list was made.
 const OLDER: f64 = 10.0;
-/// Programs that the runtime starts for each operation on a container, and for which it waits. Not `runsc`: the shim of
-/// gVisor runs `runsc wait` as long as the container lives.
+/// Programs that the runtime starts for each operation, and for which it waits. Not `runsc`, whose `wait` runs for long.
 const HELPERS: [&str; 4] = ["runc", "crun", "youki", "kata-runtime"];
 /// A program of [`HELPERS`] hangs if it runs for more seconds than this: an operation takes some tens of milliseconds.
 const LONG: f64 = 10.0;
@@ -84,8 +83,7 @@ pub(super) enum Role {
     Shim(String),
     /// A program that runs as root in a pod, with the name of a shim: Kata Containers, or a program that imitates it.
     ShimInPod,
-    /// A process with the name of a shim or kubelet that is not one, or a shim of another runtime as far as is known: while
-    /// the socket is missing, all may look so.
+    /// A process with the name of a shim or kubelet that is not one, or that seems to be of another runtime.
     Other,
     /// A child of a shim, with the id and the control group of its container.
     Container(String, Option<Group>),

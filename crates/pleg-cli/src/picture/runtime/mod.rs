@@ -212,14 +212,9 @@ pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
         return unusable;
     }
     // The generator's findings about lists and the connection are dropped: both are examined more closely here.
-    let is_examined = |finding: &Finding| {
-        let mut all = ["list_slow", "list_failed"]
-            .into_iter()
-            .chain(unusable.iter().map(|f| f.code));
-        all.any(|code| code == finding.code)
-    };
+    let is_examined = |f: &Finding| ["list_slow", "list_failed"].contains(&f.code);
     let mut findings = generator::check(&evidence.stream);
-    findings.retain(|finding| !is_examined(finding));
+    findings.retain(|f| !is_examined(f) && unusable.iter().all(|u| u.code != f.code));
     findings.splice(0..0, unusable);
     findings.extend(check_conditions(&evidence.conditions));
     findings.extend(lists::check(&evidence.lists, &evidence.pods));

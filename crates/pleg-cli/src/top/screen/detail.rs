@@ -89,7 +89,8 @@ fn containers(lines: &mut Lines, detail: &Detail) {
         of_container(lines, &container.name, &about_container(container), tone);
         problem(lines, container.problem.as_ref(), None);
     }
-    more(lines, detail.more_containers);
+    let rest = more(detail.more_containers);
+    rest.iter().for_each(|rest| lines.text(rest, Tone::Dim));
 }
 
 fn about_container(container: &ContainerRow) -> String {
@@ -138,11 +139,6 @@ fn labels(lines: &mut Lines, detail: &Detail) {
     for (key, value) in &detail.labels {
         lines.text(&format!("{key}={value}"), Tone::Dim);
     }
-    more(lines, detail.more_labels);
-}
-
-fn more(lines: &mut Lines, more: usize) {
-    if more > 0 {
-        lines.text(&format!("and {more} more"), Tone::Dim);
-    }
+    let rest = more(detail.more_labels);
+    rest.iter().for_each(|rest| lines.text(rest, Tone::Dim));
 }

@@ -5,6 +5,7 @@ use ratatui::symbols::Marker;
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Widget as _};
 
 use super::*;
+use crate::view::COMPARED_AFTER;
 
 /// On a screen with at least this many columns, the charts are side by side.
 const SIDE_BY_SIDE: u16 = 120;
@@ -12,8 +13,6 @@ const CHART_HEIGHT: u16 = 10;
 /// The scale is logarithmic: a list takes some milliseconds, and a hung call many seconds.
 const SCALE: [f64; 2] = [-1.0, 4.0];
 const LABELS: [&str; 6] = ["0.1ms", "1ms", "10ms", "100ms", "1s", "10s"];
-/// A rate is shown only if it was measured for at least this many seconds.
-const RATE_AFTER: f64 = 60.0;
 
 pub(super) fn lines(view: &View, width: u16) -> Lines {
     let mut lines = Lines::new(width);
@@ -126,7 +125,7 @@ fn summary(points: &[Point]) -> String {
 
 fn cost(lines: &mut Lines, view: &View) {
     let cost = &view.cost;
-    if cost.seconds < RATE_AFTER {
+    if cost.seconds < COMPARED_AFTER.as_secs_f64() {
         return lines.line("  The rate of calls is known after two minutes.", Tone::Dim);
     }
     let titles = "  a minute                   list calls   their time  status calls";
