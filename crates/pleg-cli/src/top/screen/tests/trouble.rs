@@ -131,12 +131,10 @@ fn silent_runtime_or_failing_or_stale_lists_make_data_old() {
         // The last answer came at 100.012 s, so 13 whole seconds have passed.
         top.play(" => NO ANSWER of the runtime for 13s");
     }
-    let answered = |mut error: CallError| {
-        error.kind = CallErrorKind::TooLarge;
-        error
-    };
-    let change = |sample: &mut Sample| sample.health.list_error = list_error().map(answered);
-    top((120, 40), change).play(" => list_failed => NO ANSWER");
+    let (call, kind) = ("ListContainers", CallErrorKind::TooLarge);
+    let answer = CallError::new(call, kind, "no");
+    let mut top = top((120, 40), |sample| sample.health.list_error = Some(answer));
+    top.play(" => list_failed => NO ANSWER");
 }
 
 #[test]
