@@ -2,7 +2,7 @@
 //! health. As JSON, one per line; field names are stable.
 
 use pleg::Delivery;
-use pleg::core::{PodLifecycleEvent, PodName, PodStatus, PodUid, WallTime};
+use pleg::core::{LifecycleType, PodLifecycleEvent, PodName, PodStatus, PodUid, WallTime};
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -100,7 +100,9 @@ impl Record {
     fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let subject = event.subject.as_ref();
         let detected = clock.wall_at(event.detected);
-        let happened = event.happened_at;
+        // A late exit code has the time of the exit.
+        let is_late = event.event == LifecycleType::ContainerChanged;
+        let happened = event.happened_at.filter(|_| !is_late);
         let happened = happened.filter(|at| (started..=detected).contains(at));
         let text = |text: &str| Some(text).filter(|t| !t.is_empty()).map(str::to_owned);
         Self {
