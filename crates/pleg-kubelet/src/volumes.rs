@@ -151,9 +151,14 @@ pub(crate) fn has_files(pod: &Pod) -> bool {
     volumes.any(|volume| volume.downward_api.is_some())
 }
 
-/// Makes the volumes of a pod. Existing volumes stay; files are replaced if they have changed. `files_only`: the pod
-/// runs already, so only files are renewed. The error is about the first volume that cannot be used.
+/// Makes the directory of a pod and its volumes. Existing volumes stay; files are replaced if they have changed.
+/// `files_only`: the pod runs already, so only files are renewed. The error is about the first unusable volume.
 pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Result {
+    let path = node.pods.below(PodName::of(pod).uid, "", &[])?;
+    let mut builder = fs::DirBuilder::new();
+    // As upstream, only root and its group can enter it: each user can write to an `emptyDir`.
+    let made = builder.recursive(true).mode(0o750).create(&path);
+    made.map_err(VolumeError::at(&path))?;
     let spec = spec_of(pod);
     let group = spec.security_context.as_ref().and_then(|c| c.fs_group);
     let group = group.and_then(|group| u32::try_from(group).ok());

@@ -132,8 +132,7 @@ impl<S> Performing<'_, S> {
         let mut messages = Vec::new();
         for start in actions.start.iter().filter(|s| s.existing.is_none()) {
             log_directories.push(logs.join(file_name(&start.name)?));
-            let message = node.pods.termination_log(uid, &start.name, start.attempt);
-            messages.push(message?);
+            messages.push(node.pods.termination_log(uid, &start.name, start.attempt)?);
         }
         let (ips, pod) = (self.performer.pod_ips(self.run, pod), pod.clone());
         let hosts_file = node.pods.below(uid, ETC_HOSTS, &[])?;

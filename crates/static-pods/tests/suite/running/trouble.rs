@@ -1,5 +1,6 @@
 //! Calls that fail, images that are missing, directories that cannot be made.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use pleg::PodUid;
@@ -102,6 +103,8 @@ async fn deleted_pod_leaves_no_containers_and_no_files() {
     node.until_running(&uid).await;
     let files = node.dir.path().join("pods").join(uid.as_str());
     assert!(files.join("volumes/kubernetes.io~empty-dir/v").is_dir());
+    let mode = std::fs::metadata(&files).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o750, "other users cannot reach the volumes");
     let logs = node.logs(&uid);
     assert!(logs.is_dir());
     node.workers.delete(&uid);
