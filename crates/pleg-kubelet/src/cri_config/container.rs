@@ -161,6 +161,7 @@ impl ContainerInput<'_> {
             Ok(Mount {
                 container_path: absolute(container_path),
                 host_path: text(&host_path),
+                selinux_relabel: true,
                 ..Mount::default()
             })
         };
@@ -236,6 +237,8 @@ impl ContainerInput<'_> {
             // Read-only, as upstream: only the kubelet changes the files of `downwardAPI` volumes.
             readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
             propagation: propagation.into(),
+            // As upstream: files of the node keep their labels.
+            selinux_relabel: volume.host_path.is_none(),
             ..Mount::default()
         };
         Ok((mount, sub_path))

@@ -21,9 +21,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// of a container and the credentials of an image must come within 30 s. Otherwise the source is cancelled, and a later
 /// run of the pod tries again. Pass an implementation to [`Performer::sources`](super::Performer::sources).
 pub trait Sources: Send + Sync + 'static {
-    /// The path on the node with the contents of a volume, which the performer mounts as a
-    /// `hostPath`. Called before containers of the pod are created, each time. Not called for
-    /// `hostPath`, `emptyDir` and `downwardAPI`. `None`: the volume is not provided.
+    /// The path on the node with the contents of a volume, which the performer mounts as a `hostPath`, without a change
+    /// of their SELinux label. Called before containers of the pod are created, each time. Not called for `hostPath`,
+    /// `emptyDir` and `downwardAPI`. `None`: the volume is not provided.
     fn volume(
         &self,
         pod: &Pod,
