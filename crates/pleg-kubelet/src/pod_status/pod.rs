@@ -12,6 +12,7 @@ use super::containers::{is_running, is_waiting, last_terminated, terminated, tex
 use super::{PodState, api_time, find};
 use crate::names;
 use crate::spec::{is_sidecar, restarts, spec_of};
+use crate::worker::is_live;
 
 const PENDING: &str = "Pending";
 const RUNNING: &str = "Running";
@@ -34,16 +35,22 @@ impl PodState<'_> {
         if is_over && !self.is_static() && phase != SUCCEEDED {
             phase = FAILED;
         }
-        if let Some(same) = self.previous.filter(|_| before == Some(phase)) {
-            (status.reason, status.message) = (same.reason.clone(), same.message.clone());
-        }
+        let is_terminal = |phase| matches!(phase, Some(FAILED | SUCCEEDED));
         let has_expired = time_left(self.pod, status, self.now).is_some_and(|left| left.is_zero());
         let by_deadline = self.previous.and_then(|p| p.reason.as_deref()) == Some(REASON);
-        if has_expired && (by_deadline || !matches!(before, Some(FAILED | SUCCEEDED))) {
+        if has_expired && (by_deadline || !is_terminal(before)) {
             phase = FAILED;
             status.reason = Some(REASON.to_owned());
             let message = "Pod was active on the node longer than the specified deadline";
             status.message = Some(message.to_owned());
+        }
+        let may_run = self.observed.view.status.containers.iter().any(is_live);
+        // As upstream: controllers may replace a pod as soon as its phase is terminal.
+        if may_run && is_terminal(Some(phase)) && !is_terminal(before) {
+            phase = before.unwrap_or(PENDING);
+        }
+        if let Some(same) = self.previous.filter(|_| before == Some(phase)) {
+            (status.reason, status.message) = (same.reason.clone(), same.message.clone());
         }
         status.phase = Some(phase.to_owned());
     }

@@ -57,6 +57,9 @@ fn phase_and_initialized_follow_the_containers() {
         OnFailure app b | app exited 0, b exited 1            | Running   |
         Always setup proxy app |                              | Pending   | setup proxy
         Always setup proxy app | setup exited 1               | Pending   | setup proxy
+        Never setup proxy app  | setup exited 1               | Failed    | setup proxy
+        # The phase becomes terminal only when no container runs.
+        Never setup proxy app  | setup exited 1, proxy running | Pending  | setup
         Never setup proxy app  | setup exited 0               | Pending   | proxy
         Never setup proxy app  | setup exited 0, proxy running | Pending  |
         Never setup proxy app  | setup exited 0, proxy running, app running | Running |
@@ -90,7 +93,8 @@ fn terminal_phase_and_its_reason_do_not_change() {
 fn pod_fails_at_its_deadline_unless_it_ended_before() {
     // A row: when the pod started (now is 10:00), its previous status, its container, its new status.
     let table = "
-        09:59:00 | Running                 | app running  | Failed DeadlineExceeded
+        09:59:00 | Running                 | app running  | Running
+        09:59:00 | Running                 | app exited 0 | Failed DeadlineExceeded
         09:59:01 | Running                 | app running  | Running
         09:59:00 | Failed DeadlineExceeded | app exited 0 | Failed DeadlineExceeded
         09:59:00 | Succeeded               | app exited 0 | Succeeded
