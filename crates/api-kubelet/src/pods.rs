@@ -74,7 +74,7 @@ pub(crate) fn replace(workers: &PodWorkers<Pod>, listed: BTreeMap<PodUid, Arc<Po
 fn apply(workers: &PodWorkers<Pod>, pod: impl Into<Arc<Pod>>) {
     let pod = pod.into();
     let uid = uid_of(&pod);
-    match is_to_run(&pod) {
+    match pod.metadata.deletion_timestamp.is_none() {
         true => workers.set(&uid, pod),
         // A change may shorten the grace period of a pod that is already being deleted, so every change is passed on.
         false => workers.delete_with(&uid, pod),

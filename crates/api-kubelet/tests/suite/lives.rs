@@ -106,6 +106,8 @@ async fn restarted_kubelet_adopts_running_pods_and_restarts_no_ended_pods() {
     node.until("failed", failed).await;
     node.restart_kubelet(|_| ()).await;
     assert_eq!(node.id("web"), id);
+    let left = node.observer().await.0.get(&node.uid("job").into());
+    assert_eq!(left.status.containers.len(), 1, "its log can be read");
     let history = node.api.history(PODS);
     let is_job = |pod: &&Value| pod["metadata"]["name"] == "job";
     let phases = history
