@@ -55,7 +55,7 @@ struct Args {
     #[arg(long, default_value = "127.0.0.1:10255")]
     listen: SocketAddr,
     /// The source of changes.
-    #[arg(long, value_enum, default_value = "evented")]
+    #[arg(long, value_enum, default_value = "auto")]
     mode: ModeArg,
     /// The directory of logs and volumes.
     #[arg(long, default_value = "/var/lib/static-pods")]
@@ -85,8 +85,8 @@ struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ModeArg {
-    /// The runtime's events, and rare lists.
-    Evented,
+    /// The runtime's events and rare lists; lists alone while a subscription may harm the runtime.
+    Auto,
     /// Lists alone.
     Polling,
 }
@@ -153,7 +153,7 @@ async fn run() -> anyhow::Result<()> {
     print(&json!({"event": "listening", "address": address}));
     let (builder, client) = Pleg::connect(&args.endpoint)?;
     let mut builder = builder.mode(match args.mode {
-        ModeArg::Evented => Mode::Evented,
+        ModeArg::Auto => Mode::Auto,
         ModeArg::Polling => Mode::Polling,
     });
     // The consumer is registered before the generator starts, so that the consumer misses no exit.

@@ -135,7 +135,7 @@ impl StaticPods {
     fn command(&self) -> anyhow::Result<Command> {
         let mode = match self.mode {
             Mode::Polling => "polling",
-            _ => "evented",
+            _ => "auto",
         };
         let mut command = Command::new(built("static_pods")?);
         command
