@@ -146,9 +146,7 @@ impl Kubelet {
 
     /// Returns false if the node refuses the pod. A pod that ran before the kubelet's restart is not checked again.
     fn is_admitted(&self, run: &Run<Manifest>, pod: &Pod) -> bool {
-        let mut going = self.going();
-        going.remove(&run.uid);
-        let going = going.clone();
+        let going = self.going().clone();
         let mut pods = self.pods();
         if let Some(known) = pods.get(&run.uid) {
             // A rejected pod never started.

@@ -226,9 +226,10 @@ async fn changed_pod_waits_for_the_sandbox_that_its_predecessor_creates() {
     node.knob("run_pod_sandbox.latency=300ms");
     let pod = one("ports: [{containerPort: 80, hostPort: 8080}]");
     let before = node.set("web", &pod);
+    // Before the first run of the pod, which must not forget that the pod is going.
+    node.kubelet.will_delete(&before);
     let begun = |node: &Node| !node.status(&before).is_null();
     node.until(&before, "begun", begun).await;
-    node.kubelet.will_delete(&before);
     node.workers.delete(&before);
     let after = node.set("web", &pod.replace("app:1", "app:2"));
     until_runs_alone(&node, &after, &before, &().into()).await;
