@@ -5,10 +5,10 @@ mod fields;
 mod source;
 mod yaml;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::serde_json::{self, Value};
 
 use crate::validation::validate;
@@ -67,7 +67,7 @@ impl Manifest {
     ///
     /// The name of a pod gets the name of the node as its suffix, as in upstream. The pod's uid is a hash of the node's
     /// name, the file's name and the contents; so a changed manifest is another pod. In contrast to upstream, the hash
-    /// leaves out the resources of containers, because they can be changed while the pod runs. The hash includes the
+    /// leaves out the amounts of CPU and memory, because they can be changed while the pod runs. The hash includes the
     /// quality-of-service class that follows from the resources, because the class cannot be changed.
     ///
     /// A document's error is the first that is found: the file is not YAML or not a pod, a field is unknown,
@@ -190,13 +190,14 @@ fn uid_of(pod: &Pod, file: &Path, node: &str) -> String {
     format!("{hash:032x}")
 }
 
+/// Without the amounts of cpu and memory, which can be changed while the pod runs. Their names stay: a runtime cannot
+/// remove a limit from a running container.
 fn without_resizable(mut resources: ResourceRequirements) -> ResourceRequirements {
     for amounts in [&mut resources.requests, &mut resources.limits] {
-        if let Some(amounts) = amounts {
-            amounts.retain(|name, _| name != "cpu" && name != "memory");
-        }
-        if amounts.as_ref().is_some_and(BTreeMap::is_empty) {
-            *amounts = None;
+        for (name, amount) in amounts.iter_mut().flatten() {
+            if name == "cpu" || name == "memory" {
+                *amount = Quantity::default();
+            }
         }
     }
     resources

@@ -64,6 +64,7 @@ fn uid_depends_on_contents_file_and_node_but_not_resources() {
     }
     for other in [
         uid(&WEB.replace("shop:1", "shop:2")),
+        uid(&WEB.replace("64Mi}", "64Mi}\n      limits: {cpu: 2}")),
         // Another quality-of-service class.
         uid(&WEB.replace("requests: {cpu: 1, memory: 64Mi}", "claims: []")),
         of("other.yaml", "Node1"),
