@@ -13,7 +13,6 @@ use super::prepare::Prepared;
 use super::{PerformError, Performing, Result};
 use crate::actions::{MIN_GRACE, ResizeContainer, StartContainer, StopContainer};
 use crate::gc::Removal;
-use crate::lock;
 use crate::probe::{Check, CheckError, hook_of};
 use crate::resources::linux_resources;
 use crate::spec::{container_of, grace_period, spec_of};
@@ -48,14 +47,9 @@ impl<S> Performing<'_, S> {
             (Some(id), _) => id.clone(),
             (None, Some(((config, sandbox), of_sandbox))) => {
                 let created = client.create_container(sandbox, config, of_sandbox).await;
-                run.written(created).map_err(|error| {
-                    let container = self.pod.and_then(|pod| container_of(pod, name));
-                    if let Some(image) = container.and_then(|c| c.image.as_deref()) {
-                        lock(&self.performer.images.known).remove(image);
-                    }
-                    let what = format!("create of container {name}, attempt {attempt}");
-                    ("CreateContainerError", PerformError::of(what)(error))
-                })?
+                let what = format!("create of container {name}, attempt {attempt}");
+                let created = run.written(created).map_err(PerformError::of(what));
+                created.map_err(|error| ("CreateContainerError", error))?
             }
             (None, None) => return Ok(None),
         };

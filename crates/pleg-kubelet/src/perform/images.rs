@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
-use pleg::core::CallError;
 use pleg::{Instant, PodUid};
 use pleg_cri::{CriClient, v1};
 use tokio::sync::Semaphore;
@@ -23,8 +22,6 @@ use crate::pod_status::waiting;
 pub(super) struct Images {
     client: CriClient,
     back_off: BackOffSettings,
-    /// The image service's names of images found or pulled. If one is gone, the next create fails and drops its entry.
-    pub(super) known: Mutex<BTreeMap<String, String>>,
     pub(super) pods: Mutex<BTreeMap<PodUid, Remembered>>,
     permits: Semaphore,
 }
@@ -66,21 +63,9 @@ impl Images {
         Arc::new(Self {
             client,
             back_off,
-            known: Mutex::default(),
             pods: Mutex::default(),
             permits: Semaphore::new(MAX_PULLS),
         })
-    }
-
-    async fn present(&self, image: &str) -> Result<Option<String>, CallError> {
-        if let Some(known) = lock(&self.known).get(image) {
-            return Ok(Some(known.clone()));
-        }
-        let found = self.client.image_status(spec_of(image)).await?;
-        let id = found.map(|found| found.id);
-        let known = id.clone().map(|id| (image.to_owned(), id));
-        lock(&self.known).extend(known);
-        Ok(id)
     }
 
     async fn pull(&self, from: &dyn AnySources, pod: &Pod, image: &str) -> Pulled {
@@ -94,9 +79,6 @@ impl Images {
 
     fn pull_ended(&self, uid: &PodUid, wanted: Wanted, pulled: Pulled, now: Instant) {
         let (container, image) = &wanted;
-        if let Ok(reference) = &pulled {
-            lock(&self.known).insert(image.clone(), reference.clone());
-        }
         let mut pods = lock(&self.pods);
         // The pod has gone meanwhile, so the result is dropped.
         let Some(pod) = pods.get_mut(uid) else { return };
@@ -135,11 +117,11 @@ impl<S> Performing<'_, S> {
             None => None,
         };
         let present = match may_be_present {
-            true => images.present(&image).await,
+            true => images.client.image_status(spec_of(&image)).await,
             false => Ok(None),
         };
         let (reason, message) = match (present, waits) {
-            (Ok(Some(reference)), _) => return Ok(reference),
+            (Ok(Some(found)), _) => return Ok(found.id),
             (_, Some(waits)) => return Err(waits),
             (Ok(None), None) if policy != Some("Never") => return Err(self.begin_pull(pod, wanted)),
             (Ok(None), None) => (

@@ -60,6 +60,10 @@ async fn container_forbidden_to_pull_starts_once_image_is_present() {
     let other = node.set("other", ONE);
     node.until_running(&other).await;
     node.until_running(&uid).await;
+    // Another image may have this name by now, so the runtime is asked each time.
+    node.knob("image_status.fail=unavailable");
+    let last = node.set("last", ONE);
+    node.until_waiting(&last, "ImageInspectError").await;
 }
 
 #[tokio::test]
