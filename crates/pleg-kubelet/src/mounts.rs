@@ -77,10 +77,9 @@ impl SubPath {
         unmount(&self.target);
         let parent = self.target.parent().unwrap_or(&self.target);
         fs::create_dir_all(parent)?;
-        if fs::metadata(&source)?.is_dir() {
-            fs::create_dir_all(&self.target)?;
-        } else {
-            fs::File::create(&self.target)?;
+        match fs::metadata(&source)?.is_dir() {
+            true => fs::create_dir_all(&self.target)?,
+            false => drop(fs::File::create(&self.target)?),
         }
         let none = None::<&str>;
         mount(Some(&source), &self.target, none, MsFlags::MS_BIND, none)?;

@@ -283,18 +283,18 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
         let for_group = if group.is_some() { 0o440 } else { 0 };
         fs::set_permissions(&path, fs::Permissions::from_mode(file.mode | for_group))?;
     }
-    symlink(name, &next)?;
-    fs::rename(&next, &data)?;
+    // Before the switch: files that have not changed are not written again, and neither are their links.
     for top in files.keys().filter_map(|path| path.iter().next()) {
         let link = volume.join(top);
         if fs::symlink_metadata(&link).is_err() {
             symlink(Path::new("..data").join(top), link)?;
         }
     }
-    if current.as_os_str().is_empty() {
-        Ok(())
-    } else {
-        fs::remove_dir_all(volume.join(current))
+    symlink(name, &next)?;
+    fs::rename(&next, &data)?;
+    match current.as_os_str().is_empty() {
+        true => Ok(()),
+        false => fs::remove_dir_all(volume.join(current)),
     }
 }
 
@@ -328,6 +328,11 @@ mod tests {
             let files = BTreeMap::from([("a".into(), file(0o400)), ("d/b".into(), file(0o644))]);
             write_files(&path, &files, Some(7))
         };
+        // The first write fails at its last step.
+        fs::create_dir_all(path.join("..data/d"))?;
+        write("old").unwrap_err();
+        fs::symlink_metadata(path.join("a"))?;
+        fs::remove_dir_all(path.join("..data"))?;
         write("old")?;
         let directory = fs::canonicalize(path.join("d"))?;
         write("old")?;
