@@ -7,18 +7,22 @@ use pleg_kubelet::fields_at;
 
 /// Converts quantities to texts if the manifest has numbers for them.
 pub(super) fn quantities_as_text(given: &mut Value) {
-    for list in ["initContainers", "containers"] {
-        let containers = given.pointer_mut(&format!("/spec/{list}"));
-        let containers = containers.and_then(Value::as_array_mut);
-        for container in containers.into_iter().flatten() {
-            for kind in ["requests", "limits"] {
-                let amounts = container.pointer_mut(&format!("/resources/{kind}"));
-                let amounts = amounts.and_then(Value::as_object_mut).into_iter().flatten();
-                for (_, amount) in amounts.filter(|(_, amount)| amount.is_number()) {
-                    *amount = Value::String(amount.to_string());
-                }
-            }
+    if let Some(spec) = given.get_mut("spec") {
+        in_field(spec, "spec", "");
+    }
+}
+
+/// Converts the quantities in a field. `of`: the field that has it.
+fn in_field(value: &mut Value, name: &str, of: &str) {
+    let is_amount = matches!(name, "sizeLimit" | "divisor") || matches!(of, "requests" | "limits");
+    match value {
+        Value::Number(number) if is_amount => *value = Value::String(number.to_string()),
+        Value::Array(list) => list.iter_mut().for_each(|value| in_field(value, name, of)),
+        Value::Object(fields) => {
+            let fields = fields.iter_mut();
+            fields.for_each(|(field, value)| in_field(value, field, name));
         }
+        _ => {}
     }
 }
 

@@ -14,7 +14,8 @@ pub(super) fn mappings(contents: &str) -> Result<Vec<Value>, String> {
         return Err("it is empty: write the manifest of a pod".to_owned());
     }
     // JSON is a subset of YAML.
-    let one_line = serde_saphyr::options! { with_snippet: false };
+    // Modes of files are octal numbers with a leading 0, as in the YAML of upstream.
+    let one_line = serde_saphyr::options! { with_snippet: false, legacy_octal_numbers: true };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(contents, one_line)
         .map_err(|error| format!("it is not valid YAML: {error}"))?;
     match documents.is_empty() || !documents.iter().all(Value::is_object) {

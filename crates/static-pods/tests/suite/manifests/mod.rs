@@ -150,6 +150,13 @@ fn document_markers_and_empty_values_are_accepted() {
         ("mountPath: /data", "mountPath: /data, subPath: ''"),
         ("spec:", "spec:\n  hostAliases: []\n  hostUsers: null"),
         ("containerPort: 80", "containerPort: 80, protocol: ''"),
+        // An octal number: the decimal one is too great. And quantities that are numbers.
+        ("hostPath: {path: /srv}", "downwardAPI: {defaultMode: 0777}"),
+        ("hostPath: {path: /srv}", "emptyDir: {sizeLimit: 1000}"),
+        (
+            "image: shop:1",
+            "image: shop:1\n    env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1}}}]",
+        ),
     ] {
         let contents = WEB.replacen(text, by, 1);
         assert_ne!(contents, WEB);
