@@ -67,9 +67,11 @@ fn of_config(config: &Value, image: &str) -> Option<AuthConfig> {
     })
 }
 
+/// Docker Hub, which is also called `docker.io`.
+const HUB: &str = "index.docker.io";
+
 /// The image with its registry, which is Docker Hub's by default.
 fn full_name(image: &str) -> String {
-    const HUB: &str = "index.docker.io";
     match image.split_once('/') {
         Some(("docker.io", path)) => format!("{HUB}/{path}"),
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => image.to_owned(),
@@ -78,15 +80,21 @@ fn full_name(image: &str) -> String {
 }
 
 /// The address of a registry without the scheme and the API version.
-fn address(registry: &str) -> &str {
+fn address(registry: &str) -> String {
     let address = registry.trim_start_matches("https://");
     let address = address.trim_start_matches("http://").trim_end_matches('/');
-    address.trim_end_matches("/v1").trim_end_matches("/v2")
+    let address = address.trim_end_matches("/v1").trim_end_matches("/v2");
+    match split(address) {
+        ("docker.io", "") => HUB.to_owned(),
+        ("docker.io", path) => format!("{HUB}/{path}"),
+        _ => address.to_owned(),
+    }
 }
 
 /// Returns true if the image is in that registry and below its path. `*` matches any text in one label of the host.
 fn matches(registry: &str, image: &str) -> bool {
-    let (host, path) = split(address(registry));
+    let address = address(registry);
+    let (host, path) = split(&address);
     let (image_host, image_path) = split(image);
     let is_part = |(pattern, part): (&str, &str)| match pattern.split_once('*') {
         Some((start, end)) => {
@@ -118,6 +126,7 @@ mod tests {
     fn longest_matching_registry_gives_the_credentials() {
         let config = json!({"auths": {
             "https://index.docker.io/v1/": {"auth": "hub"},
+            "docker.io/own": {"auth": "own"},
             "registry.example": {"auth": "host"},
             "registry.example/team": {"auth": "team"},
             "*.cloud.example": {"auth": "any"},
@@ -127,6 +136,7 @@ mod tests {
             ("nginx", Some("hub")),
             ("library/nginx:1", Some("hub")),
             ("docker.io/nginx", Some("hub")),
+            ("own/app", Some("own")),
             ("registry.example/app:1", Some("host")),
             ("registry.example/team/app@sha256:0", Some("team")),
             ("registry.example/teams/app", Some("host")),
