@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, LifecycleHand
 use k8s_openapi::serde::Deserialize as _;
 use k8s_openapi::serde_json::{self, Value};
 
-use crate::cri_config::FieldError;
+use crate::cri_config::{FieldError, check_user};
 use crate::downward;
 use crate::probe::{check_of, hook_of};
 use crate::spec::spec_of;
@@ -60,7 +60,8 @@ pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
 pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
     let mut errors = of_pod(pod);
     for (path, container) in containers(pod) {
-        let found = of_environment(container).into_iter();
+        let user = check_user(spec_of(pod), container).err();
+        let found = of_environment(container).into_iter().chain(user);
         errors.extend(found.map(|error| error.below(&path)));
     }
     errors
@@ -209,6 +210,7 @@ mod tests {
                 "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {"key": "k"}}}],
                 "livenessProbe": {"tcpSocket": {"port": "web"}, "terminationGracePeriodSeconds": 1},
                 "lifecycle": {"preStop": {"tcpSocket": {"port": 1}}},
+                "securityContext": {"runAsGroup": 7},
             }],
             "volumes": [
                 {"name": "n"},
@@ -227,6 +229,7 @@ mod tests {
                 "spec.containers[0].livenessProbe.tcpSocket.port",
                 "spec.containers[0].lifecycle.preStop",
                 "spec.containers[0].env[1].valueFrom.secretKeyRef",
+                "spec.containers[0].securityContext.runAsGroup",
             ]
         );
     }

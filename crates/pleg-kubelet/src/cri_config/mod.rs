@@ -21,6 +21,7 @@ use crate::volumes::{PodDirectories, Result, VolumeError, file_name, names_in};
 pub(crate) use container::{ContainerInput, absolute};
 pub(crate) use sandbox::hosts;
 pub use sandbox::sandbox_config;
+pub(crate) use security::check_user;
 
 /// A field of a pod that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

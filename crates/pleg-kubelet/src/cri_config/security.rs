@@ -85,7 +85,7 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
 
 /// Checks that the user is set if the container must not run as root (the user of the image is not looked up), or if a
 /// group is set (both runtimes refuse a group without a user).
-pub(super) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
+pub(crate) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
     const NO_USER: &str = "the user of the image is not looked up: write runAsUser as well";
     let context = effective(spec, container);
     let is_non_root = context.run_as_non_root == Some(true);

@@ -95,6 +95,7 @@ fn each_wrong_manifest_has_a_clear_message() {
     spec: | +serviceAccountName: a | spec.serviceAccountName: static pods have no service account: remove it
     - name: app | +images: a | spec.containers[0].images: there is no such field: check its name and its indentation
     - name: app | +securityContext: {seccompProfile: {type: Localhost, localhostProfile: a}} | spec.containers[0].securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
+    - name: app | +securityContext: {runAsNonRoot: true} | spec.containers[0].securityContext.runAsNonRoot: the user of the image is not looked up: write runAsUser as well
     - name: app | +livenessProbe: {tcpSocket: {port: web}} | spec.containers[0].livenessProbe.tcpSocket.port: the container has no port named "web": add it to ports
     - name: app | +livenessProbe: {tcpSocket: {port: 80}, terminationGracePeriodSeconds: 1} | spec.containers[0].livenessProbe.terminationGracePeriodSeconds: containers are stopped with the grace period of the pod: remove it
     containerPort: 80 | containerPort: http | spec.containers[0].ports[0].containerPort: the text "http" is not a whole number

@@ -160,10 +160,10 @@ pod create-fails | |
     c.state/waiting/reason CreateContainerError | kuberuntime_container.go startContainer
     ! knob create_container.fail=off
     c.state/running/startedAt *; c.restartCount 0
-pod config-fails | | securityContext: {runAsNonRoot: true, runAsUser: 0}}, {name: g, image: 'app:1', securityContext: {runAsGroup: 7}
+pod config-fails | volumes: [{name: v, emptyDir: {}}], | volumeMounts: [{name: v, mountPath: /v, subPathExpr: $(NONE)}]
     phase Pending
-    c.state/waiting/reason CreateContainerConfigError | security_context.go verifyRunAsNonRoot
-    g.state/waiting/message ~securityContext.runAsGroup: the user of the image is not looked up | security_context.go determineEffectiveSecurityContext
+    c.state/waiting/reason CreateContainerConfigError | kubelet_pods.go makeMounts
+    c.state/waiting/message ~subPathExpr: the variable NONE is missing | kubelet_pods.go makeMounts
 pod sandbox-fails | |
     ! knob run_pod_sandbox.fail=unavailable
     phase Pending; PodReadyToStartContainers False; c.state {"waiting":{"reason":"ContainerCreating"}}; c.imageID -
