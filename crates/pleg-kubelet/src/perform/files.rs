@@ -76,7 +76,7 @@ impl Performer {
         observed: &Observed,
     ) -> BTreeMap<Id, String> {
         let status = &observed.view.status;
-        let mut known = self.remembered(run, |pod| std::mem::take(&mut pod.messages));
+        let mut known = self.remembered(run, |pod| pod.messages.clone());
         let exists = |id: &Id| status.containers.iter().any(|c| c.id == *id);
         known.retain(|id, _| exists(id) || observed.ended.iter().any(|r| r.id == *id));
         let containers = status.containers.iter();
