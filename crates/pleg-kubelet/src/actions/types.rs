@@ -121,6 +121,8 @@ pub enum StopReason {
     Surplus,
     /// A probe failed.
     Unhealthy,
+    /// The `postStart` hook failed.
+    HookFailed,
 }
 
 impl StopReason {
@@ -133,6 +135,7 @@ impl StopReason {
             Self::Unknown => "its state is unknown",
             Self::Surplus => "another container has its name",
             Self::Unhealthy => "a probe failed",
+            Self::HookFailed => "its postStart hook failed",
         }
     }
 }

@@ -11,7 +11,7 @@ use pleg_cri::v1::{PodSandboxConfig, UpdateContainerResourcesRequest};
 
 use super::prepare::Prepared;
 use super::{PerformError, Performing, Result};
-use crate::actions::{MIN_GRACE, ResizeContainer, StartContainer, StopContainer};
+use crate::actions::{MIN_GRACE, ResizeContainer, StartContainer, StopContainer, StopReason};
 use crate::gc::Removal;
 use crate::probe::{Check, CheckError, hook_of};
 use crate::resources::linux_resources;
@@ -140,11 +140,14 @@ impl<S> Performing<'_, S> {
             () = run.deleted() => Ok(()),
         };
         let Err(error) = result else { return Ok(()) };
-        tracing::info!(pod = %run.uid, container = name, %id, %error, "stopping a container: its postStart hook failed");
-        let (client, grace) = (&self.performer.client, grace_period(pod).max(MIN_GRACE));
-        let stopped = client.stop_container(id, grace).await;
-        if let Err(error) = run.written(stopped) {
-            tracing::warn!(pod = %run.uid, container = name, %id, %error, "not stopped after its postStart hook failed");
+        let stop = StopContainer {
+            id: id.clone(),
+            name: name.to_owned(),
+            grace: grace_period(pod).max(MIN_GRACE),
+            reason: StopReason::HookFailed,
+        };
+        if let Err(error) = self.stop(&stop).await {
+            tracing::warn!(pod = %run.uid, container = name, %error, "not stopped after its postStart hook failed");
         }
         let what = format!("postStart hook of container {name}");
         Err(PerformError::of(what)(error))

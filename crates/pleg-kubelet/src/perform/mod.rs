@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use futures::future::join_all;
+use futures::future::{FutureExt as _, join_all};
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
 use pleg::{Id, InvalidSetting};
 use pleg_cri::CriClient;
@@ -283,7 +283,7 @@ impl<S> Performing<'_, S> {
         results
     }
 
-    /// Creates the sandbox, or starts the containers.
+    /// Creates the sandbox, or starts the containers until the pod is deleted.
     async fn start_all(&self, actions: &Actions, mut prepared: Prepared, done: &mut Performed) {
         if let (Some(attempt), Some(pod), Some(config)) =
             (actions.create_sandbox, self.pod, &prepared.sandbox)
@@ -291,7 +291,8 @@ impl<S> Performing<'_, S> {
         {
             done.pod_failed(pod, error);
         }
-        for start in &actions.start {
+        let is_deleted = || self.run.deleted().now_or_never().is_some();
+        for start in actions.start.iter().take_while(|_| !is_deleted()) {
             let sandbox = actions.sandbox.as_ref();
             match self.start(start, sandbox, &mut prepared).await {
                 Ok(started) => done.started.extend(started),

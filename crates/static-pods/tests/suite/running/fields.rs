@@ -33,6 +33,10 @@ async fn hooks_run_after_container_start_and_before_container_stop() {
     let (start, stop) = (hook("/start"), hook("/stop"));
     let hooks = format!("lifecycle: {{postStart: {start}, preStop: {stop}}}");
     let uid = node.set("p", &one(&hooks));
+    // The first postStart hook gets no response, so the container is stopped and another one is started.
+    for path in ["/start", "/stop"] {
+        assert_eq!(request(&server).await.0, format!("GET {path} HTTP/1.1"));
+    }
     let (line, stream) = request(&server).await;
     assert_eq!(line, "GET /start HTTP/1.1");
     respond(stream, "200 OK").await;
@@ -55,10 +59,19 @@ async fn hung_post_start_hook_does_not_delay_a_deletion() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = server.local_addr().unwrap().port();
     let hook = format!("{{httpGet: {{host: 127.0.0.1, port: {port}}}}}");
-    let uid = node.set("p", &one(&format!("lifecycle: {{postStart: {hook}}}")));
+    let next = "}, {name: next, image: 'app:1'";
+    let uid = node.set(
+        "p",
+        &one(&format!("lifecycle: {{postStart: {hook}}}{next}")),
+    );
     let _unanswered = request(&server).await;
     node.workers.delete(&uid);
-    node.until_gone(&uid).await;
+    let gone = |node: &Node| {
+        let seen = node.seen(&uid);
+        assert!(seen.container("next").is_none(), "it is not started");
+        !seen.exists()
+    };
+    node.until(&uid, "gone", gone).await;
 }
 
 /// The unsupported field is set after parsing, because the parser would refuse it.
