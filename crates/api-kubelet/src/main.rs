@@ -30,7 +30,7 @@ struct Args {
     /// The directory of logs and volumes.
     #[arg(long, default_value = "/var/lib/api-kubelet")]
     root: PathBuf,
-    /// The cgroup below which the runtime puts the pods.
+    /// The cgroup below which the runtime puts the pods. With SystemdCgroup, it must be a slice: system.slice.
     #[arg(long, default_value = "")]
     cgroup_parent: String,
     /// The first back-off delay of restarts and of pulls, in milliseconds.

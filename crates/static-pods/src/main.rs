@@ -60,7 +60,7 @@ struct Args {
     /// The directory of logs and volumes.
     #[arg(long, default_value = "/var/lib/static-pods")]
     root: PathBuf,
-    /// The cgroup below which the runtime puts the pods.
+    /// The cgroup below which the runtime puts the pods. With SystemdCgroup, it must be a slice: system.slice.
     #[arg(long, default_value = "")]
     cgroup_parent: String,
     /// The name of the node, a suffix of the pods' names.

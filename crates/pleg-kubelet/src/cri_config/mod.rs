@@ -63,7 +63,7 @@ pub struct NodeConfig {
     pub memory: u64,
     /// The name resolution of the node.
     pub dns: DnsConfig,
-    /// The parent cgroup of sandboxes; empty for the runtime's default.
+    /// The parent cgroup of sandboxes. Empty: the runtime's default. `SystemdCgroup` needs a slice, like `system.slice`.
     pub cgroup_parent: String,
     /// The node's addresses, the preferred family first.
     pub host_ips: Vec<IpAddr>,
