@@ -93,10 +93,7 @@ impl Kubelet {
         let desired = Desired::terminate(Some(pod), run.grace);
         let plan = self.planner.plan(run, desired, None).await?;
         // There is something to report: an exit, a terminal phase, or a status that the API server did not accept.
-        let has_ended = self
-            .statuses
-            .last(pod)
-            .is_some_and(|last| is_terminal(&last));
+        let has_ended = self.statuses.last(pod).as_ref().is_some_and(is_terminal);
         if !plan.exits().is_empty() || self.statuses.is_unreported(pod) || !has_ended {
             self.report(run, &plan.observed).await?;
         }
@@ -117,9 +114,8 @@ impl Kubelet {
         let status = performer.status(run, pod, observed, last.as_ref(), &runtime);
         let reported = self.statuses.report(pod, status.await);
         let reported = tokio::time::timeout(API_WITHIN, reported).await;
-        reported
-            .context("the API server does not answer")?
-            .context("the API server does not have the status")
+        let reported = reported.context("the API server does not answer")?;
+        reported.context("the API server does not have the status")
     }
 }
 

@@ -55,10 +55,9 @@ async fn register(client: &Client, facts: &NodeFacts) -> anyhow::Result<()> {
 }
 
 async fn patch_status(client: &Client, node: &str, status: Value) -> anyhow::Result<()> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let (status, params) = (json!({"status": status}), PatchParams::default());
+    let (nodes, params): (Api<Node>, _) = (Api::all(client.clone()), PatchParams::default());
     // Others, such as the node problem detector, set conditions of their own, which this patch keeps.
-    let patch = Patch::Strategic(status);
+    let patch = Patch::Strategic(json!({"status": status}));
     Ok(nodes.patch_status(node, &params, &patch).await.map(drop)?)
 }
 

@@ -79,6 +79,12 @@ pub async fn run(
         pleg.wait_until_synced().await?;
         // Pods of this kubelet that are not in the API server's list are terminated.
         let listed = list(&mut changes).await.context("the watch has ended")?;
+        let (of, views) = (kubelet.clone(), pleg.snapshot().into_iter());
+        let existing = views.map(|view| view.status.uid.clone());
+        let known = existing.chain(listed.keys().cloned()).collect();
+        let removed =
+            tokio::task::spawn_blocking(move || of.performer.remove_orphans(&known)).await?;
+        removed.unwrap_or_else(|error| tracing::error!(%error, "files of earlier pods are left"));
         let spawned = PodWorkers::spawn(pleg.clone(), kubelet, listed.clone());
         let workers = workers.insert(spawned);
         replace(workers, listed);

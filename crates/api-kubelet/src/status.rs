@@ -30,9 +30,8 @@ impl Statuses {
 
     /// Returns true if the API server does not have the last status of the pod.
     pub(crate) fn is_unreported(&self, pod: &Pod) -> bool {
-        self.all()
-            .get(&uid_of(pod))
-            .is_some_and(|(_, reported)| !reported)
+        let (all, uid) = (self.all(), uid_of(pod));
+        all.get(&uid).is_some_and(|(_, reported)| !reported)
     }
 
     /// Reports the status of a pod, if it has changed, and waits until the API server has it. Does nothing if the pod's

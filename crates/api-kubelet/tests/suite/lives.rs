@@ -90,7 +90,11 @@ async fn pod_deleted_while_no_kubelet_runs_is_removed() {
         uids.collect::<BTreeSet<_>>()
     };
     let stays = node.uid("stays");
+    // The directory of a pod that the runtime does not know any more.
+    let left = node.dir.path().join("pods/left");
+    std::fs::create_dir_all(&left).unwrap();
     node.restart_kubelet(|node| node.delete("web", 0)).await;
+    assert!(!left.exists());
     let others = BTreeSet::from([stays, node.uid("next"), "foreign".to_owned()]);
     node.until("removed", |_| uids() == others).await;
 }

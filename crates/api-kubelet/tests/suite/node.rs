@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) struct Node {
     pub(crate) api: ApiServer,
     pub(crate) sim: Sim,
-    dir: TempDir,
+    pub(crate) dir: TempDir,
     kubelet: Option<JoinHandle<()>>,
     _serving: Serving,
 }
