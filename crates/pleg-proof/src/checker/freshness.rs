@@ -48,10 +48,9 @@ impl Freshness {
     /// time. (The core accepts a status that lags behind its row, and reads the status again only at the next relist.)
     pub(super) fn read_of_rows(&mut self, read: &ReadOfRows<'_>, node: &Node) {
         let shows = |o: &&Object| {
-            let is_listed = match read.pod {
-                None => true,
-                Some(uid) => o.label_uid().is_some_and(|own| **own == *uid),
-            };
+            // A list of the pod that a wrong label names shows the object, but need not publish it: it belongs elsewhere.
+            let is_own = |uid: &str| o.label == Label::Right && *o.pod.uid == *uid;
+            let is_listed = read.pod.is_none_or(is_own);
             let last = o.history.last();
             let is_shown = |at: u64| at <= read.taken;
             is_listed && last.is_some_and(|c| is_shown(c.in_lists) && is_shown(c.in_statuses))
