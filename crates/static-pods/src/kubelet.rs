@@ -34,7 +34,7 @@ pub struct Kubelet {
     prober: Prober<CriClient>,
     /// The pods with their last status.
     pods: Mutex<BTreeMap<PodUid, Pod>>,
-    /// Pods that are terminated because they have no manifest.
+    /// Pods that are terminated because they have no manifest. Never locked together with `pods`.
     going: Mutex<BTreeSet<PodUid>>,
     facts: NodeFacts,
 }
@@ -211,15 +211,15 @@ impl Kubelet {
         pod.status = Some(status.await);
         let name = |pod: &Pod| (pod.metadata.name.clone(), pod.metadata.namespace.clone());
         let is_other = |(uid, other): (&PodUid, &Pod)| *uid != run.uid && name(other) == name(&pod);
+        if run.spec.is_none() {
+            self.going().insert(run.uid.clone());
+        }
         let mut pods = self.pods();
         if run.spec.is_some() {
             pods.retain(|uid, other| !is_other((uid, &*other)));
-        } else {
-            self.going().insert(run.uid.clone());
+        } else if pods.iter().any(is_other) {
             // Another pod has this name by now, and `/pods` shows that other pod.
-            if pods.iter().any(is_other) {
-                return;
-            }
+            return;
         }
         pods.insert(run.uid.clone(), pod);
     }
