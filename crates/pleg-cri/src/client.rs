@@ -110,9 +110,8 @@ impl CriClient {
         call: BoxFuture<'_, Result<Response<T>, Status>>,
     ) -> Result<T, CallError> {
         let call = call.map_ok(Response::into_inner);
-        self.connection
-            .operation(operation, id, deadline, call)
-            .await
+        let connection = &self.connection;
+        connection.operation(operation, id, deadline, call).await
     }
 
     /// Makes a call that changes object `id`, or creates one for it: a sandbox for a pod, a container for a sandbox.

@@ -114,11 +114,9 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
 /// a terminal.
 pub(crate) fn clean(text: &str) -> String {
     let text = text.trim();
-    let mut clean: String = text
-        .chars()
-        .take(MAX_MESSAGE)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    let first = text.chars().take(MAX_MESSAGE);
+    let mut clean: String = first.map(printable).collect();
     if clean.len() < text.len() {
         clean.push('…');
     }

@@ -78,9 +78,8 @@ pub fn stream_hazard(runtime: &RuntimeVersion, other: Option<&str>) -> Option<St
 
 /// The major and minor version in a text such as `1.7.24~ds1` or `v2.1.9`.
 fn release(version: &str) -> Option<(u32, u32)> {
-    let mut numbers = version
-        .trim_start_matches('v')
-        .split(|c: char| !c.is_ascii_digit());
+    let numbers = version.trim_start_matches('v');
+    let mut numbers = numbers.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 

@@ -57,10 +57,16 @@ impl<'a> Fields<'a> {
     fn next_field(&mut self) -> Result<(u32, WireType, &'a [u8]), DecodeError> {
         let (field, wire) = decode_key(&mut self.0)?;
         let mut value = self.0;
-        skip_field(wire, field, &mut self.0, DecodeContext::default())?;
         if wire == WireType::LengthDelimited {
-            decode_varint(&mut value)?;
+            let length = decode_varint(&mut value)?;
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            if let Some((value, rest)) = value.split_at_checked(length) {
+                self.0 = rest;
+                return Ok((field, wire, value));
+            }
         }
+        // Returns the error, too, if the end of a text or message is missing.
+        skip_field(wire, field, &mut self.0, DecodeContext::default())?;
         Ok((field, wire, &value[..value.len() - self.0.len()]))
     }
 }

@@ -211,9 +211,8 @@ impl CriRuntime {
     ) -> Result<T, CallError> {
         let deadline = self.config().call_deadline;
         let call = call.map_ok(Response::into_inner);
-        self.connection
-            .operation(operation, id, deadline, call)
-            .await
+        let connection = &self.connection;
+        connection.operation(operation, id, deadline, call).await
     }
 }
 
@@ -287,9 +286,8 @@ impl Runtime for CriRuntime {
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         let mut client = self.connection.runtime();
         let call = client.version(version_request());
-        self.read(Operation::VERSION, "", call)
-            .await
-            .map(convert::version)
+        let version = self.read(Operation::VERSION, "", call).await;
+        version.map(convert::version)
     }
 }
 
