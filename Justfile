@@ -102,6 +102,7 @@ release:
     "$program" completions fish > target/dist-files/pleg.fish
     sed 's|/usr/local/bin/pleg|/usr/bin/pleg|' deploy/systemd/pleg-agent.service > target/dist-files/pleg-agent.service
     cargo deb --quiet --no-build --no-strip --profile dist --target "$host" --package pleg-cli --output target/release-files/
+    cp deploy/systemd/pleg-agent.service deploy/agent.toml target/dist-files
     tar -C target/dist-files -czf "target/release-files/pleg-$host.tar.gz" .
     (cd target/release-files && sha256sum -- * > SHA256SUMS && cat SHA256SUMS)
 
