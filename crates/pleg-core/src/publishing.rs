@@ -286,7 +286,7 @@ impl Reconciler {
         }
     }
 
-    /// Publishes the pods from which ids were moved, and plans the reads that only relists could make before.
+    /// Publishes the pods from which ids were moved, and plans their reads anew: they may need no relist any more.
     pub(crate) fn publish_moves(&mut self, now: Instant) {
         for uid in std::mem::take(&mut self.pods.moved_from) {
             self.publish(now, &uid, &Applied::default(), Source::Relist);

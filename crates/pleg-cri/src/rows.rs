@@ -92,7 +92,7 @@ pub(crate) trait BriefRow: Message + Default {
     fn complete(encoded: &[u8]) -> Result<Option<Report>, DecodeError>;
 }
 
-/// [`v1::PodSandbox`], without labels and annotations.
+/// [`v1::PodSandbox`], without labels and annotations: `encoded_labels` decodes these.
 #[derive(Clone, PartialEq, Message)]
 struct WholeSandbox {
     #[prost(string, tag = "1")]
@@ -107,7 +107,7 @@ struct WholeSandbox {
     runtime_handler: String,
 }
 
-/// [`v1::Container`], without labels and annotations.
+/// [`v1::Container`], without labels and annotations: `encoded_labels` decodes these.
 #[derive(Clone, PartialEq, Message)]
 struct WholeContainer {
     #[prost(string, tag = "1")]
