@@ -89,8 +89,7 @@ impl Reconciler {
         match answer {
             Ok(status) => {
                 let before = self.pods.get(&uid).and_then(|pod| pod.as_of);
-                let learned = self.pods.learn_alone(&id, &status, began, now);
-                let (changes, mut applied) = learned;
+                let (changes, mut applied) = self.pods.learn_alone(&id, &status, began, now);
                 if applied.shows_less {
                     self.look_again.plan(Some(&uid), now);
                 }
@@ -99,6 +98,12 @@ impl Reconciler {
                     self.publish(now, &uid, &applied, Source::Inspection);
                 }
             }
+            // A call that was made later shows what is true now.
+            Err(_)
+                if self
+                    .pods
+                    .record(&id)
+                    .is_some_and(|r| r.status.last() > began) => {}
             // NotFound alone changes nothing here: the pod read that follows reads the status again.
             Err(error) if error.kind == CallErrorKind::NotFound => self.pods.retry_now(&id, now),
             Err(error) => {

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::hints::{Absence, Hints};
+use crate::hints::Absence;
 use crate::output::{Confirmed, Output};
 use crate::pod_read::{AtHand, PodRead, absence};
-use crate::pods::{Applied, Pod, PodRows, Reported, Shown, Sorted};
+use crate::pods::{Applied, Pod, PodRows, Shown, Sorted};
 use crate::progress::Settled;
 use crate::reconciler::Reconciler;
-use crate::types::{
-    CallError, EventType, Hint, Id, Instant, Kind, PodStatus, PodUid, PodView, Rows, Source,
-};
+use crate::types::{CallError, Hint, Id, Instant, Kind, PodUid, PodView, Rows, Source};
 
 impl Reconciler {
     // ------------------------------------------------------------------------------------ rows of a relist
@@ -21,9 +19,13 @@ impl Reconciler {
             return;
         }
         let rows = rows.states().map(|(id, state)| (id.clone(), state));
-        let states = rows.chain(self.pods.states()).collect();
-        self.announcements.begin(states);
+        let states = rows.chain(self.pods.states());
+        self.announcements.begin(states.collect());
         self.pods.gone.forget_states();
+        // Until now no pod was read because of an event.
+        for uid in self.hints.pods() {
+            self.schedule.touch(uid);
+        }
         let published = self.pods.iter().filter(|(_, pod)| pod.published.is_some());
         let published: Vec<PodUid> = published.map(|(uid, _)| uid.clone()).collect();
         for uid in published {
@@ -43,6 +45,10 @@ impl Reconciler {
         self.out.push(Output::Refresh { as_of: began, pods });
         for uid in confirmed {
             self.progress.settle_pod(uid);
+            // Rows of an earlier relist that wait for a slot are obsolete.
+            if self.reads.take_at_hand(uid).is_some() {
+                self.schedule.touch(uid);
+            }
             // For most pods of a node, a relist that confirms them changes nothing else.
             let waits = self.schedule.is_wanted(uid) || !self.hints.subjects(Some(uid)).is_empty();
             if waits || self.look_again.has(uid) || sorted.with_work.contains(uid) {
@@ -74,8 +80,7 @@ impl Reconciler {
         if at_hand.overlapped {
             self.compare_overlapped(now, &uid, &at_hand.rows);
         } else if due.is_empty() {
-            let read = PodRead::new(now, false, Some(at_hand.rows));
-            self.apply_read(now, &uid, read);
+            self.apply_read(now, &uid, PodRead::new(now, false, Some(at_hand.rows)));
         } else {
             self.schedule.touch(&uid);
             self.reads.put_at_hand(uid, at_hand);
@@ -124,8 +129,8 @@ impl Reconciler {
         all: bool,
         now: Instant,
     ) -> Vec<(Id, Kind)> {
-        let reported = |id: &Id| reported(&self.hints, id);
-        let mut due = self.pods.due(uid, rows, reported, all, now);
+        let events = |id: &Id| self.hints.get(id);
+        let mut due = self.pods.due(uid, rows, events, all, now);
         if !rows.of_relist {
             // An id that only events have shown is gone if its status call returns NotFound.
             for id in self.hints.subjects(Some(uid)) {
@@ -148,12 +153,11 @@ impl Reconciler {
             Some(pod) => pod.as_of,
             None => self.progress.settled_as_of(),
         };
-        let hints = &self.hints;
-        let reported = |id: &Id| reported(hints, id);
-        let (outage, answers) = (self.outage.excuses(now), &read.answers);
-        let mut applied = self.pods.apply(uid, rows, answers, reported, outage, now);
+        let (hints, answers, outage) = (&self.hints, &read.answers, self.outage.excuses(now));
+        let events = |id: &Id| hints.get(id);
+        let mut applied = self.pods.apply(uid, rows, answers, events, outage, now);
         self.out.counters.undone += applied.undone.len() as u64;
-        for id in self.hints.subjects(Some(uid)) {
+        for id in [self.hints.subjects(Some(uid)), self.ids_without_pod(uid)].concat() {
             if let Some(end) = self.hints.get(&id).and_then(Hint::end).cloned() {
                 self.end(now, uid, &id, &end);
             }
@@ -268,22 +272,24 @@ impl Reconciler {
             Some(as_of) if !status.exists() => self.progress.emptied(uid.clone(), as_of),
             _ => self.progress.exists(uid),
         }
-        let uid = uid.clone();
         self.out.push(Output::Publish {
             uid: uid.clone(),
             view,
         });
         let is_changed = before.is_some_and(|before| !Arc::ptr_eq(&before, &status));
-        let announces = self.announce(now, &uid, applied, source);
+        let announces = self.announce(now, uid, applied, source);
         if applied.needs_sync || (is_changed && !announces) {
             self.announce_sync(now, &status, source);
         }
-        // This read may have published an id whose hint waits for a relist.
-        if self.hints.relist_due().is_some() {
-            let pod = self.pods.get(&uid).into_iter();
-            let ids: Vec<Id> = pod.flat_map(|pod| pod.records.keys()).cloned().collect();
-            self.satisfy(&ids);
-        }
+        self.satisfy(&self.ids_without_pod(uid));
+    }
+
+    /// The published ids of the pod, if hints wait for a relist: a read may have published the id of such a hint.
+    fn ids_without_pod(&self, uid: &PodUid) -> Vec<Id> {
+        let pod = self.pods.get(uid);
+        let pod = pod.filter(|_| self.hints.relist_due().is_some());
+        let ids = pod.into_iter().flat_map(|pod| pod.records.keys());
+        ids.cloned().collect()
     }
 
     /// Publishes the pods from which ids were moved, and plans their reads anew: they may need no relist any more.
@@ -297,10 +303,7 @@ impl Reconciler {
     /// Answers the waiters of a pod with its view.
     fn answer(&mut self, uid: &PodUid, as_of: Instant, details: bool) {
         for waiter in self.waiters.answered(uid, as_of, details) {
-            let nothing = || {
-                let status = Arc::new(PodStatus::nothing(uid.clone()));
-                PodView::new(status, Some(as_of), None)
-            };
+            let nothing = || PodView::nothing(uid, Some(as_of));
             let answer = Ok(self.pods.view(uid).unwrap_or_else(nothing));
             self.out.push(Output::Answer { waiter, answer });
         }
@@ -312,16 +315,5 @@ impl Reconciler {
             let answer = Err(error.clone());
             self.out.push(Output::Answer { waiter, answer });
         }
-    }
-}
-
-/// The content of the waiting events about an id.
-fn reported<'a>(hints: &'a Hints, id: &Id) -> Reported<'a> {
-    let Some(hint) = hints.get(id) else {
-        return Reported::default();
-    };
-    Reported {
-        own: hint.own.as_ref(),
-        deleted: hint.types.contains(EventType::Deleted),
     }
 }

@@ -247,7 +247,7 @@ impl Reconciler {
         let (schedule, waiters) = (&self.schedule, &self.waiters);
         let is_read = |uid: &PodUid| schedule.is_in_flight(uid) || waiters.want_details(uid, began);
         let mut sorted = Sorted::new(rows, &mut self.pods, began, is_read, now);
-        for uid in self.schedule.concerned() {
+        for uid in self.schedule.concerned().chain(self.progress.pending()) {
             sorted.add_absent(uid, began);
         }
         self.publish_moves(now);
@@ -295,10 +295,11 @@ impl Reconciler {
 
     /// Takes the relist rows of the pod, unless a waiter needs later rows: then the read lists the pod instead.
     fn take_rows_at_hand(&mut self, uid: &PodUid, now: Instant) -> Option<PodRows> {
-        let as_of = self.reads.at_hand(uid)?.rows.as_of;
+        let rows = &self.reads.at_hand(uid)?.rows;
         let waiter = self.waiters.due(uid);
-        let needs_later = waiter.is_some_and(|at| at >= as_of && at <= now);
-        if needs_later && !self.pods.needs_relist(uid) {
+        let needs_later = waiter.is_some_and(|at| at >= rows.as_of && at <= now);
+        let is_listable = !self.pods.needs_relist(uid) && !self.pods.is_unlabelled(uid, rows);
+        if needs_later && is_listable {
             return None;
         }
         Some(self.reads.take_at_hand(uid)?.rows)
@@ -348,8 +349,7 @@ impl Reconciler {
             self.call_ended(now, statuses.ticket, answer.as_ref().err());
         }
         if let Some(id) = self.probe.ended(statuses.ticket) {
-            let answer = statuses.answers.into_iter().next();
-            if let Some((_, answer)) = answer {
+            if let Some((_, answer)) = statuses.answers.into_iter().next() {
                 self.take_single_status(now, id, statuses.began, answer);
             }
         } else if let Some((_, read)) = self.reads.get_mut(statuses.ticket) {
@@ -445,6 +445,7 @@ impl Reconciler {
         if self.pods.needs_relist(uid) {
             if let Some(at) = reasons.waiter.take()
                 && !self.reads.has_rows_requested_after(uid, at)
+                && self.relist.in_flight().is_none_or(|(_, since)| since < at)
             {
                 self.relist.by(at);
             }

@@ -1,10 +1,8 @@
 //! Requests of consumers: views newer than an instant, relists, and reads of every status.
 
-use std::sync::Arc;
-
 use crate::output::Output;
 use crate::reconciler::Reconciler;
-use crate::types::{Instant, PodStatus, PodUid, PodView};
+use crate::types::{Instant, PodUid, PodView};
 use crate::waiters::{Need, WaiterId};
 
 impl Reconciler {
@@ -72,7 +70,6 @@ impl Reconciler {
         }
         let settled = self.progress.settled_as_of();
         let as_of = settled.filter(|&as_of| as_of > after)?;
-        let nothing = Arc::new(PodStatus::nothing(uid.clone()));
-        Some(PodView::new(nothing, Some(as_of), None))
+        Some(PodView::nothing(uid, Some(as_of)))
     }
 }

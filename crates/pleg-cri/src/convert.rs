@@ -223,7 +223,8 @@ fn time_unless_zero(nanos: i64) -> Option<WallTime> {
 /// The labels or annotations in this field of a message, without those that are not valid UTF-8.
 pub(crate) fn encoded_labels(message: &[u8], field: u32) -> Result<Labels, DecodeError> {
     let mut labels = Vec::new();
-    for entry in Fields(message).values(field) {
+    // The limit is for empty labels, which have no size, but need memory.
+    for entry in Fields(message).values(field).take(MAX_LABELS) {
         let mut texts: [&[u8]; 2] = [&[], &[]];
         for text in Fields(entry?) {
             match text? {
@@ -237,7 +238,7 @@ pub(crate) fn encoded_labels(message: &[u8], field: u32) -> Result<Labels, Decod
             _ => Irregular::InvalidLabel.count(),
         }
     }
-    Ok(bounded(labels.into_iter()))
+    Ok(bounded(labels.iter().copied()))
 }
 
 fn labels(map: &BTreeMap<String, String>) -> Labels {

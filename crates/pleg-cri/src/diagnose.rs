@@ -1,5 +1,4 @@
-//! Finds out why an endpoint cannot be used, and returns an error that names the endpoint, the
-//! problem and the solution.
+//! Finds out why an endpoint cannot be used, and returns an error that names the endpoint, the problem and the solution.
 //!
 //! Uses only the socket, on separate connections.
 
@@ -136,8 +135,7 @@ pub enum ConnectError {
 /// Takes less than 8 s with any server.
 ///
 /// # Errors
-/// The reason why the endpoint cannot be used. The message names the endpoint and suggests a
-/// solution.
+/// The reason why the endpoint cannot be used. The message names the endpoint and suggests a solution.
 ///
 /// # Cancel safety
 /// Dropping the future ends the check and changes nothing.
@@ -235,18 +233,12 @@ async fn v1alpha2(channel: Channel) -> Option<String> {
     let mut grpc = tonic::client::Grpc::new(channel);
     let call = async {
         grpc.ready().await.ok()?;
-        grpc.unary(tonic::Request::new(request), path, codec)
-            .await
-            .ok()
+        let answer = grpc.unary(tonic::Request::new(request), path, codec).await;
+        answer.ok().map(tonic::Response::into_inner)
     };
-    let version = tokio::time::timeout(CHECK_TIMEOUT, call)
-        .await
-        .ok()??
-        .into_inner();
-    Some(clean(&format!(
-        "{} {}",
-        version.runtime_name, version.runtime_version
-    )))
+    let answer = tokio::time::timeout(CHECK_TIMEOUT, call).await.ok()??;
+    let (name, version) = (answer.runtime_name, answer.runtime_version);
+    Some(clean(&format!("{name} {version}")))
 }
 
 /// The error for a server that sent no gRPC response, chosen by the first bytes that the server sends.

@@ -61,9 +61,8 @@ fn kind(status: &Status) -> CallErrorKind {
             CallErrorKind::Unavailable
         }
         Code::Unimplemented => CallErrorKind::Unimplemented,
-        // Messages of tonic's decoder and of grpc-go.
+        // Messages of tonic's decoder, of `lists.rs` for too many rows, and of grpc-go.
         Code::OutOfRange if contains("message length too large") => CallErrorKind::TooLarge,
-        // The message of `lists.rs` for too many rows.
         Code::OutOfRange if contains("the list has more than") => CallErrorKind::TooLarge,
         Code::ResourceExhausted if contains("larger than max") => CallErrorKind::TooLarge,
         Code::PermissionDenied | Code::Unauthenticated => CallErrorKind::PermissionDenied,

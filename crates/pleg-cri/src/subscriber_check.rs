@@ -1,9 +1,10 @@
 //! The embedder's check for another subscriber to the runtime's events.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 
 /// The time limit of a check: a check that reads `/proc` can hang on a hung process.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,11 +31,14 @@ impl SubscriberCheck {
         let (find, running) = (self.find.clone(), self.running.clone());
         let check = async {
             let running = running.lock_owned().await;
-            let check = tokio::task::spawn_blocking(move || {
+            let (reply, found) = oneshot::channel();
+            // At the end of a program, tokio would wait for a blocking task that hangs.
+            let check = thread::Builder::new().spawn(move || {
                 let _running = running;
-                find()
+                reply.send(find())
             });
-            check.await
+            drop(check);
+            found.await
         };
         match tokio::time::timeout(TIMEOUT, check).await {
             Ok(Ok(found)) => found,

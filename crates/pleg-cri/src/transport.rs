@@ -5,6 +5,7 @@
 //! timeout (quirk `headers with the first event`). Calls with deadlines detect a dead runtime.
 
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -101,7 +102,10 @@ impl Connector {
     }
 
     pub(crate) async fn connect(&self) -> io::Result<Box<dyn Io>> {
-        with_timeout((self.0)()).await
+        // A panic would end the task that serves all calls of the channel.
+        let connecting = AssertUnwindSafe(async { (self.0)().await }).catch_unwind();
+        let panicked = |_| Err(io::Error::other("the connector panicked"));
+        with_timeout(connecting.map(|connected| connected.unwrap_or_else(panicked))).await
     }
 }
 

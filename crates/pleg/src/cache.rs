@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pleg_core::{Confirmed, Instant, PodStatus, PodUid, PodView};
+use pleg_core::{Confirmed, Instant, PodUid, PodView};
 
 use crate::exit_records::Exit;
 use crate::sync::{AtomicU64, DashMap};
@@ -106,7 +106,7 @@ impl Published {
             // `swept` before the lookup may be older than the list that removed the pod; `swept` now may be newer
             // than a list that found the pod. So both values must agree. Lists are a second apart, so the loop ends.
             if self.swept() == swept {
-                return PodView::new(Arc::new(PodStatus::nothing(uid.clone())), swept, None);
+                return PodView::nothing(uid, swept);
             }
         }
     }
@@ -137,7 +137,7 @@ impl Published {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use pleg_core::{SandboxState, SandboxStatus};
+    use pleg_core::{PodStatus, SandboxState, SandboxStatus};
 
     fn at(nanos: u64) -> Option<Instant> {
         Some(Instant::from_nanos(nanos))

@@ -133,18 +133,26 @@ impl Pleg {
             details,
             reply,
         };
+        let lacks_details =
+            |view: &PodView| details && view.status.exists() && view.details_as_of <= Some(after);
         let answered = {
             // The caller's executor may have no timers.
             let _entered = self.shared.tokio.as_ref().map(Handle::enter);
-            timeout(within, self.ask(ask))
+            timeout(within, async {
+                match self.ask(ask).await {
+                    // If an id ended during the read, its status may be from before the end: reads once more.
+                    Some(Ok(view)) if lacks_details(&view) => self.ask(ask).await,
+                    answer => answer,
+                }
+            })
         };
         let answer = match answered.await {
             Err(_) => return Err(WaitError::DeadlineExceeded { within }),
             Ok(answer) => self.answer(uid, answer)?,
         };
         // A status that was not read is an error for this caller, because it requested details.
-        if details && answer.status.exists() && answer.details_as_of <= Some(after) {
-            let message = "the runtime lists an id, but does not show its status";
+        if lacks_details(&answer) {
+            let message = "the runtime lists an id, but does not show a status that is new enough";
             let unread = || CallError::new("ContainerStatus", CallErrorKind::NotFound, message);
             let error = answer.status.error.as_deref().cloned();
             return Err(WaitError::Read {

@@ -82,8 +82,13 @@ impl Outputs {
 
     fn announce(&mut self, event: &PodLifecycleEvent, now: Instant) {
         // Written before the announcement, like the cache.
-        if self.records.announced(event) {
-            if !self.published.get(&event.uid).status.exists() {
+        let status = self.published.get(&event.uid).status;
+        let containers = status.containers.iter().map(|container| &container.id);
+        let sandboxes = status.sandboxes.iter().map(|sandbox| &sandbox.id);
+        let subject = event.subject.as_ref().map(|subject| &subject.id);
+        let exists = containers.chain(sandboxes).any(|id| subject == Some(id));
+        if self.records.announced(event, exists) {
+            if !status.exists() {
                 self.records.pod_is_gone(&event.uid, now);
             }
             let records = self.records.of(&event.uid);
@@ -109,10 +114,11 @@ impl Outputs {
             }
             changed
         });
-        let log = &mut self.log;
+        // Written without the lock, because the reader of the log may ask for the health.
+        let last = self.health.borrow().clone();
+        self.log.written(&last, &health, now);
         self.health.send_if_modified(|shown| {
             let changed = !shown.says_the_same(&health);
-            log.written(shown, &health, now);
             *shown = health;
             changed
         });

@@ -83,15 +83,4 @@ mod tests {
         failures.listed(&pod);
         assert_eq!(failures, Failures::default());
     }
-
-    #[test]
-    fn health_names_a_pod_while_a_list_or_status_fails() {
-        let (mut failures, pod) = (Failures::default(), PodUid::from("p"));
-        failures.set_status_failing(&pod, true);
-        failures.list_failed(&pod, false, at(0));
-        failures.listed(&pod);
-        assert!(failures.named().contains(&pod), "a status fails");
-        failures.set_status_failing(&pod, false);
-        assert_eq!(failures.len(), 0);
-    }
 }

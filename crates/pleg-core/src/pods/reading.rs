@@ -6,31 +6,26 @@ use crate::pods::Pods;
 use crate::pods::record::{Record, Seen};
 use crate::pods::rows::{PodRows, Row};
 use crate::types::{
-    CallError, CallErrorKind, EventType, Id, Instant, Kind, KnownState, PodUid, Report,
+    CallError, CallErrorKind, EventType, Hint, Id, Instant, Kind, KnownState, PodUid, Report,
     ReportedState,
 };
 
 /// The answers to the status calls of a read.
 pub(crate) type Answers = BTreeMap<Id, Result<Report, CallError>>;
 
-/// The content of the waiting events about an id.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reported<'a> {
-    /// The latest status of the id in an event about it.
-    pub(crate) own: Option<&'a Report>,
-    pub(crate) deleted: bool,
-}
-
-impl Reported<'_> {
-    /// Returns true if the status in the event completes a row in the state `row`, so that no status must be read.
-    fn serves(self, row: ReportedState) -> bool {
-        let Some(own) = self.own else { return false };
+/// Returns true if the status in the events completes a row in the state `row`, so that no status must be read.
+fn complete(events: Option<&Hint>, row: ReportedState) -> bool {
+    let own = events.and_then(|hint| hint.own.as_ref());
+    own.is_some_and(|own| {
         let details = own.details.container();
         let has_code = details.is_none_or(|details| details.exit_code.is_some());
-        own.shown == row
-            && row != ReportedState::Unknown
-            && (row != ReportedState::Exited || has_code)
-    }
+        let is_known = row != ReportedState::Unknown;
+        own.shown == row && is_known && (row != ReportedState::Exited || has_code)
+    })
+}
+
+fn show_removal(events: Option<&Hint>) -> bool {
+    events.is_some_and(|hint| hint.types.contains(EventType::Deleted))
 }
 
 /// What a pod read knows about one id besides its row: the answer to its status call, and its events.
@@ -39,7 +34,7 @@ struct OfId<'a> {
     uid: &'a PodUid,
     as_of: Instant,
     answer: Option<&'a Result<Report, CallError>>,
-    reported: Reported<'a>,
+    events: Option<&'a Hint>,
     /// The runtime as a whole fails.
     outage: bool,
     now: Instant,
@@ -70,8 +65,8 @@ impl Applied {
                 Some(KnownState::Exited) if ran => Some(EventType::Stopped),
                 _ => None,
             };
-            let change = change.map(|change| (id.clone(), change));
-            self.changes.extend(change);
+            self.changes
+                .extend(change.map(|change| (id.clone(), change)));
         }
         match seen {
             Seen::TooEarly => self.shows_less = true,
@@ -89,7 +84,7 @@ impl Pods {
         &self,
         uid: &PodUid,
         rows: &PodRows,
-        events: impl Fn(&Id) -> Reported<'a>,
+        events: impl Fn(&Id) -> Option<&'a Hint>,
         all: bool,
         now: Instant,
     ) -> Vec<(Id, Kind)> {
@@ -99,7 +94,7 @@ impl Pods {
             let is_due = match records.and_then(|records| records.get(id)) {
                 Some(record) => record.is_due(row.shown, rows.as_of, all, now),
                 // For an id that was gone, the status decides whether it exists again.
-                None => all || self.gone.contains(id) || !events(id).serves(row.shown),
+                None => all || self.gone.contains(id) || !complete(events(id), row.shown),
             };
             if is_due {
                 due.push((id.clone(), row.kind));
@@ -111,7 +106,7 @@ impl Pods {
                 let is_absent = record.in_pod_lists && !rows.rows.contains_key(id);
                 let has_failed = record.status.error().is_some();
                 let is_in_backoff = has_failed && record.status.is_in_backoff(now);
-                let is_proven = record.status.is_missing() || events(id).deleted;
+                let is_proven = record.status.is_missing() || show_removal(events(id));
                 if is_absent && !is_proven && (all || !is_in_backoff) {
                     due.push((id.clone(), record.kind()));
                 }
@@ -135,7 +130,7 @@ impl Pods {
         uid: &PodUid,
         read: &PodRows,
         answers: &Answers,
-        events: impl Fn(&Id) -> Reported<'a>,
+        events: impl Fn(&Id) -> Option<&'a Hint>,
         outage: bool,
         now: Instant,
     ) -> Applied {
@@ -147,14 +142,16 @@ impl Pods {
             uid,
             as_of: read.as_of,
             answer: answers.get(id),
-            reported: events(id),
+            events: events(id),
             outage,
             now,
         };
         for (id, row) in &read.rows {
             self.apply_row(id, row, of_id(id), &mut applied);
         }
-        for id in self.absent(uid, read) {
+        let published = self.get(uid).into_iter().flat_map(|pod| pod.records.keys());
+        let absent = published.filter(|id| !read.rows.contains_key(*id)).cloned();
+        for id in absent.collect::<Vec<_>>() {
             self.apply_absent(&id, read.of_relist, of_id(&id), &mut applied);
         }
         applied
@@ -174,7 +171,7 @@ impl Pods {
                 self.identify(uid, whole);
             } else if self.gone.contains(id) && is_denied(answer) {
                 return;
-            } else if self.insert(uid, whole, of_id.reported.own) {
+            } else if self.insert(uid, whole, of_id.events) {
                 applied.undone.insert(id.clone());
             }
         } else if self.pod_of(id) != Some(uid) {
@@ -198,14 +195,6 @@ impl Pods {
         applied.add(id, seen, before, record);
     }
 
-    /// The published ids of the pod that the rows do not show.
-    fn absent(&self, uid: &PodUid, read: &PodRows) -> Vec<Id> {
-        let records = self.get(uid).map(|pod| &pod.records);
-        let ids = records.into_iter().flat_map(|records| records.keys());
-        let ids = ids.filter(|id| !read.rows.contains_key(*id));
-        ids.cloned().collect()
-    }
-
     /// Removes an id without a row if its absence is proven.
     fn apply_absent(&mut self, id: &Id, of_relist: bool, of_id: OfId<'_>, applied: &mut Applied) {
         let (answer, as_of, now) = (of_id.answer, of_id.as_of, of_id.now);
@@ -213,7 +202,7 @@ impl Pods {
             return;
         };
         let before = record.state;
-        let is_missing = record.status.is_missing() || of_id.reported.deleted;
+        let is_missing = record.status.is_missing() || show_removal(of_id.events);
         let is_gone = of_relist || (record.in_pod_lists && is_missing);
         match answer {
             _ if is_gone => {}
@@ -246,13 +235,11 @@ impl Pods {
         now: Instant,
     ) -> (bool, Applied) {
         let mut applied = Applied::default();
-        let Some(record) = self.record_mut(id) else {
+        let record = self.record_mut(id);
+        let Some(record) = record.filter(|record| !record.status.is_late(began)) else {
             return (false, applied);
         };
         let (before, failed) = (record.state, record.status.has_failed());
-        if record.status.is_late(began) {
-            return (false, applied);
-        }
         let details = record.details.clone();
         let seen = record.compare(status.shown, began);
         let has_ended = status.shown == ReportedState::Exited;

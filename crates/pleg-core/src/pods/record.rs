@@ -243,7 +243,7 @@ impl Record {
 mod tests {
     use super::*;
     use crate::types::{CallErrorKind, at_ms as at};
-    use ReportedState::{Created, Exited, Running, Unknown};
+    use ReportedState::{Created, Exited, Running};
 
     fn status(shown: ReportedState, code: Option<i32>) -> Report {
         let details = crate::types::ContainerDetails {
@@ -273,17 +273,6 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keeps_the_last_state_and_undoes_no_end() {
-        let mut c = record(Running);
-        assert_eq!(c.see(Unknown, at(2), at(2)), Seen::Changed);
-        assert_eq!((c.state, c.unknown), (Some(KnownState::Running), true));
-        assert_eq!(c.see(Running, at(3), at(3)), Seen::Changed);
-        assert_eq!(c.see(Exited, at(4), at(4)), Seen::Changed);
-        assert_eq!(c.see(Unknown, at(60_000), at(60_000)), Seen::Same);
-        assert!(c.has_ended() && !c.unknown);
-    }
-
-    #[test]
     fn created_state_in_a_later_read_replaces_running() {
         let mut c = record(Running);
         assert_eq!(c.see(Created, at(2), at(2)), Seen::Changed);
@@ -304,12 +293,5 @@ mod tests {
         c.status_failed(&error, false, at(3));
         assert!(!c.code_is_due());
         assert!(c.is_due(Exited, at(60_000), false, at(60_000)));
-    }
-
-    #[test]
-    fn running_status_of_an_ended_container_is_ignored() {
-        let mut c = record(Exited);
-        c.learn(&status(Running, None), at(5), at(5));
-        assert_eq!((c.status.as_of(), c.status.read_since_end()), (None, false));
     }
 }

@@ -182,15 +182,4 @@ mod tests {
             assert_eq!((calls.error(), calls.retry_at()), (None, None));
         }
     }
-
-    #[test]
-    fn unknown_state_is_read_again_with_backoff() {
-        let mut calls = StatusCalls::default();
-        for (now, retry) in [(0, 1), (1, 3), (3, 7)] {
-            calls.succeeded(true, at(now));
-            assert_eq!(calls.retry_at(), Some(at(retry)));
-        }
-        calls.retry_now(at(4));
-        assert_eq!(calls.retry_at(), Some(at(4)));
-    }
 }

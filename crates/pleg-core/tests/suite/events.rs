@@ -235,6 +235,19 @@ fn id_neither_listed_nor_not_found_is_read_with_pauses() {
     assert!((4..=6).contains(&reads), "{reads}");
 }
 
+/// The pod is gone, so only its events ask for a read of it.
+#[test]
+fn event_before_the_first_relist_is_resolved_after_it() {
+    let mut t = Script::new();
+    t.hold(Relists);
+    t.subscribe();
+    t.send(Event::nil(Stopped, "web"));
+    t.release();
+    t.pass(3_000);
+    t.expect_nothing();
+    assert_eq!(t.health().behind_since, None);
+}
+
 #[test]
 fn event_without_pod_causes_a_pod_read_or_a_relist() {
     for (id, call) in [("web", "list p"), ("q/web", "relist")] {

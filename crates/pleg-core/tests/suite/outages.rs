@@ -203,6 +203,18 @@ fn probe_of_an_empty_node_is_version() {
 }
 
 #[test]
+fn late_failure_of_a_probe_is_ignored_after_a_success() {
+    let mut t = Script::with(&["web"]);
+    t.slow_probe("web");
+    t.pass(1_500);
+    t.answer_newest(StatusCalls);
+    t.pass(4_000);
+    assert_eq!(t.in_flight(StatusCalls), 0);
+    assert!(t.degraded().is_empty());
+    t.expect_nothing();
+}
+
+#[test]
 fn pod_whose_probing_call_hangs_is_read_and_reported() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("s", DeadlineExceeded);

@@ -242,7 +242,10 @@ fn pod_with_an_unlabelled_id_is_read_by_relists_only() {
 #[test]
 fn details_of_a_pod_with_unlabelled_ids_need_one_relist() {
     let mut t = with_unlabelled();
+    t.hold(Relists);
     let worker = t.read_details();
+    t.send(Event::nil(Started, "web"));
+    t.release();
     t.pass(100);
     assert!(t.is_answered(worker));
     t.expect_calls(&["relist", "status free s web"]);
@@ -264,6 +267,54 @@ fn started_event_of_an_unlabelled_id_causes_a_relist() {
         t.pass(20_000);
         assert_eq!(t.missed(), (0, 0));
     }
+}
+
+#[test]
+fn end_of_an_unlabelled_id_survives_the_read_adding_it() {
+    let mut t = Script::with(&[]);
+    t.node.set(unlabelled(running("free")));
+    t.hold(StatusCalls);
+    t.relist();
+    t.evaluate(StatusCalls);
+    t.send(Event::of(Stopped, unlabelled(exited("free", 3))));
+    t.release();
+    t.expect(&["Started free", "Died free 3"]);
+}
+
+/// A list of the pod overlaps the relist that shows the unlabelled id, and the pod is gone before the next relist.
+#[test]
+fn relist_is_settled_although_its_pod_has_vanished() {
+    let mut t = Script::with(&["web"]);
+    t.node.set(unlabelled(running("free")));
+    t.hold(PodLists);
+    t.read();
+    t.relist();
+    ["free", "web", "s"].iter().for_each(|id| t.node.remove(id));
+    t.release();
+    t.pass(2_500);
+    assert!(t.cache.is_empty());
+}
+
+#[test]
+fn relist_rows_are_obsolete_once_a_later_relist_confirms() {
+    let mut t = Script::with_settings(|settings| settings.inspections = 1);
+    ["s", "q/s"].iter().for_each(|id| t.node.start(id));
+    t.settle();
+    t.subscribe();
+    t.forget();
+    t.hold(StatusCalls);
+    t.read_details();
+    t.pass(300);
+    t.hold(PodLists);
+    t.read_since("q", t.now());
+    t.node.start("web");
+    t.relist();
+    t.node.remove("web");
+    t.slow_relist();
+    t.answer(StatusCalls);
+    t.answer(Relists);
+    t.release();
+    t.expect_nothing();
 }
 
 /// No list of the pod shows the id, and the rows of the overlapping relist are not applied.

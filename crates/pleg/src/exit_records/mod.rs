@@ -73,7 +73,6 @@ impl Exit {
             },
             finished_at: later.finished_at.or(self.finished_at),
             detected: self.detected,
-            removed: self.removed || later.removed,
             ..later
         };
     }
@@ -122,8 +121,9 @@ impl ExitRecords {
         self.awaited.by_consumer()
     }
 
-    /// Applies an announcement. Returns true if the records of its pod have changed.
-    pub(crate) fn announced(&mut self, event: &PodLifecycleEvent) -> bool {
+    /// Applies an announcement. `exists`: the published pod has the announced id. Returns true if the records of the pod
+    /// have changed.
+    pub(crate) fn announced(&mut self, event: &PodLifecycleEvent, exists: bool) -> bool {
         let Some(subject) = &event.subject else {
             return false;
         };
@@ -136,13 +136,13 @@ impl ExitRecords {
             reason: subject.reason.clone(),
             finished_at: event.happened_at,
             detected: event.detected,
-            removed: event.event == LifecycleType::ContainerRemoved,
+            // A later read may show a removed id again.
+            removed: !exists,
         };
         match event.event {
             LifecycleType::ContainerDied => self.add(&event.uid, record),
-            LifecycleType::ContainerRemoved => return self.update(&event.uid, record),
-            // Fills in an exit code that became known late, and its reason.
-            LifecycleType::ContainerChanged if subject.exit_code.is_some() => {
+            // Also fills in an exit code that became known late, and its reason.
+            LifecycleType::ContainerRemoved | LifecycleType::ContainerChanged => {
                 return self.update(&event.uid, record);
             }
             // A read has undone the end.

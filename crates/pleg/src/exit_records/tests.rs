@@ -1,5 +1,8 @@
 //! The bounds and the acknowledgement of exit records.
 
+use pleg_core::LifecycleType::{
+    ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted,
+};
 use pleg_core::Subject;
 
 use super::*;
@@ -13,7 +16,7 @@ pub(super) fn at(nanos: u64) -> Instant {
 
 fn announce(records: &mut ExitRecords, what: LifecycleType, subject: Subject, detected: u64) {
     let event = PodLifecycleEvent::new(what, "p", Some(subject), at(detected));
-    records.announced(&event);
+    records.announced(&event, what != ContainerRemoved);
 }
 
 fn container(id: &str, name: &str) -> Subject {
@@ -23,13 +26,11 @@ fn container(id: &str, name: &str) -> Subject {
 }
 
 fn died(records: &mut ExitRecords, id: &str, name: &str, detected: u64) {
-    let died = LifecycleType::ContainerDied;
-    announce(records, died, container(id, name), detected);
+    announce(records, ContainerDied, container(id, name), detected);
 }
 
 fn removed(records: &mut ExitRecords, id: &str, name: &str, detected: u64) {
-    let removed = LifecycleType::ContainerRemoved;
-    announce(records, removed, container(id, name), detected);
+    announce(records, ContainerRemoved, container(id, name), detected);
 }
 
 fn of_p(records: &ExitRecords) -> Arc<[Exit]> {
@@ -84,12 +85,8 @@ fn of_exits_detected_together_the_earliest_attempt_is_dropped_first() {
     for attempt in [4, 3, 1, 2] {
         let mut subject = container(&attempt.to_string(), "app");
         subject.attempt = attempt;
-        let (died, removed) = (
-            LifecycleType::ContainerDied,
-            LifecycleType::ContainerRemoved,
-        );
-        announce(&mut records, died, subject.clone(), 7);
-        announce(&mut records, removed, subject, 7);
+        announce(&mut records, ContainerDied, subject.clone(), 7);
+        announce(&mut records, ContainerRemoved, subject, 7);
     }
     assert_eq!(ids(&records), ["2", "3", "4"]);
 }
@@ -107,26 +104,19 @@ fn pod_has_at_most_1000_records() {
 fn removal_and_late_exit_code_do_not_change_detection_time() {
     let mut records = ExitRecords::default();
     let mut subject = Subject::new("1", Kind::Container, "app");
-    announce(
-        &mut records,
-        LifecycleType::ContainerDied,
-        subject.clone(),
-        7,
-    );
+    announce(&mut records, ContainerDied, subject.clone(), 7);
     subject.exit_code = Some(137);
     subject.reason = "OOMKilled".into();
-    announce(&mut records, LifecycleType::ContainerChanged, subject, 8);
-    let subject = Subject::new("1", Kind::Container, "app");
-    announce(&mut records, LifecycleType::ContainerRemoved, subject, 9);
-    let all = of_p(&records);
-    let [record] = &all[..] else {
-        panic!("{all:?}")
-    };
-    assert_eq!(
-        (record.exit_code, &*record.reason),
-        (Some(137), "OOMKilled")
-    );
-    assert_eq!((record.detected, record.removed), (at(7), true));
+    announce(&mut records, ContainerChanged, subject, 8);
+    // A later read shows the removed id again.
+    for (what, is_removed) in [(ContainerRemoved, true), (ContainerChanged, false)] {
+        let subject = Subject::new("1", Kind::Container, "app");
+        announce(&mut records, what, subject, 9);
+        let record = of_p(&records)[0].clone();
+        let end = (record.exit_code, &*record.reason);
+        assert_eq!(end, (Some(137), "OOMKilled"));
+        assert_eq!((record.detected, record.removed), (at(7), is_removed));
+    }
 }
 
 #[test]
@@ -134,12 +124,7 @@ fn record_of_an_undone_end_is_removed() {
     let mut records = ExitRecords::default();
     records.register(ONE, &"one".into());
     died(&mut records, "1", "app", 1);
-    announce(
-        &mut records,
-        LifecycleType::ContainerStarted,
-        container("1", "app"),
-        2,
-    );
+    announce(&mut records, ContainerStarted, container("1", "app"), 2);
     assert!(ids(&records).is_empty() && records.unacknowledged().is_empty());
     died(&mut records, "1", "app", 3);
     // The consumer has seen the first end only.
@@ -173,12 +158,7 @@ fn only_consumers_registered_before_an_exit_are_awaited() {
     records.register(TWO, &"two".into());
     died(&mut records, "2", "app", 3);
     // A late exit code is not a new end.
-    announce(
-        &mut records,
-        LifecycleType::ContainerChanged,
-        container("1", "app"),
-        4,
-    );
+    announce(&mut records, ContainerChanged, container("1", "app"), 4);
     for id in ["0", "1", "2"] {
         acknowledge(&mut records, ONE, id);
     }
