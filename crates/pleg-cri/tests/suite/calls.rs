@@ -2,7 +2,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::{Fake, FakeState, TestServer, config, container, failure, sandbox};
@@ -45,29 +45,28 @@ async fn reconnected(runtime: &CriRuntime) {
 #[tokio::test]
 async fn connector_of_embedder_makes_every_connection() {
     let server = Fake::new(three_rows()).serve();
-    let (connections, allowed) = <(Arc<AtomicU64>, Arc<AtomicBool>)>::default();
-    let (path, counted, permitted) = (server.path(), connections.clone(), allowed.clone());
+    let connections = Arc::<AtomicU64>::default();
+    let (path, counted) = (server.path(), connections.clone());
     let connect = move || {
-        let is_allowed = permitted.load(Ordering::Relaxed);
-        counted.fetch_add(u64::from(is_allowed), Ordering::Relaxed);
-        let path = path.clone();
+        let (number, path) = (counted.fetch_add(1, Ordering::Relaxed), path.clone());
         async move {
-            if !is_allowed {
-                return Err(io::ErrorKind::PermissionDenied.into());
+            match number {
+                0 => panic!("a fault of the embedder"),
+                1 | 2 => Err(io::ErrorKind::PermissionDenied.into()),
+                _ => tokio::net::UnixStream::connect(path).await,
             }
-            tokio::net::UnixStream::connect(path).await
         }
     };
     let runtime = CriRuntime::with_connector(config(Path::new("/a/name")), connect).unwrap();
+    assert!(runtime.version().await.is_err());
     let error = runtime.version().await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::PermissionDenied, "{error}");
     assert!(runtime.subscribe().await.is_err());
-    allowed.store(true, Ordering::Relaxed);
     assert_eq!(sandboxes(&runtime).await.unwrap(), ["s1", "s2", "s3"]);
     assert_eq!(containers(&runtime).await.unwrap(), ["c1", "c2", "c3"]);
-    assert_eq!(connections.load(Ordering::Relaxed), 1);
+    assert_eq!(connections.load(Ordering::Relaxed), 4);
     let _streams = (runtime.subscribe().await, runtime.subscribe().await);
-    assert_eq!(connections.load(Ordering::Relaxed), 3);
+    assert_eq!(connections.load(Ordering::Relaxed), 6);
 }
 
 #[tokio::test]

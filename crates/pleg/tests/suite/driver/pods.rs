@@ -57,3 +57,18 @@ async fn newer_than_of_a_pod_handle_reads_that_pod() {
     node.fail(Op::status("p-c"), CallErrorKind::NotFound);
     assert!(p.details_newer_than(pleg.now(), SECOND).await.is_err());
 }
+
+/// The status is from before the end, so it does not give details of the exited container.
+#[tokio::test(start_paused = true)]
+async fn details_are_read_again_if_a_container_ends_meanwhile() {
+    let node = FakeRuntime::new();
+    node.run_pod("p");
+    let pleg = synced(&node, Settings::default()).await;
+    node.delay(Op::status("p-c"), SECOND);
+    let (p, after) = (pleg.pod(&"p".into()), pleg.now());
+    let read = tokio::spawn(async move { p.details_newer_than(after, 5 * SECOND).await });
+    pass(&pleg, SECOND / 2).await;
+    node.put_and_emit(exited("p", "c", 1), EventType::Stopped);
+    let view = read.await.unwrap().unwrap();
+    assert!(view.details_as_of > Some(after));
+}
