@@ -1,5 +1,6 @@
 //! Dead containers and sandboxes that must be removed now, by upstream's rules. Unless the pod is deleted, the newest
-//! dead container of each name and the newest sandbox stay.
+//! dead container of each name and the newest sandbox stay. A container whose state is unknown may run, so it stays
+//! until it was stopped, by a decision about its name or by the end of its pod. Upstream removes it at once.
 //!
 //! A container is removed only after every registered consumer has acknowledged its Died event: an earlier removal
 //! could lose an exit code (k#104107). Upstream has no such rule. The wait is bounded, because a consumer may never
@@ -11,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, ContainerStatus, Id, PodStatus};
 
+use crate::worker::is_live;
+
 /// How many unacknowledged dead containers per name, and sandboxes per pod, stay. Older ones are removed: otherwise a
 /// consumer that never acknowledges would fill the disk. The generator stores as many exit records per name.
 const MAX_UNACKNOWLEDGED: usize = 3;
@@ -19,9 +22,6 @@ const MAX_UNACKNOWLEDGED: usize = 3;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Removal {
-    /// Stop this container: its state is unknown, so it may run. A later plan removes it, when its Died has been
-    /// acknowledged. Upstream removes it at once.
-    StopContainer(Id),
     /// Remove this container.
     Container(Id),
     /// Stop and remove this sandbox.
@@ -44,8 +44,7 @@ pub(crate) fn removals(
         unacknowledged.take(MAX_UNACKNOWLEDGED).cloned().collect()
     };
     let mut names: BTreeMap<&str, Vec<&ContainerStatus>> = BTreeMap::new();
-    let dead = pod.containers.iter();
-    for container in dead.filter(|c| c.state != ContainerState::Running) {
+    for container in pod.containers.iter().filter(|c| !is_live(c)) {
         names.entry(&container.name).or_default().push(container);
     }
     for mut dead in names.into_values() {
@@ -56,10 +55,7 @@ pub(crate) fn removals(
         // Unless the pod is deleted, the newest container stays. Older ones stay only while they are unacknowledged.
         let old = dead.iter().skip(staying).rev();
         let old = old.filter(|c| !waiting.contains(&c.id));
-        removals.extend(old.map(|c| match c.state {
-            ContainerState::Unknown { .. } => Removal::StopContainer(c.id.clone()),
-            _ => Removal::Container(c.id.clone()),
-        }));
+        removals.extend(old.map(|c| Removal::Container(c.id.clone())));
     }
     let containers = pod.containers.iter();
     let used: BTreeSet<_> = containers.filter_map(|c| c.sandbox.as_ref()).collect();
@@ -98,12 +94,11 @@ mod tests {
     /// The removals for a pod with these containers or sandboxes. `unacknowledged`: ids with unacknowledged exits.
     fn removed(is_deleted: bool, pod: &PodStatus, unacknowledged: &str) -> String {
         let is_acknowledged = |id: &Id| !unacknowledged.contains(id.as_str());
-        let shown = |removal| match removal {
-            Removal::StopContainer(id) => format!("stop {id}"),
-            Removal::Container(id) | Removal::Sandbox(id) => id.to_string(),
-        };
         let removals = removals(pod, is_deleted, is_acknowledged).into_iter();
-        removals.map(shown).collect::<Vec<_>>().join(" ")
+        let ids = removals.map(|r| match r {
+            Removal::Container(id) | Removal::Sandbox(id) => id.to_string(),
+        });
+        ids.collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -118,7 +113,7 @@ mod tests {
             (true, many, "", "a-0 a-1 a-2 a-3 b-0 b-1"),
             // At most three containers of a name wait for acknowledgement. Container c never ran, so it has no exit.
             (true, four, last_four, "a-0 b-1 c-0"),
-            (false, "a-1, a-0 unknown", "", "stop a-0"),
+            (false, "a-2, a-1 unknown, a-0", "", "a-0"),
         ] {
             let mut pod = PodStatus::nothing("p".into());
             pod.containers = containers.split(", ").map(container).collect();

@@ -11,7 +11,6 @@ use pleg::{ContainerState, ContainerStatus, Exit, Id, Instant, PodStatus, PodVie
 
 use crate::actions::{Actions, PodPhase, StopReason};
 use crate::backoff::BackOff;
-use crate::gc::Removal;
 use crate::names;
 
 /// Delay after which a call for an id is repeated if it had no effect.
@@ -293,28 +292,21 @@ impl PodHistory {
     /// Records that a removal of garbage is about to be tried; or returns the instant at which it may be tried.
     pub(crate) fn begin_removal(
         &mut self,
-        removal: &Removal,
+        id: &Id,
         view: &PodView,
         now: Instant,
     ) -> Option<Instant> {
-        let (id, call, at) = match removal {
-            Removal::StopContainer(id) => (id, Call::Stop, self.repeat_at(id, Call::Stop)),
-            Removal::Sandbox(id) => (id, Call::Remove, self.repeat_garbage_at(id)),
-            Removal::Container(id) => {
-                let mut containers = view.status.containers.iter();
-                // A start of this container may yet take effect or may have failed. Only its status can show which.
-                let is_startable = containers.any(|c| {
-                    c.id == *id && c.state == ContainerState::Created && c.error.is_none()
-                });
-                let unread = self.unread_since(id, view, now);
-                let unread = unread.filter(|_| is_startable);
-                let again = unread.map(|since| since.max(inspect_again(since, now)));
-                (id, Call::Remove, again.max(self.repeat_garbage_at(id)))
-            }
-        };
-        let later = at.filter(|at| *at > now);
+        let mut containers = view.status.containers.iter();
+        // A start of this container may yet take effect or may have failed. Only its status can show which.
+        let is_startable = containers
+            .any(|c| c.id == *id && c.state == ContainerState::Created && c.error.is_none());
+        let unread = self.unread_since(id, view, now);
+        let unread = unread.filter(|_| is_startable);
+        let again = unread.map(|since| since.max(inspect_again(since, now)));
+        let later = again.max(self.repeat_garbage_at(id));
+        let later = later.filter(|at| *at > now);
         if later.is_none() {
-            self.called(id, call, now);
+            self.called(id, Call::Remove, now);
         }
         later
     }

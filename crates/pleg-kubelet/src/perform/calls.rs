@@ -109,10 +109,6 @@ impl<S> Performing<'_, S> {
     pub(super) async fn remove(&self, removal: &Removal) -> Result {
         let client = &self.performer.client;
         match removal {
-            Removal::StopContainer(id) => {
-                let stopped = client.stop_container(id, MIN_GRACE).await;
-                self.gone(stopped, format!("stop of container {id}"))
-            }
             Removal::Container(id) => self.remove_container(id).await,
             Removal::Sandbox(id) => {
                 self.stop_sandbox(id).await?;

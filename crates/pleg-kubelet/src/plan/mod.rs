@@ -295,13 +295,12 @@ impl<S> Plan<'_, S> {
         let history = &mut memory.history;
         history.record(&actions, run.now());
         for removal in garbage {
-            if let Some(at) = history.begin_removal(&removal, &self.observed.view, run.now()) {
+            let (Removal::Container(id) | Removal::Sandbox(id)) = &removal;
+            if let Some(at) = history.begin_removal(id, &self.observed.view, run.now()) {
                 run.due_by(at);
                 continue;
             }
-            if let Removal::Container(id) | Removal::Sandbox(id) = &removal
-                && unacknowledged.contains(id)
-            {
+            if unacknowledged.contains(id) {
                 metrics::counter!("pleg_unacknowledged_removals_total").increment(1);
                 tracing::warn!(pod = %run.uid, %id, "removing before a registered consumer has acknowledged the exit");
             }
