@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use pleg::core::Resources;
 use pleg_cri::v1::LinuxContainerResources;
 
-use crate::quantity::{Amount, canonical};
+use crate::quantity::Amount;
 use crate::spec::{containers_in, is_sidecar};
 
 /// CFS period, in microseconds.
@@ -100,30 +100,12 @@ fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
     }
 }
 
-/// The resources as the API server stores them: missing requests are set to the limits, quantities are canonical.
-#[must_use]
-pub fn with_default_requests(given: Option<&ResourceRequirements>) -> Option<ResourceRequirements> {
-    let mut resources = given?.clone();
-    let amounts = [&mut resources.limits, &mut resources.requests];
-    for (_, amount) in amounts.into_iter().flatten().flatten() {
-        *amount = canonical(amount);
-    }
-    if let Some(limits) = &resources.limits {
-        let requests = resources.requests.get_or_insert_default();
-        for (name, limit) in limits {
-            let request = requests.entry(name.clone());
-            request.or_insert_with(|| limit.clone());
-        }
-    }
-    Some(resources)
-}
-
 /// The specified resources, with the values in effect where the runtime reported them (only of running containers).
 pub(crate) fn reported(
     container: &Container,
     in_effect: Option<&Resources>,
 ) -> Option<ResourceRequirements> {
-    let mut resources = with_default_requests(container.resources.as_ref())?;
+    let mut resources = container.resources.clone()?;
     let Some(in_effect) = in_effect else {
         return Some(resources);
     };
@@ -136,11 +118,11 @@ pub(crate) fn reported(
             let limit = quota.saturating_mul(1000) / period;
             // Every limit up to the minimum takes effect as the minimum, so the status keeps the specified limit.
             if limit.max(wanted_limit) > MIN_MILLI_CPU_LIMIT {
-                limits.insert("cpu".to_owned(), Amount::millis(limit).cpu());
+                limits.insert("cpu".to_owned(), Amount::millis(limit).decimal());
             }
         }
         if in_effect.memory_limit > 0 {
-            let limit = Amount::whole(in_effect.memory_limit).bytes();
+            let limit = Amount::whole(in_effect.memory_limit).binary();
             limits.insert("memory".to_owned(), limit);
         }
     }
@@ -153,7 +135,7 @@ pub(crate) fn reported(
                 false => shares.saturating_mul(1000).saturating_add(1023) / 1024,
             };
             if request.max(wanted) > MIN_SHARES {
-                requests.insert("cpu".to_owned(), Amount::millis(request).cpu());
+                requests.insert("cpu".to_owned(), Amount::millis(request).decimal());
             }
         }
     }

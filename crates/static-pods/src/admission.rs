@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::host_ports::host_port_conflict;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::pod_status::{qos_class, with_default_requests};
+use pleg_kubelet::pod_status::qos_class;
 use pleg_kubelet::quantity::Amount;
 
 /// The properties and resources that a node offers to pods.
@@ -41,9 +41,9 @@ impl NodeFacts {
         let labels = labels.map(|(key, value)| (format!("kubernetes.io/{key}"), value.to_owned()));
         let memory = Amount::whole(i64::try_from(config.memory).unwrap_or(i64::MAX));
         let allocatable = [
-            ("cpu", Amount::whole(config.cpus.into()).cpu()),
-            ("memory", memory.bytes()),
-            ("pods", Amount::whole(110).cpu()),
+            ("cpu", Amount::whole(config.cpus.into()).decimal()),
+            ("memory", memory.binary()),
+            ("pods", Amount::whole(110).decimal()),
         ];
         Self {
             name: name.to_owned(),
@@ -213,12 +213,14 @@ fn resources(spec: &PodSpec, node: &NodeFacts, others: &[&Pod]) -> Result<(), Re
 
 type Requests = BTreeMap<String, Amount>;
 
-/// The requests of a pod: the largest sum over containers that run at the same time.
+/// The requests of a pod: the largest sum over containers that run at the same time. The pod has its defaults.
 fn requests(spec: &PodSpec) -> Requests {
     let of = |container: &Container| -> Requests {
-        let requests = with_default_requests(container.resources.as_ref()).and_then(|r| r.requests);
-        let amount = |(name, quantity)| Some((name, Amount::try_from(&quantity).ok()?));
-        requests.into_iter().flatten().filter_map(amount).collect()
+        let resources = container.resources.iter();
+        let requests = resources.flat_map(|r| r.requests.iter().flatten());
+        let amount =
+            |(name, quantity): (&String, _)| Some((name.clone(), Amount::try_from(quantity).ok()?));
+        requests.filter_map(amount).collect()
     };
     let combine = |into: &mut Requests, with: Requests, by: fn(Amount, Amount) -> Amount| {
         for (name, amount) in with {
@@ -287,13 +289,16 @@ mod tests {
     use k8s_openapi::serde_json::{self, Value, json};
 
     use super::*;
+    use crate::manifest::set_defaults;
 
     fn pod(spec: &Value) -> Pod {
         let mut pod = json!({"spec": {"containers": [{"name": "app"}]}});
         for (field, value) in spec.as_object().unwrap() {
             pod["spec"][field] = value.clone();
         }
-        serde_json::from_value(pod).unwrap()
+        let mut pod = serde_json::from_value(pod).unwrap();
+        set_defaults(&mut pod);
+        pod
     }
 
     fn node() -> NodeFacts {

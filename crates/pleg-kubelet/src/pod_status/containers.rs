@@ -151,8 +151,8 @@ impl<'a> One<'a> {
         let running = newest.state == pleg::ContainerState::Running;
         let in_effect = details.resources.as_deref().filter(|_| running);
         status.resources = resources::reported(self.container, in_effect);
-        let allocated = resources::with_default_requests(self.container.resources.as_ref());
-        status.allocated_resources = allocated.and_then(|r| r.requests);
+        let allocated = self.container.resources.as_ref();
+        status.allocated_resources = allocated.and_then(|r| r.requests.clone());
         status
     }
 

@@ -20,7 +20,7 @@ use crate::names::PodName;
 use crate::plan::Observed;
 use crate::spec::spec_of;
 
-pub use crate::resources::{qos_class, with_default_requests};
+pub use crate::resources::qos_class;
 pub use pod::OWN_CONDITIONS;
 pub(crate) use pod::time_left;
 

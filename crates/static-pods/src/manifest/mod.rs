@@ -1,5 +1,6 @@
 //! Manifests of static pods: a `v1.Pod` in a file, as YAML or JSON.
 
+mod defaults;
 mod directory;
 mod fields;
 mod source;
@@ -17,6 +18,7 @@ use pleg_kubelet::names;
 use pleg_kubelet::pod_status::qos_class;
 use pleg_kubelet::unsupported;
 
+pub(crate) use defaults::set_defaults;
 pub use directory::{Changes, Manifests, ReadManifests, read_directory};
 pub use source::ManifestSource;
 
@@ -111,6 +113,7 @@ impl Manifest {
         let wrong = validate(&pod).into_iter().chain(unsupported(&pod)).next();
         wrong.map_or(Ok(()), Err).map_err(of_field)?;
         complete(&mut pod, file, node);
+        set_defaults(&mut pod);
         full_name_fits(&pod).map_err(of_field)?;
         Ok(Self {
             file: file.to_owned(),

@@ -190,8 +190,8 @@ fn removed_init_container_has_succeeded_if_a_regular_one_exists() {
 #[test]
 fn status_has_the_resources_in_effect() {
     let spec = json!({"containers": [{"name": "app", "resources": {
-        "requests": {"cpu": "300m", "memory": "64Mi"},
-        "limits": {"cpu": "0.5", "memory": "128Mi", "example.com/gpu": "1"},
+        "requests": {"cpu": "300m", "memory": "64Mi", "example.com/gpu": "1"},
+        "limits": {"cpu": "500m", "memory": "128Mi", "example.com/gpu": "1"},
     }}]});
     let table = "
         running  | 50000 307 134217728   | 300m 500m 128Mi
