@@ -268,13 +268,16 @@ impl PodHistory {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
 
-    /// Returns true if this exit record will not change: its code is known, or no read of the container can show one.
-    pub(crate) fn is_final(&self, view: &PodView, record: &Exit) -> bool {
+    /// The container, if a read of its status may still show the exit code that is missing since `detected`.
+    pub(crate) fn awaits_code<'a>(
+        &self,
+        view: &'a PodView,
+        id: &Id,
+        detected: Instant,
+    ) -> Option<&'a ContainerStatus> {
+        let is_lost = view.details_as_of > Some(detected) || self.is_given_up(detected);
         let mut containers = view.status.containers.iter();
-        record.exit_code.is_some()
-            || view.details_as_of > Some(record.detected)
-            || !containers.any(|c| c.id == record.id)
-            || self.is_given_up(record.detected)
+        containers.find(|c| c.id == *id && !is_lost)
     }
 
     /// The instant after which a created container must be read before it is removed: until then, earlier calls for it

@@ -327,15 +327,10 @@ impl<'a> Decision<'a> {
         if end.exit_code.is_some() {
             return end.exit_code;
         }
-        let mut containers = self.view.status.containers.iter();
-        let Some(status) = containers.find(|c| end.exists && c.id == end.id) else {
+        let (view, history) = (self.view, self.history);
+        let Some(status) = history.awaits_code(view, &end.id, end.detected) else {
             return Some(UNKNOWN_EXIT_CODE);
         };
-        let was_read = self.view.details_as_of > Some(end.detected);
-        let is_lost = was_read && status.error.is_none() && !status.status_missing;
-        if is_lost || self.history.is_given_up(end.detected) {
-            return Some(UNKNOWN_EXIT_CODE);
-        }
         self.inspect(Some(end.detected));
         self.waits(&status.name, WaitReason::ExitCode);
         None

@@ -123,7 +123,8 @@ impl Planner {
         if run.failures > 0 {
             history.terminating.clear();
         }
-        let unread = all_exits.iter().filter(|r| !history.is_final(&view, r));
+        let unread = all_exits.iter().filter(|r| r.exit_code.is_none());
+        let unread = unread.filter(|r| history.awaits_code(&view, &r.id, r.detected).is_some());
         let unread: BTreeSet<_> = unread.map(|r| r.id.clone()).collect();
         exits.retain(|exit| !unread.contains(&exit.id));
         let decision = Decision {

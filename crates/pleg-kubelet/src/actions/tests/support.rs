@@ -7,7 +7,7 @@ use crate::actions::{Actions, Decision, WaitReason};
 use crate::history::PodHistory;
 use crate::probe::{ProbeKind, ProbeResults};
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
-use pleg::{Exit, Instant, PodView};
+use pleg::{ContainerStatus, Exit, Instant, PodView};
 use serde_json::json;
 
 use crate::notation::{pod, rows};
@@ -31,10 +31,12 @@ fn spec(words: &str) -> PodSpec {
     serde_json::from_value(spec).unwrap()
 }
 
-/// A view that was inspected at that second.
+/// A view that was inspected at that second, unless a status call failed then.
 pub(super) fn view(seconds: u32, words: &str) -> PodView {
     let status = pod("p", words);
-    let inspected = Some(at(seconds)).filter(|_| status.exists());
+    let failed = |c: &ContainerStatus| c.error.is_some() || c.status_missing;
+    let is_read = status.exists() && !status.containers.iter().any(failed);
+    let inspected = Some(at(seconds)).filter(|_| is_read);
     PodView::new(Arc::new(status), Some(at(seconds)), inspected)
 }
 
