@@ -72,77 +72,53 @@ pub(crate) fn removals(
 
 #[cfg(test)]
 mod tests {
-    use ContainerState::{Created, Exited, Running};
-
     use super::*;
+    use crate::notation;
 
-    /// A container in words: `NAME-ATTEMPT`, and its state if it has not exited.
-    fn container(words: &str) -> ContainerStatus {
-        let (id, state) = words.split_once(' ').unwrap_or((words, ""));
-        let (name, attempt) = id.split_once('-').unwrap();
-        let state = match state {
-            "running" => Running,
-            "created" => Created,
-            "unknown" => ContainerState::Unknown { last: None },
-            _ => Exited,
-        };
-        let mut status = ContainerStatus::new(id, name, state);
-        status.attempt = attempt.parse().unwrap();
-        status
-    }
-
-    /// The removals for a pod with these containers or sandboxes. `unacknowledged`: ids with unacknowledged exits.
-    fn removed(is_deleted: bool, pod: &PodStatus, unacknowledged: &str) -> String {
+    /// The removals for this pod. `unacknowledged`: ids with unacknowledged exits.
+    fn removed(is_deleted: bool, pod: &str, unacknowledged: &str) -> String {
         let is_acknowledged = |id: &Id| !unacknowledged.contains(id.as_str());
-        let removals = removals(pod, is_deleted, is_acknowledged).into_iter();
-        let ids = removals.map(|r| match r {
-            Removal::Container(id) | Removal::Sandbox(id) => id.to_string(),
+        let removals = removals(&notation::pod("p", pod), is_deleted, is_acknowledged);
+        let ids = removals.iter().map(|r| match r {
+            Removal::Container(id) | Removal::Sandbox(id) => id.as_str(),
         });
         ids.collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn newest_and_unacknowledged_dead_containers_stay() {
-        let many = "a-4 running, a-3 created, a-2, a-1, a-0, b-1, b-0";
-        let (four, last_four) = (
-            "a-3, a-2, a-1, a-0, b-1, b-0, c-0 created",
-            "a-0 a-1 a-2 a-3 b-0 c-0",
-        );
-        for (is_deleted, containers, unacknowledged, expected) in [
+        let many =
+            "a-4 running, a-3 created, a-2 exited, a-1 exited, a-0 exited, b-1 exited, b-0 exited";
+        let four =
+            "a-3 exited, a-2 exited, a-1 exited, a-0 exited, b-1 exited, b-0 exited, c-0 created";
+        let last_four = "a-0 a-1 a-2 a-3 b-0 c-0";
+        for (is_deleted, pod, unacknowledged, expected) in [
             (false, many, "", "a-0 a-1 a-2 b-0"),
             (true, many, "", "a-0 a-1 a-2 a-3 b-0 b-1"),
             // At most three containers of a name wait for acknowledgement. Container c never ran, so it has no exit.
             (true, four, last_four, "a-0 b-1 c-0"),
-            (false, "a-2, a-1 unknown, a-0", "", "a-0"),
+            (false, "a-2 exited, a-1 unknown, a-0 exited", "", "a-0"),
         ] {
-            let mut pod = PodStatus::nothing("p".into());
-            pod.containers = containers.split(", ").map(container).collect();
-            let found = removed(is_deleted, &pod, unacknowledged);
-            assert_eq!(found, expected, "{containers}");
+            assert_eq!(removed(is_deleted, pod, unacknowledged), expected, "{pod}");
         }
     }
 
     #[test]
     fn dead_sandboxes_without_containers_are_removed_except_the_newest() {
-        let (ready, dead) = (SandboxState::Ready, SandboxState::NotReady);
-        let unknown = SandboxState::Unknown { last_ready: None };
+        let (ready, ended) = ("sandbox-4 ready", "sandbox-4 ended");
+        let old = "sandbox-0 sandbox-1 sandbox-3";
         for (is_deleted, newest, unacknowledged, expected) in [
-            (false, ready, "", "s0 s1 s3"),
-            (false, dead, "", "s0 s1 s3"),
-            (true, ready, "", "s0 s1 s3"),
-            (true, dead, "", "s0 s1 s3 s4"),
-            (false, ready, "s0 s3", "s1"),
+            (false, ready, "", old),
+            (false, ended, "", old),
+            (true, ready, "", old),
+            (true, ended, "", "sandbox-0 sandbox-1 sandbox-3 sandbox-4"),
+            (false, ready, "sandbox-0 sandbox-3", "sandbox-1"),
         ] {
-            let mut pod = PodStatus::nothing("p".into());
-            let mut user = container("a-0 running");
-            user.sandbox = Some("s2".into());
-            pod.containers = [user].into();
-            let ids = ["s4", "s3", "s2", "s1", "s0"].into_iter();
-            let states = ids.zip([newest, dead, dead, unknown, dead]);
-            let sandboxes = states.map(|(id, state)| SandboxStatus::new(id, state));
-            pod.sandboxes = sandboxes.collect();
+            let pod = format!(
+                "{newest}, sandbox-3 ended, sandbox-2 ended, sandbox-1 unknown, sandbox-0 ended, a running in=2"
+            );
             let found = removed(is_deleted, &pod, unacknowledged);
-            assert_eq!(found, expected, "{is_deleted} {newest:?}");
+            assert_eq!(found, expected, "{is_deleted} {newest}");
         }
     }
 }

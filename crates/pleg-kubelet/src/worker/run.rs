@@ -258,27 +258,19 @@ pub enum RunError<E> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use pleg::core::SandboxStatus;
+    use super::may_run;
+    use crate::notation::pod;
 
     #[test]
     fn created_container_may_run_only_if_its_sandbox_may_run() {
-        let pod = |sandbox, container| {
-            let mut pod = PodStatus::nothing("p".into());
-            pod.sandboxes = vec![SandboxStatus::new("s", sandbox)].into();
-            pod.containers = vec![ContainerStatus::new("c", "c", container)].into();
-            pod
-        };
-        let unknown = SandboxState::Unknown { last_ready: None };
-        for (sandbox, container, runs) in [
-            (SandboxState::Ready, ContainerState::Exited, true),
-            (unknown, ContainerState::Exited, true),
-            (SandboxState::NotReady, ContainerState::Running, true),
-            (SandboxState::NotReady, ContainerState::Created, false),
-            (SandboxState::NotReady, ContainerState::Exited, false),
+        for (words, runs) in [
+            ("sandbox-0 ready, a exited", true),
+            ("sandbox-0 unknown, a exited", true),
+            ("sandbox-0 ended, a running", true),
+            ("sandbox-0 ended, a created", false),
+            ("sandbox-0 ended, a exited", false),
         ] {
-            let pod = pod(sandbox, container);
-            assert_eq!(may_run(&pod), runs, "{pod:?}");
+            assert_eq!(may_run(&pod("p", words)), runs, "{words}");
         }
     }
 }
