@@ -63,7 +63,8 @@ pub(crate) struct PodHistory {
     pub(crate) unanswered: Option<Instant>,
     /// Since when status calls for the newest sandbox have failed. A sandbox status has the pod's addresses.
     pub(crate) addresses_missing: Option<Instant>,
-    /// Ids left over from an earlier pod with this uid. Only their attempts and restart counts are used.
+    /// Ids of an earlier pod with this uid (its manifest was put back), also of containers that are gone and of those
+    /// that end later. Only their attempts and restart counts are used.
     pub(crate) earlier: BTreeSet<Id>,
     pub(crate) back_off: BackOff,
 }
@@ -167,7 +168,6 @@ impl PodHistory {
         let exist: Vec<&Id> = ids(status).collect();
         self.calls.retain(|(id, _), _| exist.contains(&id));
         self.resized.retain(|id, _| exist.contains(&id));
-        self.earlier.retain(|id| exist.contains(&id));
         let ends: Vec<_> = self.names.values().filter_map(|n| n.end.as_ref()).collect();
         self.replaced
             .retain(|id, _| exist.contains(&id) || ends.iter().any(|end| end.id == *id));

@@ -2,16 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
-use std::time::Duration;
 
-use pleg::{Exit, Id, Instant, Pleg, PodStatus, PodUid};
+use pleg::{Exit, Id, Instant, Pleg, PodUid};
 
 use crate::backoff::BackOffSettings;
 use crate::history::{PodHistory, ids};
 use crate::worker::{LastChange, Run};
-
-/// How long a pod's state outlives its worker: a minute longer than the generator stores exit records of gone pods.
-const FORGOTTEN_RETENTION: Duration = Duration::from_secs(11 * 60);
 
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -27,36 +23,25 @@ pub(super) struct Remembered {
     pub(super) history: PodHistory,
     /// The exits that were reported. An id may be reported as ended twice, if the runtime's first report was wrong.
     reported: BTreeSet<(Id, Instant)>,
-    earlier: Option<Earlier>,
-}
-
-/// An earlier pod of the same uid (its manifest was put back), whose worker has ended. Its exits do not count now.
-#[derive(Debug)]
-struct Earlier {
-    ended: Instant,
-    /// Ids of leftovers and of exit records. All belong to the earlier pod, even if their containers end later.
-    left: BTreeSet<Id>,
 }
 
 impl Memory {
-    /// Returns what is known of the pod of this run. Forgets pods whose worker has ended, even one with the same uid.
+    /// Returns what is known of the pod of this run. Forgets pods whose worker has ended, even one with the same uid:
+    /// only their ids stay, until the generator has forgotten their exits.
     pub(super) fn update<S>(&mut self, run: &Run<S>) -> &mut Remembered {
-        let (own, now) = (run.worker(), run.now());
+        let (own, pleg) = (run.worker(), &run.pleg);
         for (uid, pod) in &mut self.pods {
             let has_ended = |worker: &Weak<_>| match *uid == run.uid {
                 true => !worker.ptr_eq(&own),
                 false => worker.strong_count() == 0,
             };
             if pod.worker.as_ref().is_some_and(has_ended) {
-                pod.forget(uid, &run.pleg);
+                pod.forget(uid, pleg);
             }
         }
-        self.pods.retain(|uid, pod| {
-            let is_remembered = |earlier: &Earlier| now.since(earlier.ended) < FORGOTTEN_RETENTION;
-            *uid == run.uid
-                || pod.worker.is_some()
-                || pod.earlier.as_ref().is_some_and(is_remembered)
-        });
+        let is_known = |uid: &PodUid| pleg.get(uid).status.exists() || !pleg.exits(uid).is_empty();
+        self.pods
+            .retain(|uid, pod| pod.worker.is_some() || is_known(uid));
         let pod = self.pods.entry(run.uid.clone()).or_default();
         if pod.worker.is_none() {
             pod.worker = Some(own);
@@ -68,36 +53,16 @@ impl Memory {
 
 impl Remembered {
     fn forget(&mut self, uid: &PodUid, pleg: &Pleg) {
-        let status = &pleg.get(uid).status;
-        let mut left = BTreeSet::new();
-        if status.exists() {
-            let exits = self.exits(&pleg.exits(uid), Some(status));
-            left.extend(exits.into_iter().map(|exit| exit.id));
-            left.extend(ids(status).cloned());
-        } else {
-            self.reported.clear();
+        let (status, exits) = (&pleg.get(uid).status, pleg.exits(uid));
+        if !status.exists() {
+            self.reported(&exits);
         }
         self.worker = None;
+        let earlier = exits.iter().map(|exit| &exit.id).chain(ids(status));
         let unanswered = self.history.unanswered;
         self.history = PodHistory::default();
-        (self.history.earlier, self.history.unanswered) = (left.clone(), unanswered);
-        let ended = pleg.now();
-        self.earlier = Some(Earlier { ended, left });
-    }
-
-    /// The exits of this pod, without those of an earlier pod with the same uid. If `status` is given, the result also
-    /// has the exits of containers and sandboxes left over from the earlier pod.
-    pub(super) fn exits(&self, of: &[Exit], status: Option<&PodStatus>) -> Vec<Exit> {
-        let is_own = |earlier: &Earlier, exit: &Exit| {
-            let is_later = exit.detected > earlier.ended;
-            let is_left = earlier.left.contains(&exit.id);
-            match status {
-                None => is_later && !is_left,
-                Some(status) => is_later || is_left || ids(status).any(|id| *id == exit.id),
-            }
-        };
-        let is_own = |exit: &&Exit| self.earlier.as_ref().is_none_or(|e| is_own(e, exit));
-        of.iter().filter(is_own).cloned().collect()
+        self.history.earlier.extend(earlier.cloned());
+        self.history.unanswered = unanswered;
     }
 
     /// The exits in `exits` that were not reported yet.

@@ -114,11 +114,11 @@ impl Planner {
         let pod = desired.pod;
         let memory = &mut *lock(&self.memory);
         let memory = memory.update(run);
-        let records = run.pleg.exits(&run.uid);
-        let ended = memory.exits(&records, None);
-        let all_exits = memory.exits(&records, Some(&view.status));
+        let all_exits = run.pleg.exits(&run.uid);
         let mut exits = memory.unreported(&all_exits);
         let history = &mut memory.history;
+        let is_own = |exit: &&Exit| !history.earlier.contains(&exit.id);
+        let ended: Arc<[Exit]> = all_exits.iter().filter(is_own).cloned().collect();
         history.observe(&view.status, &ended, run.now());
         if run.failures > 0 {
             history.terminating.clear();
@@ -142,7 +142,7 @@ impl Planner {
             observed: Observed {
                 view,
                 probes,
-                ended: ended.into(),
+                ended,
                 unread,
                 waiting: actions.waiting.clone(),
                 replaced: actions.replaced.clone(),
@@ -165,10 +165,7 @@ impl Planner {
             return Vec::new();
         }
         let memory = &mut *lock(&self.memory);
-        let memory = memory.update(run);
-        let records = run.pleg.exits(&run.uid);
-        let exits = memory.exits(&records, Some(&run.view.status));
-        memory.unreported(&exits)
+        memory.update(run).unreported(&run.pleg.exits(&run.uid))
     }
 }
 
@@ -223,7 +220,7 @@ pub struct Plan<'a, S> {
     planner: &'a Planner,
     exits: Vec<Exit>,
     /// The exits of this pod, and of containers and sandboxes left over from an earlier one.
-    all_exits: Vec<Exit>,
+    all_exits: Arc<[Exit]>,
     pub(crate) actions: Actions,
 }
 
