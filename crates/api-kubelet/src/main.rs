@@ -1,6 +1,5 @@
 //! A kubelet for the pods that an API server assigns to this node: `api_kubelet --node n1`.
 
-use std::io::IsTerminal as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,8 +8,7 @@ use api_kubelet::run;
 use clap::Parser;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use static_pods::process::{block_on, init_log, stop_signal};
 
 /// Runs the pods of a node.
 #[derive(Debug, Parser)]
@@ -42,24 +40,12 @@ struct Args {
 }
 
 fn main() -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Runtime::new()?;
-    let result = runtime.block_on(run_with(Args::parse()));
-    // Hung file operations cannot be cancelled, so the process does not wait for them.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    result
+    block_on(run_with(Args::parse()))
 }
 
 async fn run_with(args: Args) -> anyhow::Result<()> {
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let stop = async {
-        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-    };
+    init_log()?;
+    let stop = stop_signal()?;
     let api = run::connect(args.server.as_deref()).await?;
     let mut config = NodeConfig::of_host(&args.root, vec![args.node_ip]);
     config.cgroup_parent = args.cgroup_parent;

@@ -3,6 +3,7 @@
 //! `static_pods` connects the parts of `pleg-kubelet`, and shows how to use them. [`kubelet`] is the worker of a pod,
 //! [`manifest`] reads the directory, [`validation`] has the checks of upstream's API server, because no API server has
 //! checked a manifest, [`admission`] decides if the node can run a pod, and [`node_status`] makes the Ready condition.
+//! [`process`] has the log and the signals.
 
 pub mod admission;
 pub mod credentials;
@@ -10,6 +11,7 @@ mod host_ports;
 pub mod kubelet;
 pub mod manifest;
 pub mod node_status;
+pub mod process;
 pub mod validation;
 
 /// The code of the guide.

@@ -10,7 +10,6 @@
 //! `static_pods` removes pods whose manifest is gone. Pods that were not made from its manifests are left alone.
 mod server;
 
-use std::io::IsTerminal as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,9 +27,8 @@ use serde_json::json;
 use static_pods::admission::NodeFacts;
 use static_pods::manifest::ManifestSource;
 use static_pods::node_status::NodeStatus;
+use static_pods::process::{block_on, init_log, stop_signal};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 use static_pods::kubelet::{Kubelet, print};
 
@@ -107,24 +105,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 }
 
 fn main() -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Runtime::new()?;
-    let result = runtime.block_on(run());
-    // Hung file operations cannot be cancelled, so the process does not wait for them.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    result
-}
-
-fn init_log() -> anyhow::Result<()> {
-    let filter = match std::env::var("PLEG_LOG") {
-        Ok(filter) => EnvFilter::try_new(filter).context("PLEG_LOG is not a filter")?,
-        Err(_) => EnvFilter::new("info"),
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    Ok(())
+    block_on(run(Args::parse()))
 }
 
 /// The configuration of the node, what it offers to pods, and the back-off delays.
@@ -140,8 +121,7 @@ fn settings(args: &Args) -> (NodeConfig, NodeFacts, BackOffSettings) {
     (config, facts, back_off)
 }
 
-async fn run() -> anyhow::Result<()> {
-    let args = Args::parse();
+async fn run(args: Args) -> anyhow::Result<()> {
     init_log()?;
     let mut stop = std::pin::pin!(stop_signal()?);
     let metrics = PrometheusBuilder::new().install_recorder()?;
@@ -191,15 +171,4 @@ async fn run() -> anyhow::Result<()> {
     workers.shutdown(pleg.now().after(DRAIN)).await;
     pleg.shutdown().await;
     Ok(())
-}
-
-fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
 }

@@ -1,0 +1,52 @@
+//! The process of a kubelet: its runtime, its log and the signals that end it.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Runs the kubelet on a tokio runtime of its own until the future completes.
+///
+/// # Errors
+/// The error of the kubelet, or if there is no runtime.
+pub fn block_on(kubelet: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let result = runtime.block_on(kubelet);
+    // Hung file operations cannot be cancelled, so the process does not wait for them.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+/// Writes the log to standard error, filtered by `PLEG_LOG`.
+///
+/// # Errors
+/// If `PLEG_LOG` is not a filter.
+pub fn init_log() -> anyhow::Result<()> {
+    let filter = match std::env::var("PLEG_LOG") {
+        Ok(filter) => EnvFilter::try_new(filter).context("PLEG_LOG is not a filter")?,
+        Err(_) => EnvFilter::new("info"),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    Ok(())
+}
+
+/// A future that completes on SIGINT or SIGTERM.
+///
+/// # Errors
+/// If the signals cannot be handled.
+pub fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
