@@ -5,17 +5,15 @@ use std::io::{self, Write as _};
 use pleg::core::{ContainerStatus, PodView, SandboxStatus, WallTime};
 use pleg::runtime::clock::Clock;
 use serde::Serialize;
-use serde_json::{Serializer, Value, json};
+use serde_json::{Value, json};
 
 use crate::record::Pod;
-use crate::text::SafeJson;
+use crate::text::safe_json;
 
 pub(crate) fn line(object: &impl Serialize) -> Vec<u8> {
-    let mut line = Vec::new();
     // Writing to memory does not fail.
-    let _ = object.serialize(&mut Serializer::with_formatter(&mut line, SafeJson));
-    line.push(b'\n');
-    line
+    let json = serde_json::to_string(object).unwrap_or_default();
+    (safe_json(&json) + "\n").into_owned().into()
 }
 
 pub(crate) fn print(object: &impl Serialize) -> io::Result<()> {

@@ -103,7 +103,8 @@ impl Meter {
     /// Measures a call, also one that is cancelled.
     async fn measure<T>(
         &self,
-        (operation, id): (&'static str, &str),
+        operation: &'static str,
+        id: &str,
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
         let mut in_flight = InFlight {
@@ -159,35 +160,25 @@ impl<R: Runtime> Runtime for ObservedRuntime<R> {
     type Events = R::Events;
 
     async fn list_sandboxes(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
-        let (of, call) = (
-            (LIST_SANDBOXES, uid(scope)),
-            self.runtime.list_sandboxes(scope, row),
-        );
-        self.meter.measure(of, call).await
+        let call = self.runtime.list_sandboxes(scope, row);
+        self.meter.measure(LIST_SANDBOXES, uid(scope), call).await
     }
 
     async fn list_containers(&self, scope: &Scope, row: Rows<'_>) -> Result<(), CallError> {
-        let (of, call) = (
-            (LIST_CONTAINERS, uid(scope)),
-            self.runtime.list_containers(scope, row),
-        );
-        self.meter.measure(of, call).await
+        let call = self.runtime.list_containers(scope, row);
+        self.meter.measure(LIST_CONTAINERS, uid(scope), call).await
     }
 
     async fn sandbox_status(&self, id: &Id) -> Result<Report, CallError> {
-        let (of, call) = (
-            (SANDBOX_STATUS, id.as_str()),
-            self.runtime.sandbox_status(id),
-        );
-        self.meter.measure(of, call).await
+        let call = self.runtime.sandbox_status(id);
+        self.meter.measure(SANDBOX_STATUS, id.as_str(), call).await
     }
 
     async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
-        let (of, call) = (
-            (CONTAINER_STATUS, id.as_str()),
-            self.runtime.container_status(id),
-        );
-        self.meter.measure(of, call).await
+        let call = self.runtime.container_status(id);
+        self.meter
+            .measure(CONTAINER_STATUS, id.as_str(), call)
+            .await
     }
 
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send {
@@ -200,7 +191,7 @@ impl<R: Runtime> Runtime for ObservedRuntime<R> {
 
     async fn version(&self) -> Result<RuntimeVersion, CallError> {
         let call = self.runtime.version();
-        self.meter.measure((VERSION, ""), call).await
+        self.meter.measure(VERSION, "", call).await
     }
 
     fn event_profile(&self) -> impl Future<Output = Result<EventProfile, CallError>> + Send {
@@ -224,7 +215,7 @@ mod tests {
             kind.map_or(Ok(()), |kind| Err(CallError::new(of.0, kind, "no")))
         };
         // Its error is what is measured.
-        let _ = meter.measure(of, call).await;
+        let _ = meter.measure(of.0, of.1, call).await;
     }
 
     /// The same call, cancelled after half a second.

@@ -2,23 +2,32 @@
 
 use std::borrow::Cow;
 use std::fmt::Debug;
-use std::io;
 use std::time::Duration;
 
-use serde_json::ser::Formatter;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Escapes control characters and characters that change the text direction.
 pub(crate) fn safe(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unsafe) {
-        return Cow::Borrowed(text);
+    escaped(text, |c| c.escape_unicode().to_string())
+}
+
+/// Escapes the characters of [`safe`] in JSON text. serde_json escapes only those below U+0020.
+pub(crate) fn safe_json(json: &str) -> Cow<'_, str> {
+    let unit = |unit: &mut u16| format!("\\u{unit:04x}");
+    escaped(json, |c| {
+        c.encode_utf16(&mut [0; 2]).iter_mut().map(unit).collect()
+    })
+}
+
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
+    match text.chars().any(is_unsafe) {
+        false => Cow::Borrowed(text),
+        true => {
+            let shown = |c: char| if is_unsafe(c) { escape(c) } else { c.into() };
+            Cow::Owned(text.chars().map(shown).collect())
+        }
     }
-    let escape = |c: char| match is_unsafe(c) {
-        true => c.escape_unicode().to_string(),
-        false => c.into(),
-    };
-    Cow::Owned(text.chars().map(escape).collect())
 }
 
 pub(crate) fn safe_lines(lines: &[String]) -> String {
@@ -148,28 +157,6 @@ pub(crate) fn time_of_day(time: &str, format: &str) -> String {
 /// The first 12 characters of an id, as in crictl.
 pub(crate) fn short(id: &str) -> String {
     id.chars().take(12).collect()
-}
-
-/// Formats JSON and escapes the characters of [`safe`]. serde_json escapes only those below U+0020.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SafeJson;
-
-impl Formatter for SafeJson {
-    fn write_string_fragment<W: ?Sized + io::Write>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_unsafe(*c)) {
-            writer.write_all(&rest.as_bytes()[..at])?;
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                write!(writer, "\\u{unit:04x}")?;
-            }
-            rest = &rest[at + c.len_utf8()..];
-        }
-        writer.write_all(rest.as_bytes())
-    }
 }
 
 #[cfg(test)]
