@@ -89,7 +89,7 @@ pub(super) fn assess(samples: &Samples) -> Pressure {
 }
 
 pub(super) fn blocked(samples: &Samples) -> Vec<BlockedProcess> {
-    let blocked = samples.end.all().filter(|seen| seen.blocked.is_some());
+    let blocked = samples.end.all().filter(|seen| seen.process.state == 'D');
     let blocked = blocked.filter_map(|seen| {
         let (pid, name) = (seen.process.pid, seen.process.name.clone());
         let at = samples.lasts(seen).blocked.into_iter().next()?;

@@ -34,12 +34,10 @@ pub(super) struct Sample {
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) process: Process,
-    /// `None` if the process has nothing to do with pods.
+    /// `None` if the process has nothing to do with pods, or not yet.
     pub(super) role: Option<Arc<Role>>,
-    /// Set if the process is in state D.
-    pub(super) blocked: Option<Blocked>,
-    /// The threads of the daemon or of a shim that are in state D.
-    pub(super) threads: BTreeMap<u32, Blocked>,
+    /// The threads in state D, and the first thread of a helper. Only of the daemon and of shims are others read.
+    pub(super) blocked: BTreeMap<u32, Blocked>,
     /// The frozen control group of the process.
     pub(super) frozen: Option<String>,
 }
@@ -50,10 +48,6 @@ impl Seen {
             Role::Shim(id) if !self.process.is_dead() => Some(id),
             _ => None,
         }
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.blocked.is_some() || !self.threads.is_empty()
     }
 }
 
@@ -83,12 +77,10 @@ impl Sample {
             // Compare the start time: the process may have ended, and another one may have its PID.
             let process = proc.process(pid)?;
             let known = known.filter(|seen| seen.process.is(&process) && !process.is_dead());
-            let role = known.and_then(|seen| seen.role.clone());
             let seen = Seen {
+                role: known.and_then(|seen| seen.role.clone()),
                 process,
-                role: role.filter(|role| !matches!(**role, Role::Child | Role::Other)),
-                blocked: None,
-                threads: BTreeMap::new(),
+                blocked: BTreeMap::new(),
                 frozen: None,
             };
             Some((pid, seen))
@@ -100,14 +92,16 @@ impl Sample {
             let Process { state, parent, .. } = seen.process;
             let helper = seen.role.as_deref() == Some(&Role::Helper);
             // Our own children that read mounts are blocked on purpose.
-            let blocked = state == 'D' && parent != own || helper;
-            seen.blocked = blocked.then(|| proc.blocked(pid));
+            if state == 'D' && parent != own || helper {
+                seen.blocked.insert(*pid, proc.blocked(pid));
+            }
             if let Some(Role::Container(_, freezer)) = seen.role.as_deref() {
                 seen.frozen = freezer.as_ref().and_then(|group| group.frozen(state));
             }
-            let was_blocked = || before.processes.get(pid).is_some_and(Seen::is_blocked);
+            let known = before.processes.get(pid);
+            let was_blocked = || known.is_some_and(|seen| !seen.blocked.is_empty());
             if seen.shim().is_some() && (may_block || was_blocked()) {
-                seen.threads = proc.blocked_threads(*pid);
+                seen.blocked.extend(proc.blocked_threads(*pid));
             }
         }
         sample.processes = processes;
@@ -123,7 +117,7 @@ impl Sample {
         let groups = proc.read(&format!("{pid}/cgroup")).unwrap_or_default();
         let freezer = Group::find(files, &groups, "freezer");
         seen.frozen = freezer.and_then(|group| group.frozen(seen.process.state));
-        seen.threads = proc.blocked_threads(pid);
+        seen.blocked.extend(proc.blocked_threads(pid));
         self.directories = match before.same(&seen.process) {
             Some(_) => Arc::clone(&before.directories),
             None => Arc::new(disks::directories(proc, &seen.process)),
@@ -151,9 +145,9 @@ impl Sample {
         let all = self.processes.iter();
         let mut shims = all.filter(|(_, seen)| seen.shim().is_some());
         shims.any(|(pid, seen)| {
-            let known = before.processes.get(pid).map(|seen| &seen.threads);
+            let known = before.processes.get(pid).map(|seen| &seen.blocked);
             let is_new = |thread| known.is_none_or(|known| !known.contains_key(thread));
-            seen.threads.keys().any(is_new)
+            seen.blocked.keys().any(is_new)
         })
     }
 
@@ -196,11 +190,8 @@ impl Samples {
         let Some(before) = self.begin.same(&after.process) else {
             return Lasting::default();
         };
-        let process = after.blocked.iter().filter(|_| after.process.state == 'D');
-        let process = process.zip(&before.blocked);
-        let threads = after.threads.iter();
-        let threads = threads.filter_map(|(id, blocked)| Some((blocked, before.threads.get(id)?)));
-        let both = process.chain(threads);
+        let threads = after.blocked.iter();
+        let both = threads.filter_map(|(id, blocked)| Some((blocked, before.blocked.get(id)?)));
         let both = both.filter(|(after, before)| after.since(before));
         let frozen = after.frozen.clone();
         let place = |at: &Option<String>| at.clone().unwrap_or_else(|| "unknown".to_owned());

@@ -76,20 +76,17 @@ pub(crate) struct DeadInit {
     pub(crate) zombie: bool,
 }
 
-/// The role of a process. Only [`Child`](Role::Child) and [`Other`](Role::Other) can become another role while it lives.
+/// The role of a process, which does not change while it lives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A shim, with the id of its sandbox, or for CRI-O of its container.
     Shim(String),
     /// A program that runs as root in a pod, with the name of a shim: Kata Containers, or a program that imitates it.
     ShimInPod,
-    /// A process with the name of a shim or kubelet that is not one, or that seems to be of another runtime.
-    Other,
+
     /// A child of a shim, with the id and the control group of its container.
     Container(String, Option<Group>),
     Helper,
-    /// Another child of the runtime or of a shim. It may become the process of a container.
-    Child,
     /// A kubelet, with the endpoint of its runtime unless this runtime is the examined one.
     Kubelet(Kubelet, Option<String>),
 }
@@ -111,8 +108,8 @@ pub(super) fn find(
     }
     let living = all.values_mut().filter(|seen| !seen.process.is_dead());
     for seen in living.filter(|seen| parents.contains(&seen.process.parent)) {
-        if matches!(seen.role.as_deref(), None | Some(Role::Other)) {
-            seen.role = Some(Arc::new(of_child(proc, files, &seen.process)));
+        if seen.role.is_none() {
+            seen.role = of_child(proc, files, &seen.process).map(Arc::new);
         }
     }
 }
@@ -122,9 +119,7 @@ fn by_name(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role
         return shim(proc, process, socket);
     }
     Kubelet::has_name_of(process).then_some(())?;
-    let Some(kubelet) = Kubelet::of(proc, process) else {
-        return Some(Role::Other);
-    };
+    let kubelet = Kubelet::of(proc, process)?;
     let other_runtime = socket.and_then(|socket| kubelet.other_runtime(proc, socket));
     Some(Role::Kubelet(kubelet, other_runtime))
 }
@@ -134,7 +129,7 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
     match proc.belongs(pid)? {
         Belongs::System => {}
         Belongs::Pod => return Some(Role::ShimInPod),
-        Belongs::User => return Some(Role::Other),
+        Belongs::User => return None,
     }
     let arguments = proc.arguments(pid)?;
     let (ours, id) = if process.name == CONMON {
@@ -149,22 +144,20 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
             && namespace.is_none_or(|name| name == NAMESPACE);
         (ours, value(&arguments, &["-id", "--id"]))
     };
-    let id = id.filter(|_| ours);
-    Some(id.map_or(Role::Other, |id| Role::Shim(id.to_owned())))
+    Some(Role::Shim(id.filter(|_| ours)?.to_owned()))
 }
 
-fn of_child(proc: &Proc, files: &Path, process: &Process) -> Role {
+fn of_child(proc: &Proc, files: &Path, process: &Process) -> Option<Role> {
     let pid = process.pid;
     // A program in a pod may have any name.
     let is_helper = HELPERS.contains(&process.name.as_str());
     if is_helper && proc.belongs(pid) == Some(Belongs::System) && !is_session(proc, pid) {
-        return Role::Helper;
+        return Some(Role::Helper);
     }
-    let groups = proc.read(&format!("{pid}/cgroup")).unwrap_or_default();
-    match groups.lines().find_map(container_in) {
-        Some(id) => Role::Container(id.to_owned(), Group::find(files, &groups, "freezer")),
-        None => Role::Child,
-    }
+    // A child may become the process of a container later.
+    let groups = proc.read(&format!("{pid}/cgroup")).ok()?;
+    let id = groups.lines().find_map(container_in)?.to_owned();
+    Some(Role::Container(id, Group::find(files, &groups, "freezer")))
 }
 
 /// Returns true for the program of an `exec` for which CRI-O waits: it runs as long as its user wants.
@@ -270,7 +263,11 @@ impl Shims {
             }
             Some(Role::Helper) if age >= LONG && self.helpers.len() < MOST_HELPERS => {
                 member.lasting.stopped = process.is_stopped();
-                member.lasting.blocked = seen.blocked.iter().filter_map(|b| b.at.clone()).collect();
+                let waits = seen
+                    .blocked
+                    .values()
+                    .filter_map(|blocked| blocked.at.clone());
+                member.lasting.blocked = waits.collect();
                 self.helpers.push(member);
             }
             _ => {}

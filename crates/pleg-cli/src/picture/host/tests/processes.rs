@@ -198,11 +198,11 @@ fn threads_of_shims_are_read_if_the_load_is_high() {
         let before = take("0.50", 'S', &Sample::default());
         let after = take(load, 'D', &before);
         assert_eq!(after.processes[&20].process.state, 'D');
-        assert_eq!(after.processes[&10].threads.len(), expected, "load {load}");
+        assert_eq!(after.processes[&10].blocked.len(), expected, "load {load}");
         assert_eq!(after.suspects(&before), expected > 0);
         // A thread that was blocked in the sample before is read again, but does not make this sample suspect.
         let again = take("0.00", 'D', &after);
-        assert_eq!(again.processes[&10].threads.len(), expected);
+        assert_eq!(again.processes[&10].blocked.len(), expected);
         assert!(!again.suspects(&after));
     }
 }
