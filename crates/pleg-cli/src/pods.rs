@@ -33,10 +33,7 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
     }
     let mut pods = pleg.snapshot();
     pods.retain(|view| args.filter.matches(&view.status));
-    pods.sort_by_cached_key(|view| {
-        let pod = Pod::from(&*view.status);
-        (pod.namespace, pod.name, pod.uid)
-    });
+    pods.sort_by_cached_key(|view| Pod::from(&*view.status));
     match args.output {
         Output::Json => {
             for view in &pods {

@@ -50,11 +50,12 @@ pub(crate) struct Record {
     pub(crate) seconds: Option<f64>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Pods are ordered by namespace and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Pod {
-    pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
+    pub(crate) uid: String,
 }
 
 impl Pod {

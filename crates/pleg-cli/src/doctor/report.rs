@@ -4,7 +4,7 @@ use std::io;
 
 use anstyle::{AnsiColor, Style};
 use itertools::Itertools as _;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::figures::{bytes, millis, span};
@@ -34,24 +34,15 @@ fn verdict(findings: &[Finding]) -> String {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Object<'a> {
-    verdict: String,
-    severity: Option<Severity>,
-    findings: &'a [Finding],
-    figures: Vec<Value>,
-    examination: &'a Examination,
-}
-
 pub(super) fn json(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
     let figure = |(name, text)| json!({ "name": name, "text": text });
-    json::print(&Object {
-        verdict: verdict(findings),
-        severity: findings.first().map(|finding| finding.severity),
-        findings,
-        figures: figures(examination).into_iter().map(figure).collect(),
-        examination,
-    })
+    json::print(&json!({
+        "verdict": verdict(findings),
+        "severity": findings.first().map(|finding| finding.severity),
+        "findings": findings,
+        "figures": figures(examination).into_iter().map(figure).collect::<Vec<_>>(),
+        "examination": examination,
+    }))
 }
 
 pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Result<()> {

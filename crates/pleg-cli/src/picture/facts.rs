@@ -1,6 +1,7 @@
 //! The facts that an agent collects every 30 s: the runtime's conditions, and findings about its endpoint, pods and host.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -118,8 +119,8 @@ pub(crate) struct Collector {
     runtime: Chosen,
     /// `None` for a simulated runtime, which is not on the host.
     host: Option<host::Watch>,
-    /// Names and versions of the runtimes in the metrics, the present one last.
-    runtimes: Vec<[String; 2]>,
+    /// Names and versions of the runtimes in the metrics.
+    runtimes: BTreeSet<[String; 2]>,
     /// The last two snapshots of the pods while the runtime answered. `earlier` was made before the last host look.
     earlier: Option<Vec<PodView>>,
     views: Option<Vec<PodView>>,
@@ -133,7 +134,7 @@ impl Collector {
             client: target.client(DEADLINE)?,
             runtime: target.runtime.clone(),
             host: is_on_host.then(|| host::Watch::new(HostTarget::new(target.runtime.socket()))),
-            runtimes: Vec::new(),
+            runtimes: BTreeSet::new(),
             earlier: None,
             views: None,
             pods: Pods::default(),
@@ -232,20 +233,16 @@ impl Collector {
 
     fn show_runtime(&mut self, name: &str, version: &str) {
         let text = |text: &str| safe(&clip(text, MOST_NAME)).into_owned();
-        let set = |[name, version]: &[String; 2], value| {
-            gauge!(RUNTIME, "name" => name.clone(), "version" => version.clone()).set(value);
-        };
+
         let mut runtime = [text(name), text(version)];
         if self.runtimes.len() >= MOST_RUNTIMES && !self.runtimes.contains(&runtime) {
             runtime = ["other"; 2].map(str::to_owned);
         }
-        if self.runtimes.last() == Some(&runtime) {
-            return;
+        self.runtimes.insert(runtime.clone());
+        for [name, version] in &self.runtimes {
+            let value = f64::from(u8::from([name, version] == [&runtime[0], &runtime[1]]));
+            gauge!(RUNTIME, "name" => name.clone(), "version" => version.clone()).set(value);
         }
-        self.runtimes.iter().for_each(|known| set(known, 0.0));
-        self.runtimes.retain(|known| *known != runtime);
-        set(&runtime, 1.0);
-        self.runtimes.push(runtime);
     }
 }
 

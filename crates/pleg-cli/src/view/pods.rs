@@ -162,17 +162,12 @@ impl PodRow {
             Sort::Change => age(self.changed_seconds).total_cmp(&age(other.changed_seconds)),
             Sort::Freshness => age(other.fresh_seconds).total_cmp(&age(self.fresh_seconds)),
         };
-        first.then_with(|| self.name().cmp(&other.name()))
+        first.then_with(|| self.pod.cmp(&other.pod))
     }
 
     /// Problems are the least, then failed containers.
     fn badness(&self) -> impl Ord + use<> {
         (!self.state.is_problem(), !self.failed, self.state)
-    }
-
-    fn name(&self) -> [&str; 3] {
-        let pod = &self.pod;
-        [&pod.namespace, &pod.name, &pod.uid]
     }
 }
 

@@ -119,17 +119,16 @@ fn parse(line: &str) -> Option<Mount> {
     })
 }
 
-/// Blanks and backslashes are written as three octal digits.
+/// The kernel writes these four characters of a path as three octal digits. The backslash is decoded last.
 fn unescaped(path: &str) -> String {
-    let mut parts = path.split('\\');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let digits = part.get(..3);
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        bytes.push(code.unwrap_or(b'\\'));
-        bytes.extend(part.bytes().skip(if code.is_some() { 3 } else { 0 }));
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    let escapes = [
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\040", " "),
+        ("\\134", "\\"),
+    ];
+    let decode = |path: String, (escape, c)| path.replace(escape, c);
+    escapes.into_iter().fold(path.to_owned(), decode)
 }
 
 fn is_remote(fs: &str) -> bool {

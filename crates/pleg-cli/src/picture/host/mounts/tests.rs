@@ -42,8 +42,7 @@ fn mounts_that_can_hang_are_found() {
 fn escaped_paths_are_decoded() {
     for (escaped, path) in [
         ("/a\\040b\\134c", "/a b\\c"),
-        ("/a\\", "/a\\"),
-        ("/a\\09x", "/a\\09x"),
+        ("/a\\134040", "/a\\040"),
         ("/ü\\011", "/ü\t"),
     ] {
         assert_eq!(unescaped(escaped), path);
