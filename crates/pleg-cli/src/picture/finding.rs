@@ -151,6 +151,8 @@ fn first_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
 
 impl Finding {
     pub(crate) fn new(code: Code, summary: impl Into<String>, next: impl Into<String>) -> Self {
+        #[cfg(test)]
+        tests::check_runbook(code);
         let (layer, severity, explains) = kind(code);
         Self {
             code,
@@ -268,6 +270,13 @@ mod tests {
     use super::Severity::{Critical, Info, Warning};
     use super::*;
     use crate::text::lower;
+
+    /// Each test that makes a finding checks that the runbook explains it.
+    pub(super) fn check_runbook(code: &str) {
+        let runbook = include_str!("../../../../docs/runbook.md");
+        let heading = format!("\n### {code}\n");
+        assert!(runbook.contains(&heading), "{code} is missing");
+    }
 
     /// A finding from its code, its severity and the findings that it explains.
     fn found(text: &'static str) -> Finding {
