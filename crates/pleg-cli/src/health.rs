@@ -6,6 +6,7 @@ use std::time::Duration;
 use pleg::core::Instant;
 use pleg::runtime::clock::Clock;
 
+use crate::json::utc;
 use crate::picture::Picture;
 use crate::picture::finding::Severity::{self, Critical};
 use crate::record::{DEGRADED, NOT_READY, READY, RECOVERED, Record};
@@ -38,7 +39,7 @@ impl HealthChanges {
         let (now, is_first) = (picture.now, self.0.is_none());
         let at = clock.wall_at(now);
         let since = |seconds| now.before(Duration::try_from_secs_f64(seconds).unwrap_or_default());
-        let last = self.0.take().unwrap_or_default();
+        let mut last = self.0.take().unwrap_or_default();
         let mut present: BTreeMap<String, Trouble> = BTreeMap::new();
         let mut add = |key: &str, since, severity, record, end: &str| {
             let trouble = Trouble::new(since, severity, record, end.to_owned());
@@ -72,44 +73,36 @@ impl HealthChanges {
             let end = format!("{} succeeds again after", problem.operation);
             add(&key, since(problem.seconds), Critical, record, &end);
         }
-        let mut records = Vec::new();
-        for (key, trouble) in &last {
-            let lasted = now.since(trouble.since);
-            let Record { code, pod, id, .. } = trouble.record.clone();
-            if let Some(lasting) = present.get_mut(key) {
-                match lasting.severity > trouble.severity {
-                    true => lasting.since = trouble.since,
-                    false => lasting.clone_from(trouble),
+        let mut begun = Vec::new();
+        for (key, trouble) in &mut present {
+            match last.remove(key) {
+                Some(known) if known.severity >= trouble.severity => {
+                    *trouble = known;
+                    continue;
                 }
-            } else if code.as_deref() != Some("never_listed") || lasted >= SECOND {
-                let kind = if key == NOT_READY { READY } else { RECOVERED };
-                records.push(Record {
-                    code,
-                    pod,
-                    id,
-                    message: Some(format!("{} {}", trouble.end, duration(lasted))),
-                    seconds: Some(lasted.as_secs_f64()),
-                    ..Record::new(kind, at)
-                });
+                // A trouble that becomes worse is recorded again.
+                Some(known) => trouble.since = known.since,
+                None if is_first && key == NOT_READY => continue,
+                None => {}
             }
-        }
-        for (key, trouble) in &present {
-            let (is_ready, lasted) = (key != NOT_READY, now.since(trouble.since));
-            // A trouble that becomes worse is recorded again.
-            let is_known = last
-                .get(key)
-                .is_some_and(|old| old.severity >= trouble.severity);
-            if is_known || is_first && !is_ready {
-                continue;
-            }
-            let mut record = trouble.record.clone();
-            record.seconds = is_ready.then_some(lasted.as_secs_f64());
+            let (mut record, lasted) = (trouble.record.clone(), now.since(trouble.since));
+            record.seconds = (key != NOT_READY).then_some(lasted.as_secs_f64());
             if lasted >= SECOND {
                 let message = record.message.get_or_insert_default();
                 message.push_str(&format!(", for {}", duration(lasted)));
             }
-            records.push(record);
+            begun.push(record);
         }
+        let ended = last.into_iter().filter_map(|(key, trouble)| {
+            let (lasted, mut record) = (now.since(trouble.since), trouble.record);
+            let is_first_list = record.code.as_deref() == Some("never_listed");
+            let kind = if key == NOT_READY { READY } else { RECOVERED };
+            (record.r#type, record.time) = (kind.to_owned(), utc(at).to_string());
+            record.message = Some(format!("{} {}", trouble.end, duration(lasted)));
+            record.seconds = Some(lasted.as_secs_f64());
+            (!is_first_list || lasted >= SECOND).then_some(record)
+        });
+        let records = ended.chain(begun).collect();
         self.0 = Some(present);
         records
     }
