@@ -148,11 +148,14 @@ fn advice_follows_from_the_cause_and_names_pods() {
 }
 
 #[test]
-fn stopped_daemon_is_shown_before_pressure_that_slows_calls() {
+fn trouble_of_the_daemon_is_shown_before_pressure_and_missing_answers() {
     let stalls = r#"{"cpu": {"some": {"share": 0.9}}, "io": {"some": {"share": 0.9}}}"#;
     let stopped = r#""daemon": {"stopped": true, "waitingForCpu": 5.0}"#;
     let both = format!(r#"{{"pressure": {stalls}, {stopped}}}"#);
-    assert_eq!(arranged(&both, "runtime_silent")[0].code, "daemon_stopped");
+    let full = r#"{"daemon": {"descriptors": {"open": 99, "limit": 100}}}"#;
+    for (evidence, cause) in [(&*both, "daemon_stopped"), (full, "daemon_descriptors")] {
+        assert_eq!(arranged(evidence, "runtime_silent")[0].code, cause);
+    }
     let alone = arranged(&format!(r#"{{"pressure": {stalls}}}"#), "list_slow");
     assert_eq!(alone[0].severity, Severity::Critical);
     assert!(alone[0].code.ends_with("_pressure"), "{alone:?}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use itertools::Itertools as _;
-use pleg::core::{ContainerState, ContainerStatus, Instant};
+use pleg::core::Instant;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
@@ -260,6 +260,8 @@ fn pod_is_shown_in_detail_with_its_history() {
         top.play(
             "
 /web-1⏎⏎ => pod shop/web-1 | states as of 3s ago; details as of 10s ago
+⇟ => ⏎app Exited for 40s 3 Error | app=web
+g => pod shop/web-1
 G => app=web | ContainerDied",
         );
         top.sample.pods.clear();
@@ -302,27 +304,6 @@ fn texts_from_outside_are_escaped_and_cut() {
             assert!(!screen.contains(odd), "{screen:?}");
         }
     }
-}
-
-#[test]
-fn hundred_containers_are_shown_in_the_detail() {
-    let mut sample = Sample::new();
-    sample.change("dns", |status| {
-        let container = |n: usize| {
-            let name = format!("c{n:03}");
-            ContainerStatus::new(name.as_str(), name.as_str(), ContainerState::Created)
-        };
-        status.containers = (0..100).map(container).collect();
-    });
-    let mut top = Top::new(sample, (80, 24));
-    top.keys("/dns⏎⏎");
-    let mut screens = String::new();
-    for _ in 0..12 {
-        screens += &top.screen();
-        top.keys("⇟");
-    }
-    let is_shown = |n| screens.contains(&format!("\nc{n:03} "));
-    assert!((0..100).all(is_shown), "{screens}");
 }
 
 #[test]
