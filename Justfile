@@ -71,7 +71,7 @@ measure-agent MINUTES="5":
     set -euo pipefail
     cargo build --profile dist -p pleg-cli --bin pleg
     export PLEG_PROGRAM="$(realpath "${CARGO_TARGET_DIR:-target}/dist/pleg")" PLEG_IDLE_MINUTES={{ MINUTES }}
-    cargo test -p pleg-cli --test suite -- --include-ignored --nocapture --test-threads=1 measure:: agent_flood:: memory::
+    cargo test -p pleg-cli --test suite -- --include-ignored --nocapture --test-threads=1 measure:: agent_flood::
     cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --ignored --nocapture agent::
 
 # (Building the tests also builds the programs that they start, such as `static-pods`, with the same features.)

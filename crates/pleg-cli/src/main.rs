@@ -10,7 +10,6 @@ mod check;
 mod config;
 mod connect;
 mod doctor;
-mod figures;
 mod filter;
 mod find;
 mod health;

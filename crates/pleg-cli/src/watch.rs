@@ -1,12 +1,12 @@
 //! `pleg watch`: shows lifecycle events and changes of health as they happen.
 
 mod follow;
-mod table;
 
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anstyle::{AnsiColor, Style};
 use pleg::core::Settings;
 use pleg::{Pleg, Subscription};
 
@@ -21,8 +21,25 @@ use crate::log::notice;
 use crate::picture::Picture;
 use crate::picture::facts::Facts;
 use crate::picture::generator::Generator;
-use crate::record::Record;
-use crate::table::Table;
+use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
+use crate::table::{Cell, Table, Width, colour, dim};
+use crate::text::{short, span, time_of_day};
+
+/// Begins every line if the pods are simulated although nobody asked for that.
+const SIMULATED: &str = "simulated";
+
+/// The widths are chosen before the rows are known.
+const COLUMNS: [(&str, Width); 9] = [
+    ("TIME", Width::new(12)),
+    ("TYPE", Width::new(16)),
+    ("POD", Width::new(40).at_least(18)),
+    ("KIND", Width::new(9).omitted(4)),
+    ("NAME", Width::new(16).at_least(12)),
+    ("ID", Width::new(12).omitted(1)),
+    ("SOURCE", Width::new(10).omitted(2)),
+    ("LATENCY", Width::new(8).omitted(3)),
+    ("EXIT", Width::new(24).at_least(14)),
+];
 
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let output = args.output;
@@ -94,7 +111,8 @@ struct Printer {
 
 impl Printer {
     fn new(output: Output, filters: Filters, simulated: bool) -> io::Result<Self> {
-        let table = table::table(simulated);
+        let mark = simulated.then_some((SIMULATED, Width::new(0)));
+        let table = Table::new(mark.into_iter().chain(COLUMNS).collect(), &[]);
         if output == Output::Table {
             table.heading()?;
         }
@@ -112,7 +130,59 @@ impl Printer {
         }
         match self.output {
             Output::Json => json::print(record),
-            Output::Table => table::print(&self.table, self.simulated, record),
+            Output::Table => self.row(record),
         }
+    }
+
+    /// Prints the record. The text of one that is no event takes the place of the columns after the type.
+    fn row(&self, record: &Record) -> io::Result<()> {
+        let text = |text: Option<&str>| Cell::new(text.unwrap_or_default());
+        let (style, dim) = (style(record), dim());
+        let mark = self
+            .simulated
+            .then(|| Cell::new(SIMULATED).style(colour(AnsiColor::Yellow)));
+        let time = match record.initial {
+            // The record shows what existed at the start, so the time of its detection has no meaning.
+            Some(true) => "initial".to_owned(),
+            _ => time_of_day(&record.time, "%H:%M:%S%.3f"),
+        };
+        let mut cells = Vec::from_iter(mark);
+        let kind = Cell::new(&record.r#type).style(style);
+        cells.extend([Cell::new(&time).style(dim), kind]);
+        if !record.is_event() {
+            let style = if style == dim { dim } else { Style::new() };
+            return self
+                .table
+                .row(&cells, Some(&Cell::new(&record.text(true)).style(style)));
+        }
+        let pod = record.pod.as_ref().map_or_else(String::new, Pod::shown);
+        let id = record.id.as_deref().map(short);
+        let source = match record.source.as_deref() {
+            stream @ Some("stream") => text(stream),
+            source => text(source).style(dim),
+        };
+        cells.extend([
+            Cell::new(&pod),
+            text(record.kind.as_deref()).style(dim),
+            text(record.name.as_deref()),
+            text(id.as_deref()).style(dim),
+            source,
+            text(record.latency_ms.map(span).as_deref()),
+            Cell::new(&record.exit()).style(style),
+        ]);
+        self.table.row(&cells, None)
+    }
+}
+
+fn style(record: &Record) -> Style {
+    match &*record.r#type {
+        "ContainerDied" if record.exit_code.is_some_and(|code| code != 0) => {
+            colour(AnsiColor::Red).bold()
+        }
+        NOT_READY | LAGGED => colour(AnsiColor::Red).bold(),
+        "ContainerDied" | DEGRADED => colour(AnsiColor::Yellow),
+        "ContainerStarted" | READY | RECOVERED => colour(AnsiColor::Green),
+        "ContainerRemoved" => colour(AnsiColor::Blue),
+        _ => dim(),
     }
 }

@@ -1,17 +1,20 @@
-//! What `/metrics` shows of the recorded metrics.
+//! What `/metrics` shows: the recorded metrics, and metrics about this process.
 //!
 //! The crates record some metrics under the names of the kubelet. A sum over the metrics of agent and kubelet would
 //! count a node twice, so `/metrics` shows these metrics as `pleg_*`. Histograms are shown as their sum and count,
 //! because with buckets a node would have three times as many series.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use metrics::{describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use nix::time::{ClockId, clock_gettime};
 
-use super::process;
 use crate::picture::facts;
+use crate::proc::{Open, Proc};
 
 /// The period of the metrics recorder's upkeep, which aggregates the histograms.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
@@ -28,6 +31,17 @@ const REDUNDANT: [&str; 3] = [
     "kubelet_evented_pleg_connection_success_count",
     "kubelet_runtime_operations_total",
 ];
+
+/// Metrics about this process, under the names that all Prometheus clients use, and one with the version of the build.
+const BUILD: &str = "pleg_build_info";
+const CPU: &str = "process_cpu_seconds_total";
+const CPU_HELP: &str = "CPU time of this process, user and system.";
+const RESIDENT: &str = "process_resident_memory_bytes";
+const VIRTUAL: &str = "process_virtual_memory_bytes";
+const OPEN_FILES: &str = "process_open_fds";
+const MOST_FILES: &str = "process_max_fds";
+const THREADS: &str = "process_threads";
+const STARTED: &str = "process_start_time_seconds";
 
 #[derive(Clone, Debug)]
 pub(super) struct Metrics {
@@ -57,8 +71,8 @@ impl Metrics {
     }
 
     pub(super) fn render(&self) -> String {
-        process::show();
-        let recorded = self.recorded.render() + &process::cpu();
+        show_process();
+        let recorded = self.recorded.render() + &cpu();
         if self.kubelet_names {
             // First all metrics as recorded, with histogram buckets; then those with kubelet names again, as `pleg_*`.
             let renamed = own_names(&recorded, KUBELET);
@@ -73,7 +87,14 @@ pub(super) fn describe() {
     pleg::describe_metrics();
     pleg_cri::describe_metrics();
     facts::describe_metrics();
-    process::describe();
+    describe_gauge!(BUILD, "1 for the `version` of pleg.");
+    describe_counter!(CPU, CPU_HELP);
+    describe_gauge!(RESIDENT, "Memory of this process that is in RAM.");
+    describe_gauge!(VIRTUAL, "Virtual memory of this process.");
+    describe_gauge!(OPEN_FILES, "Open file descriptors.");
+    describe_gauge!(MOST_FILES, "The most file descriptors that may be open.");
+    describe_gauge!(THREADS, "Threads of this process.");
+    describe_gauge!(STARTED, "Unix time of the start of this process.");
 }
 
 const KUBELET: &str = "kubelet_";
@@ -110,6 +131,35 @@ fn own_names(recorded: &str, prefix: &str) -> String {
         page.extend([comment, &name, rest, "\n"]);
     }
     page
+}
+
+/// Writes the present values of this process. What cannot be read is left out.
+fn show_process() {
+    gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    let proc = Proc::below(Path::new("/"));
+    if let Some(Open { open, limit }) = proc.descriptors(std::process::id()) {
+        // One of them reads the directory.
+        gauge!(OPEN_FILES).set(open.saturating_sub(1) as f64);
+        gauge!(MOST_FILES).set(limit as f64);
+    }
+    if let Some(own) = proc.process("self") {
+        gauge!(RESIDENT).set(own.resident() as f64);
+        gauge!(VIRTUAL).set(own.memory as f64);
+        gauge!(THREADS).set(own.threads as f64);
+        if let Some(boot) = proc.boot() {
+            gauge!(STARTED).set(own.started_at(boot));
+        }
+    }
+}
+
+/// The CPU time in Prometheus' text format. A counter of the recorder would have whole numbers only.
+fn cpu() -> String {
+    let used = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from);
+    let shown = used.map(|used| {
+        let seconds = used.as_secs_f64();
+        format!("# HELP {CPU} {CPU_HELP}\n# TYPE {CPU} counter\n{CPU} {seconds}\n\n")
+    });
+    shown.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ mod checks;
 mod live;
 mod metrics;
 mod pages;
-mod process;
 mod service;
 
 use std::convert::Infallible;

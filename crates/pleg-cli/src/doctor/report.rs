@@ -7,13 +7,12 @@ use itertools::Itertools as _;
 use serde_json::json;
 
 use super::*;
-use crate::figures::{bytes, millis, span};
 use crate::json;
 use crate::picture::finding::Layer;
 use crate::picture::generator::{Generator, State};
 use crate::picture::runtime::{Lists, Pods};
 use crate::table::{colour, dim, terminal_width};
-use crate::text::{lower, safe, seconds, wrapped};
+use crate::text::{bytes, lower, millis, safe, seconds, span, wrapped};
 
 const SLOWEST: usize = 3;
 const NAME: usize = 12;

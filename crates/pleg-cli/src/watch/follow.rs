@@ -4,7 +4,7 @@ use pleg::core::Instant;
 use pleg::runtime::clock::{Clock, wall};
 
 use super::*;
-use crate::record::{DEGRADED, LAGGED, Page, RECOVERED};
+use crate::record::Page;
 use crate::text::duration;
 
 /// The agent is asked for new records once in this time.

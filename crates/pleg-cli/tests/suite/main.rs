@@ -18,7 +18,6 @@ mod doctor;
 mod input;
 mod log;
 mod measure;
-mod memory;
 mod page;
 mod pods;
 mod run;

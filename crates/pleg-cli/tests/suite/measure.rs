@@ -1,14 +1,18 @@
-//! What `pleg agent` uses, beside the budgets of docs/fleet.md. `just measure-agent` runs this with a release build.
+//! The memory and the CPU time of `pleg agent`: beside the budgets of docs/fleet.md (`just measure-agent` runs these tests
+//! with a release build), and with runtimes that send much more than they are asked for.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
 use pleg::runtime::clock::Clock;
 use pleg_tests::kubelet::{Life, Pod};
 use pleg_tests::usage;
-use pleg_tests::wait::pass_time;
+use pleg_tests::wait::{pass_time, until};
 
-use super::run::{Sim, program};
+use super::agent_flood::scrape;
+use super::run::{PROMPT, Sim, TIMEOUT, program};
 
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 const RUNNING: &str = "pleg_running_containers{container_state=\"running\"}";
@@ -16,6 +20,10 @@ const EXITED: &str = "pleg_running_containers{container_state=\"exited\"}";
 
 fn kib(pid: u32, line: &str) -> u64 {
     usage::status(pid, line).expect("it runs")
+}
+
+fn mib(pid: u32, line: &str) -> u64 {
+    kib(pid, line) / 1024
 }
 
 /// Creates this many pods with two containers each, all in parallel.
@@ -94,4 +102,54 @@ fn size_of_the_program_is_within_its_budget() {
     let bytes = std::fs::metadata(program()).expect("it exists").len();
     println!("the program has {bytes} bytes");
     assert!(bytes <= 15_000_000, "{bytes}");
+}
+
+/// 40 pods are inspected at a time, and every response has 15 MiB.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
+    let sim = Sim::with("--empty --mode unimplemented").await;
+    sim.kubelet.run_pods(40).await.expect("run");
+    sim.control("list.unfiltered list.pad=384KiB status.pad=15MiB")
+        .await;
+    let agent = sim.agent("").await;
+    let pid = agent.running.id();
+    for operation in ["podsandbox_status", "container_status"] {
+        let label = format!("operation_type=\"{operation}\"");
+        let count = format!("pleg_runtime_operations_duration_seconds_count{{{label}}}");
+        let called = || async { (agent.metric(&count).await >= Some(40.0)).then_some(()) };
+        let called = until(TIMEOUT * 3, operation, called).await;
+        called.expect("called");
+    }
+    sim.control("reset").await;
+    // Annotations are kept until the next status: 15 MiB of all containers, and 15 MiB of the last list.
+    let returned = || async { (mib(pid, "VmRSS:") <= 90).then_some(()) };
+    let returned = until(TIMEOUT, "less memory", returned).await;
+    assert!(returned.is_ok(), "{} MiB are in use", mib(pid, "VmRSS:"));
+    let peak = mib(pid, "VmHWM:");
+    println!("the peak was {peak} MiB");
+    assert!(peak <= 150, "{peak} MiB");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_answers_while_lists_are_large() {
+    for (rows, problem) in [
+        (150_000, "the list has more than 100000 rows"),
+        // Not more rows: the runtime, which is not optimized, must send them in time while other tests run.
+        (20_000, "[+]list ok"),
+    ] {
+        let args = format!("--empty --mode unimplemented --chaos list.fill={rows}");
+        let sim = Sim::with(&args).await;
+        let agent = sim.agent("").await;
+        let pid = agent.running.id();
+        let address = agent.address.parse().expect("an address");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let scrapes = tokio::task::spawn_blocking(move || scrape(address, &over));
+        agent.until_shows("/readyz?verbose", problem).await;
+        is_over.store(true, Ordering::Relaxed);
+        let scrapes = scrapes.await.unwrap().expect("all answered");
+        assert!(scrapes[scrapes.len() - 1] < PROMPT, "{scrapes:?}");
+        let peak = mib(pid, "VmHWM:");
+        assert!(peak < 200, "{peak} MiB");
+    }
 }

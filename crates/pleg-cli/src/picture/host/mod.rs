@@ -43,10 +43,9 @@ use self::systemd::Systemd;
 use super::finding::{Finding, Severity, contains};
 use super::runtime::{Pod, Pods};
 use crate::bounded;
-use crate::figures::bytes;
 use crate::kubelet::value;
 use crate::proc::{Open, Proc, Process};
-use crate::text::short;
+use crate::text::{bytes, short};
 
 /// The hidden command that asks one mount.
 pub(crate) const ASK_MOUNT: &str = "doctor-mount";

@@ -34,10 +34,9 @@ pub(crate) use self::statuses::{Problem, Statuses, check_problems};
 use super::finding::{Finding, Severity};
 use super::generator::{self, Generator, next_step};
 use super::host::Calls;
-use crate::figures::{bytes, median, millis, quantile, span};
 use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing, Timings};
 use crate::record;
-use crate::text::{clip, short};
+use crate::text::{bytes, clip, median, millis, quantile, short, span};
 
 const MOST_TEXT: usize = 300;
 /// The maximum number of recorded conditions. containerd has three.
