@@ -211,8 +211,10 @@ impl Finding {
     }
 }
 
-/// Sorts findings: the worst first, and each cause before what it explains, with the highest severity of both.
-pub(crate) fn arrange(mut findings: Vec<Finding>) -> Vec<Finding> {
+/// Sorts findings: the worst first, and each cause before what it explains, with the highest severity of both. Of
+/// findings with the same code the first is shown.
+pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut findings = findings.into_iter().unique_by(|f| f.code).collect_vec();
     // Repeated, because a cause can have a cause. Chains of more than four do not exist.
     for _ in 0..4 {
         for at in 0..findings.len() {
@@ -312,6 +314,7 @@ io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pr
             assert_eq!(arranged(all).iter().map(shown).join("; ").trim(), expected);
         }
         assert_eq!(arranged("stale info closed; closed info stale").len(), 2);
+        assert_eq!(arranged("stale critical; stale info").len(), 1);
     }
 
     #[test]

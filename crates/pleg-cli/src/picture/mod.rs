@@ -53,12 +53,8 @@ impl Picture {
         findings.extend(runtime::check_problems(&problems));
         let answers = |f: &Finding| !f.not_ready && f.code != "list_failed";
         let is_usable = findings.iter().all(answers);
-        let mut of_facts: Vec<Finding> = facts.findings(now).collect();
-        of_facts.retain(|fact| {
-            let is_over = is_usable && runtime::UNUSABLE.contains(&fact.code);
-            !is_over && findings.iter().all(|f| f.code != fact.code)
-        });
-        findings.extend(of_facts);
+        let is_over = |fact: &Finding| is_usable && runtime::UNUSABLE.contains(&fact.code);
+        findings.extend(facts.findings(now).filter(|fact| !is_over(fact)));
         Self {
             now,
             health,

@@ -205,16 +205,15 @@ impl Evidence {
 }
 
 pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
-    let unusable: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
-    if unusable.iter().any(|finding| finding.code == NOT_EXAMINED) {
+    let mut findings: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
+    if findings.iter().any(|finding| finding.code == NOT_EXAMINED) {
         // Only this finding: others would follow from the missing permission, not from the node.
-        return unusable;
+        return findings;
     }
-    // The generator's findings about lists and the connection are dropped: both are examined more closely here.
+    // The generator's findings about lists are dropped: lists are examined more closely here.
     let is_examined = |f: &Finding| ["list_slow", "list_failed"].contains(&f.code);
-    let mut findings = generator::check(&evidence.stream);
-    findings.retain(|f| !is_examined(f) && unusable.iter().all(|u| u.code != f.code));
-    findings.splice(0..0, unusable);
+    findings.extend(generator::check(&evidence.stream));
+    findings.retain(|f| !is_examined(f));
     findings.extend(check_conditions(&evidence.conditions));
     findings.extend(lists::check(&evidence.lists, &evidence.pods));
     findings.extend(statuses::check(&evidence.statuses, &evidence.pods));
