@@ -51,28 +51,19 @@ impl Reconciler {
         let names = pod.map(|pod| (pod.namespace.clone(), pod.name.clone()));
         let mut names = names.into_iter().chain(removed.map(names_of));
         let names = names.find(|(_, name)| !name.is_empty()).unwrap_or_default();
-        let events = events.into_iter().map(|(id, record, (what, initial))| {
-            let event = event(now, uid, &names, id, record, what, source);
-            PodLifecycleEvent { initial, ..event }
-        });
-        let events: Vec<_> = events.collect();
         let announces = !events.is_empty();
-        for event in events {
-            self.expect_late_reason(now, &event);
+        for (id, record, (what, initial)) in events {
+            // After an exit with an error or an unknown code, reads the status once more: the reason may be set late.
+            if (what, record.kind(), initial) == (ContainerDied, Kind::Container, false)
+                && record.exit_code() != Some(0)
+            {
+                self.probe.exited_with_error(id, now);
+            }
+            let event = event(now, uid, &names, id, record, what, source);
+            let event = PodLifecycleEvent { initial, ..event };
             self.out.push(Output::Announce(event));
         }
         announces || waits
-    }
-
-    /// Plans one more status read after an exit with an error or an unknown code: the runtime may set the reason late.
-    fn expect_late_reason(&mut self, now: Instant, event: &PodLifecycleEvent) {
-        if let Some(subject) = &event.subject
-            && (event.event, subject.kind) == (ContainerDied, Kind::Container)
-            && subject.exit_code != Some(0)
-            && !event.initial
-        {
-            self.probe.exited_with_error(&subject.id, now);
-        }
     }
 
     /// Another detail of the pod has changed.

@@ -19,8 +19,8 @@ impl Reconciler {
             return;
         }
         let rows = rows.states().map(|(id, state)| (id.clone(), state));
-        let states = rows.chain(self.pods.states());
-        self.announcements.begin(states.collect());
+        let states = rows.chain(self.pods.states()).collect();
+        self.announcements.begin(states);
         self.pods.gone.forget_states();
         // Until now no pod was read because of an event.
         for uid in self.hints.pods() {
@@ -157,7 +157,8 @@ impl Reconciler {
         let events = |id: &Id| hints.get(id);
         let mut applied = self.pods.apply(uid, rows, answers, events, outage, now);
         self.out.counters.undone += applied.undone.len() as u64;
-        for id in [self.hints.subjects(Some(uid)), self.ids_without_pod(uid)].concat() {
+        let subjects = self.hints.subjects(Some(uid)).into_iter();
+        for id in subjects.chain(self.ids_without_pod(uid)) {
             if let Some(end) = self.hints.get(&id).and_then(Hint::end).cloned() {
                 self.end(now, uid, &id, &end);
             }
@@ -286,8 +287,7 @@ impl Reconciler {
 
     /// The published ids of the pod, if hints wait for a relist: a read may have published the id of such a hint.
     fn ids_without_pod(&self, uid: &PodUid) -> Vec<Id> {
-        let pod = self.pods.get(uid);
-        let pod = pod.filter(|_| self.hints.relist_due().is_some());
+        let pod = self.hints.relist_due().and_then(|_| self.pods.get(uid));
         let ids = pod.into_iter().flat_map(|pod| pod.records.keys());
         ids.cloned().collect()
     }
