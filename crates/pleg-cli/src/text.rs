@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use itertools::Itertools as _;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -165,18 +164,6 @@ pub(crate) fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// The median: of two values in the middle, the lower one.
-pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    quantile(values, 0.5)
-}
-
-/// The value below which about `share` of the values lie.
-pub(crate) fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
-    let values = values.into_iter().sorted_by(f64::total_cmp).collect_vec();
-    let last = values.len().checked_sub(1)?;
-    values.get((last as f64 * share) as usize).copied()
-}
-
 /// A duration in milliseconds, rounded and with a unit, for people.
 pub(crate) fn span(millis: f64) -> String {
     match millis {
@@ -217,14 +204,6 @@ mod tests {
         }
         assert_eq!(fit(&format!("a{}b", "\u{301}".repeat(500)), 9), "\u{fffd}b");
         assert_eq!([clip("abc", 3), clip("abcd", 3)], ["abc", "ab…"]);
-    }
-
-    #[test]
-    fn quantile_is_one_of_the_given_values() {
-        assert_eq!(median([]), None);
-        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median([1.0, 2.0]), Some(1.0));
-        assert_eq!(quantile((1..=100).map(f64::from), 0.99), Some(99.0));
     }
 
     #[test]

@@ -86,6 +86,7 @@ impl Reconciler {
             return;
         };
         self.schedule.touch(&uid);
+        let last = self.pods.record(&id).map(|record| record.status.last());
         match answer {
             Ok(status) => {
                 let before = self.pods.get(&uid).and_then(|pod| pod.as_of);
@@ -98,12 +99,8 @@ impl Reconciler {
                     self.publish(now, &uid, &applied, Source::Inspection);
                 }
             }
-            // A call that was made later shows what is true now.
-            Err(_)
-                if self
-                    .pods
-                    .record(&id)
-                    .is_some_and(|r| r.status.last() > began) => {}
+            // The result of a call that was made later counts instead.
+            Err(_) if last > Some(began) => {}
             // NotFound alone changes nothing here: the pod read that follows reads the status again.
             Err(error) if error.kind == CallErrorKind::NotFound => self.pods.retry_now(&id, now),
             Err(error) => {

@@ -158,7 +158,7 @@ impl Reconciler {
         let mut applied = self.pods.apply(uid, rows, answers, events, outage, now);
         self.out.counters.undone += applied.undone.len() as u64;
         let subjects = self.hints.subjects(Some(uid)).into_iter();
-        for id in subjects.chain(self.ids_without_pod(uid)) {
+        for id in subjects.chain(self.ids_for_unplaced_hints(uid)) {
             if let Some(end) = self.hints.get(&id).and_then(Hint::end).cloned() {
                 self.end(now, uid, &id, &end);
             }
@@ -282,11 +282,11 @@ impl Reconciler {
         if applied.needs_sync || (is_changed && !announces) {
             self.announce_sync(now, &status, source);
         }
-        self.satisfy(&self.ids_without_pod(uid));
+        self.satisfy(&self.ids_for_unplaced_hints(uid));
     }
 
-    /// The published ids of the pod, if hints wait for a relist: a read may have published the id of such a hint.
-    fn ids_without_pod(&self, uid: &PodUid) -> Vec<Id> {
+    /// The ids of the pod, if hints without a pod wait for a relist: a read may have shown the subject of such a hint.
+    fn ids_for_unplaced_hints(&self, uid: &PodUid) -> Vec<Id> {
         let pod = self.hints.relist_due().and_then(|_| self.pods.get(uid));
         let ids = pod.into_iter().flat_map(|pod| pod.records.keys());
         ids.cloned().collect()

@@ -32,7 +32,7 @@ impl SubscriberCheck {
         let check = async {
             let running = running.lock_owned().await;
             let (reply, found) = oneshot::channel();
-            // At the end of a program, tokio would wait for a blocking task that hangs.
+            // A thread of its own, because tokio would wait at its end for a blocking task that hangs.
             let check = thread::Builder::new().spawn(move || {
                 let _running = running;
                 reply.send(find())

@@ -141,7 +141,9 @@ impl Pleg {
             timeout(within, async {
                 match self.ask(ask).await {
                     // If an id ended during the read, its status may be from before the end: reads once more.
-                    Some(Ok(view)) if lacks_details(&view) => self.ask(ask).await,
+                    Some(Ok(view)) if lacks_details(&view) && view.status.error.is_none() => {
+                        self.ask(ask).await
+                    }
                     answer => answer,
                 }
             })

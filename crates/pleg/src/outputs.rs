@@ -83,10 +83,12 @@ impl Outputs {
     fn announce(&mut self, event: &PodLifecycleEvent, now: Instant) {
         // Written before the announcement, like the cache.
         let status = self.published.get(&event.uid).status;
-        let containers = status.containers.iter().map(|container| &container.id);
-        let sandboxes = status.sandboxes.iter().map(|sandbox| &sandbox.id);
-        let subject = event.subject.as_ref().map(|subject| &subject.id);
-        let exists = containers.chain(sandboxes).any(|id| subject == Some(id));
+        let exists = || {
+            let containers = status.containers.iter().map(|container| &container.id);
+            let sandboxes = status.sandboxes.iter().map(|sandbox| &sandbox.id);
+            let subject = event.subject.as_ref().map(|subject| &subject.id);
+            containers.chain(sandboxes).any(|id| subject == Some(id))
+        };
         if self.records.announced(event, exists) {
             if !status.exists() {
                 self.records.pod_is_gone(&event.uid, now);

@@ -233,15 +233,15 @@ impl Collector {
 
     fn show_runtime(&mut self, name: &str, version: &str) {
         let text = |text: &str| safe(&clip(text, MOST_NAME)).into_owned();
-
         let mut runtime = [text(name), text(version)];
         if self.runtimes.len() >= MOST_RUNTIMES && !self.runtimes.contains(&runtime) {
             runtime = ["other"; 2].map(str::to_owned);
         }
         self.runtimes.insert(runtime.clone());
-        for [name, version] in &self.runtimes {
-            let value = f64::from(u8::from([name, version] == [&runtime[0], &runtime[1]]));
-            gauge!(RUNTIME, "name" => name.clone(), "version" => version.clone()).set(value);
+        for known in &self.runtimes {
+            let [name, version] = known.clone();
+            let value = f64::from(u8::from(*known == runtime));
+            gauge!(RUNTIME, "name" => name, "version" => version).set(value);
         }
     }
 }

@@ -163,8 +163,12 @@ impl Pods {
         let before = self.record(id).and_then(|record| record.state);
         if let Some(whole) = &row.whole {
             let sandbox = whole.identity.sandbox.as_ref();
-            if sandbox.is_some_and(|sandbox| self.pod_of(sandbox).is_some_and(|of| of != uid)) {
-                // The sandbox was published after this list was requested. The container belongs to the sandbox's pod.
+            let of_sandbox = sandbox.and_then(|sandbox| self.pod_of(sandbox));
+            if of_sandbox
+                .or(self.mislabelled.get(id))
+                .is_some_and(|of| of != uid)
+            {
+                // A relist has shown the sandbox since this list was requested. Its pod has the container.
                 return;
             } else if self.pod_of(id).is_some() {
                 self.move_to(id, uid);

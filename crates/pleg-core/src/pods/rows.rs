@@ -66,9 +66,13 @@ impl Sorted {
     ) -> Self {
         let mut new: BTreeMap<PodUid, Vec<&Report>> = BTreeMap::new();
         let sandboxes = pods_of_sandboxes(rows.new_rows());
+        pods.mislabelled.clear();
         for row in rows.new_rows() {
             if let Some(uid) = place(row, &sandboxes, pods) {
                 pods.move_to(&row.id, &uid);
+                if row.identity.pod.as_ref() != Some(&uid) {
+                    pods.mislabelled.insert(row.id.clone(), uid.clone());
+                }
                 new.entry(uid).or_default().push(row);
             }
         }

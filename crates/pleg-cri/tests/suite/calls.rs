@@ -41,7 +41,7 @@ async fn reconnected(runtime: &CriRuntime) {
     success.await.expect("the client reconnects");
 }
 
-/// There is one connection for all calls and one for each stream.
+/// There is one connection for all calls and one for each stream. A connector that panics or fails is called again.
 #[tokio::test]
 async fn connector_of_embedder_makes_every_connection() {
     let server = Fake::new(three_rows()).serve();

@@ -121,12 +121,21 @@ impl ExitRecords {
         self.awaited.by_consumer()
     }
 
-    /// Applies an announcement. `exists`: the published pod has the announced id. Returns true if the records of the pod
-    /// have changed.
-    pub(crate) fn announced(&mut self, event: &PodLifecycleEvent, exists: bool) -> bool {
+    /// Applies an announcement. `exists` returns true if the published pod has the announced id. Returns true if the
+    /// records of the pod have changed.
+    pub(crate) fn announced(
+        &mut self,
+        event: &PodLifecycleEvent,
+        exists: impl FnOnce() -> bool,
+    ) -> bool {
         let Some(subject) = &event.subject else {
             return false;
         };
+        let known = self
+            .pods
+            .get(&event.uid)
+            .and_then(|pod| pod.get(&subject.id));
+        let was_removed = known.is_some_and(|record| record.removed);
         let record = Exit {
             id: subject.id.clone(),
             kind: subject.kind,
@@ -136,8 +145,12 @@ impl ExitRecords {
             reason: subject.reason.clone(),
             finished_at: event.happened_at,
             detected: event.detected,
-            // A later read may show a removed id again.
-            removed: !exists,
+            removed: match event.event {
+                LifecycleType::ContainerRemoved => true,
+                // A later read may show a removed id again.
+                LifecycleType::ContainerChanged => was_removed && !exists(),
+                _ => false,
+            },
         };
         match event.event {
             LifecycleType::ContainerDied => self.add(&event.uid, record),

@@ -83,7 +83,6 @@ pub(super) enum Role {
     Shim(String),
     /// A program that runs as root in a pod, with the name of a shim: Kata Containers, or a program that imitates it.
     ShimInPod,
-
     /// A child of a shim, with the id and the control group of its container.
     Container(String, Option<Group>),
     Helper,

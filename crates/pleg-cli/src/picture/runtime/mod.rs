@@ -36,7 +36,7 @@ use super::generator::{self, Generator, next_step};
 use super::host::Calls;
 use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing, Timings};
 use crate::record;
-use crate::text::{bytes, clip, median, millis, quantile, short, span};
+use crate::text::{bytes, clip, millis, short, span};
 
 const MOST_TEXT: usize = 300;
 /// The maximum number of recorded conditions. containerd has three.
@@ -244,6 +244,18 @@ pub(crate) fn unusable(unusable: &Unusable) -> Finding {
         ),
     };
     Finding::new(code, summary, next).because(&unusable.why)
+}
+
+/// The median: of two values in the middle, the lower one.
+fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// The value below which about `share` of the values lie.
+fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
+    let values = values.into_iter().sorted_by(f64::total_cmp).collect_vec();
+    let last = values.len().checked_sub(1)?;
+    values.get((last as f64 * share) as usize).copied()
 }
 
 #[cfg(test)]

@@ -103,3 +103,11 @@ fn conditions_of_the_runtime_are_bounded_and_shown() {
     let shown = many.conditions[0].to_string();
     assert!(shown.starts_with("false: xx") && shown.chars().count() == MOST_TEXT + 7);
 }
+
+#[test]
+fn quantile_is_one_of_the_given_values() {
+    assert_eq!(median([]), None);
+    assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
+    assert_eq!(median([1.0, 2.0]), Some(1.0));
+    assert_eq!(quantile((1..=100).map(f64::from), 0.99), Some(99.0));
+}
