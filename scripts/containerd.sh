@@ -291,7 +291,8 @@ start_daemon() {
   PATH=$(setting BIN):$PATH setsid env --chdir=/ --unset=NOTIFY_SOCKET \
     "$(setting BIN)/containerd" --config "$dir/config.toml" </dev/null &>>"$dir/containerd.log" &
   echo "$!" >"$dir/containerd.pid"
-  within 30 answers_or_ended && answers
+  # On a loaded machine, containerd connects to the shims of its earlier life for longer than half a minute.
+  within 90 answers_or_ended && answers
 }
 answers_or_ended() { [[ -z $(jobs -rp) ]] || answers; }
 
