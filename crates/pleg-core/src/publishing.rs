@@ -292,9 +292,9 @@ impl Reconciler {
         ids.cloned().collect()
     }
 
-    /// Publishes the pods from which ids were moved, and plans their reads anew: they may need no relist any more.
+    /// Publishes the pods between which ids were moved, and plans their reads anew: they may need no relist any more.
     pub(crate) fn publish_moves(&mut self, now: Instant) {
-        for uid in std::mem::take(&mut self.pods.moved_from) {
+        for uid in std::mem::take(&mut self.pods.moved) {
             self.publish(now, &uid, &Applied::default(), Source::Relist);
             self.schedule.touch(&uid);
         }

@@ -166,7 +166,6 @@ impl Reconciler {
             hint.pod = Some(uid.clone()).filter(|uid| !self.pods.needs_relist(uid));
         }
         let pod = hint.pod.clone();
-        self.look_again.restart(pod.as_ref());
         let ended = published.clone().filter(|_| hint.end().is_some());
         if let (Some(uid), Some(end)) = (&ended, hint.end()) {
             self.end(now, uid, &id, end);
@@ -175,6 +174,10 @@ impl Reconciler {
         if waits || !Hints::is_shown(&hint, self.pods.shown(&id)) || published.is_none() {
             has_room &= self.hints.add(id.clone(), hint);
         }
+        // An earlier event of the id may have named another pod.
+        let joined = self.hints.pod_of(&id).filter(|_| waits);
+        let pod = joined.cloned().or(pod);
+        self.look_again.restart(pod.as_ref());
         match pod.or(published) {
             Some(uid) => self.schedule.touch(&uid),
             None => self.satisfy(&[id]),

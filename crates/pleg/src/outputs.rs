@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use pleg_core::{
-    Counters, Health, Instant, Kind, LifecycleType, Output, PodLifecycleEvent, Reconciler, Subject,
+    Counters, Health, Id, Instant, Kind, LifecycleType, Output, PodLifecycleEvent, Reconciler,
+    Subject,
 };
 
 use crate::cache::Published;
@@ -83,13 +84,11 @@ impl Outputs {
     fn announce(&mut self, event: &PodLifecycleEvent, now: Instant) {
         // Written before the announcement, like the cache.
         let status = self.published.get(&event.uid).status;
-        let exists = || {
-            let containers = status.containers.iter().map(|container| &container.id);
-            let sandboxes = status.sandboxes.iter().map(|sandbox| &sandbox.id);
-            let subject = event.subject.as_ref().map(|subject| &subject.id);
-            containers.chain(sandboxes).any(|id| subject == Some(id))
+        let has = |id: &Id| {
+            let mut sandboxes = status.sandboxes.iter().map(|sandbox| &sandbox.id);
+            sandboxes.any(|of| of == id) || status.containers.iter().any(|c| c.id == *id)
         };
-        if self.records.announced(event, exists) {
+        if self.records.announced(event, has) {
             if !status.exists() {
                 self.records.pod_is_gone(&event.uid, now);
             }

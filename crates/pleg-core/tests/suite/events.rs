@@ -249,9 +249,10 @@ fn event_before_the_first_relist_is_resolved_after_it() {
 
 #[test]
 fn event_without_pod_causes_a_pod_read_or_a_relist() {
-    for (id, call) in [("web", "list p"), ("q/web", "relist")] {
+    for (id, call) in [("web", "list p"), ("q/web", "relist"), ("job", "list p")] {
         let mut t = Script::with(&["web"]);
         t.node.add_pod("q");
+        t.send(Event::of(Started, running("job")));
         t.send(Event::nil(Stopped, id).unnamed());
         assert_eq!(t.calls()[0], call);
     }

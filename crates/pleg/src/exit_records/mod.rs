@@ -73,6 +73,7 @@ impl Exit {
             },
             finished_at: later.finished_at.or(self.finished_at),
             detected: self.detected,
+            removed: self.removed,
             ..later
         };
     }
@@ -121,21 +122,16 @@ impl ExitRecords {
         self.awaited.by_consumer()
     }
 
-    /// Applies an announcement. `exists` returns true if the published pod has the announced id. Returns true if the
-    /// records of the pod have changed.
+    /// Applies an announcement. `has` returns true if the published pod has this id. Returns true if the records of the
+    /// pod have changed.
     pub(crate) fn announced(
         &mut self,
         event: &PodLifecycleEvent,
-        exists: impl FnOnce() -> bool,
+        has: impl Fn(&Id) -> bool,
     ) -> bool {
         let Some(subject) = &event.subject else {
             return false;
         };
-        let known = self
-            .pods
-            .get(&event.uid)
-            .and_then(|pod| pod.get(&subject.id));
-        let was_removed = known.is_some_and(|record| record.removed);
         let record = Exit {
             id: subject.id.clone(),
             kind: subject.kind,
@@ -145,18 +141,13 @@ impl ExitRecords {
             reason: subject.reason.clone(),
             finished_at: event.happened_at,
             detected: event.detected,
-            removed: match event.event {
-                LifecycleType::ContainerRemoved => true,
-                // A later read may show a removed id again.
-                LifecycleType::ContainerChanged => was_removed && !exists(),
-                _ => false,
-            },
+            removed: event.event == LifecycleType::ContainerRemoved,
         };
         match event.event {
             LifecycleType::ContainerDied => self.add(&event.uid, record),
             // Also fills in an exit code that became known late, and its reason.
             LifecycleType::ContainerRemoved | LifecycleType::ContainerChanged => {
-                return self.update(&event.uid, record);
+                return self.update(&event.uid, record, has);
             }
             // A read has undone the end.
             LifecycleType::ContainerStarted => return self.remove(&subject.id).is_some(),
@@ -172,11 +163,13 @@ impl ExitRecords {
         self.put(uid, record);
     }
 
-    fn update(&mut self, uid: &PodUid, later: Exit) -> bool {
+    fn update(&mut self, uid: &PodUid, later: Exit, has: impl Fn(&Id) -> bool) -> bool {
         let known = self.pods.get_mut(uid).and_then(|pod| pod.take(&later.id));
         let Some(mut record) = known else {
             return false;
         };
+        // A later read may show a removed id again.
+        record.removed = later.removed || (record.removed && !has(&later.id));
         record.update(later);
         self.put(uid, record);
         true

@@ -16,7 +16,7 @@ pub(super) fn at(nanos: u64) -> Instant {
 
 fn announce(records: &mut ExitRecords, what: LifecycleType, subject: Subject, detected: u64) {
     let event = PodLifecycleEvent::new(what, "p", Some(subject), at(detected));
-    records.announced(&event, || what != ContainerRemoved);
+    records.announced(&event, |_| what != ContainerRemoved);
 }
 
 fn container(id: &str, name: &str) -> Subject {
