@@ -34,9 +34,6 @@ pod fails | restartPolicy: Never, | command: [exit, '3', '5']
     phase Failed; Initialized True; c.state/terminated/exitCode 3; c.state/terminated/reason Error
     Ready False PodFailed | generate.go GeneratePodReadyConditionForTerminalPhase
     ContainersReady False PodFailed | generate.go GenerateContainersReadyConditionForTerminalPhase
-pod completes-on-failure | restartPolicy: OnFailure, | command: [exit, '0', '5']
-    phase Succeeded
-    c.restartCount 0 | helpers.go ShouldContainerBeRestarted
 pod crashes-on-failure | restartPolicy: OnFailure, | command: [exit, '4', '5']
     phase Running; Ready False ContainersNotReady containers with unready status: [c]; c.restartCount 1
     c.containerID *; c.lastState/terminated/containerID *; c.lastState/terminated/exitCode 4
@@ -100,8 +97,6 @@ pod one-of-two-ends | restartPolicy: Never, | command: [exit, '3', '5']}, {name:
     containerStatuses/1/name c; a.image *; a.ready true; c.ready false
     ! kill a 0
     phase Failed
-pod both-complete | restartPolicy: Never, | command: [exit, '0', '5']}, {name: a, image: 'app:1', command: [exit, '0', '9']
-    phase Succeeded
 pod restart-rule | restartPolicy: Never, | restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [42]}}]
     c.state/running/startedAt *
     ! kill c 42
@@ -126,8 +121,6 @@ pod liveness-fails | | livenessProbe: {exec: {command: [exit, '1', '0']}, failur
 pod guaranteed | | resources: {limits: {cpu: '0.1', memory: 536870912}}
     qosClass Guaranteed; c.resources/limits {"cpu":"100m","memory":"512Mi"}
     c.resources/requests {"cpu":"100m","memory":"536870912"}; c.allocatedResources {"cpu":"100m","memory":"536870912"}
-pod burstable | | resources: {requests: {cpu: 1}}
-    qosClass Burstable; c.resources/limits -; c.allocatedResources {"cpu":"1"}
 pod mounts | volumes: [{name: v, emptyDir: {}}], | volumeMounts: [{name: v, mountPath: /v}, {name: v, mountPath: /r, readOnly: true}]
     c.volumeMounts/0 {"mountPath":"/v","name":"v"}
     c.volumeMounts/1 {"mountPath":"/r","name":"v","readOnly":true,"recursiveReadOnly":"Disabled"}
@@ -191,6 +184,4 @@ pod windows | os: {name: windows}, |
     reason PodOSNotSupported; message Pod was rejected: Failed to admit pod as the OS field doesn't match node OS | predicate.go Admit
 pod unsafe-sysctl | securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}, |
     reason SysctlForbidden; message Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted | allowlist.go Admit
-pod extended-resource | | resources: {limits: {example.com/fpga: 1}}
-    reason OutOfexample.com/fpga | predicate.go Admit
 "#;
