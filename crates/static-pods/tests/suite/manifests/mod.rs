@@ -89,9 +89,15 @@ fn each_wrong_manifest_has_a_clear_message() {
     let table = r#"
     v1 | v2 | apiVersion: "v2" is not v1: only a v1 Pod can be run
     kind: Pod | kind: Job | kind: "Job" is not Pod: only a v1 Pod can be run
+    name: web | name: Web | metadata.name: "Web" is not a name: use at most 253 lower-case letters, digits, - and ., with a letter or digit at both ends
+    volumes: [ | volumes: [{name: c, configMap: {name: c}}, | spec.volumes[0].configMap: only hostPath, emptyDir and downwardAPI are provided: use one of them
+    spec: | +hostUsers: false | spec.hostUsers: user namespaces are not made: remove it
     spec: | +serviceAccountName: a | spec.serviceAccountName: static pods have no service account: remove it
     - name: app | +images: a | spec.containers[0].images: there is no such field: check its name and its indentation
     - name: app | +securityContext: {seccompProfile: {type: Localhost, localhostProfile: a}} | spec.containers[0].securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
+    - name: app | +securityContext: {runAsNonRoot: true} | spec.containers[0].securityContext.runAsNonRoot: the user of the image is not looked up: write runAsUser as well
+    - name: app | +livenessProbe: {tcpSocket: {port: web}} | spec.containers[0].livenessProbe.tcpSocket.port: the container has no port named "web": add it to ports
+    - name: app | +livenessProbe: {tcpSocket: {port: 80}, terminationGracePeriodSeconds: 1} | spec.containers[0].livenessProbe.terminationGracePeriodSeconds: containers are stopped with the grace period of the pod: remove it
     containerPort: 80 | containerPort: http | spec.containers[0].ports[0].containerPort: the text "http" is not a whole number
     - name: app | +env: [{name: A, value: 1}] | spec.containers[0].env[0].value: integer 1 is not a text: write it in quotes
     - name: app | +tty: 'yes' | spec.containers[0].tty: the text "yes" is not true or false
