@@ -175,10 +175,8 @@ impl<R: Runtime> Runtime for ObservedRuntime<R> {
     }
 
     async fn container_status(&self, id: &Id) -> Result<Report, CallError> {
-        let call = self.runtime.container_status(id);
-        self.meter
-            .measure(CONTAINER_STATUS, id.as_str(), call)
-            .await
+        let (call, id) = (self.runtime.container_status(id), id.as_str());
+        self.meter.measure(CONTAINER_STATUS, id, call).await
     }
 
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send {

@@ -143,10 +143,8 @@ fn first_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     let names: Vec<&str> = names.unique().collect();
     names.first()?;
     let shown = names[..names.len().min(SHOWN)].join(", ");
-    Some(match names.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    })
+    let more = more(names.len().saturating_sub(SHOWN));
+    Some([Some(shown), more].into_iter().flatten().join(" "))
 }
 
 impl Finding {
@@ -233,12 +231,9 @@ pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
     });
     let mut arranged = Vec::new();
     while !findings.is_empty() {
-        let explains = |code| {
-            findings
-                .iter()
-                .any(|f| f.code != code && contains(f.explains, code))
-        };
-        let cause = findings.iter().position(|finding| !explains(finding.code));
+        let explains = |f: &Finding, code| f.code != code && contains(f.explains, code);
+        let is_explained = |code| findings.iter().any(|f| explains(f, code));
+        let cause = findings.iter().position(|f| !is_explained(f.code));
         // Of findings that explain each other the worst counts as the cause.
         let cause = findings.remove(cause.unwrap_or(0));
         place(cause, &mut findings, &mut arranged);

@@ -6,18 +6,11 @@ use std::mem::take;
 use serde_json::{Map, Value, json};
 
 use super::View;
+use crate::picture::finding::contains;
 
 /// Ages, which grow by a second each second. `lastSeconds` is sent as the moment `lastAt`, and `seconds` as `at`.
-const AGES: [&str; 8] = [
-    "seconds",
-    "lastSeconds",
-    "inFlightSeconds",
-    "noAnswerSeconds",
-    "changedSeconds",
-    "freshSeconds",
-    "problemSeconds",
-    "inspectedSeconds",
-];
+const AGES: &str = "seconds lastSeconds inFlightSeconds noAnswerSeconds changedSeconds freshSeconds problemSeconds \
+                    inspectedSeconds";
 /// Parts whose `seconds` are no ages.
 const TIMELESS: [&str; 3] = ["cost", "feed", "history"];
 /// Moments that differ by less than this count as the same, because an age is computed from two clocks.
@@ -66,7 +59,7 @@ fn to_moments(value: &mut Value, now: f64) {
     match value {
         Value::Object(fields) => {
             for (key, mut value) in take(fields) {
-                let age = value.as_f64().filter(|_| AGES.contains(&&*key));
+                let age = value.as_f64().filter(|_| contains(AGES, &key));
                 let stem = key.strip_suffix("Seconds");
                 let field = match age {
                     Some(age) => {

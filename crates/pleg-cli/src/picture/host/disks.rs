@@ -43,10 +43,8 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Result<String, S
     let arguments = proc.arguments(daemon.pid).unwrap_or_default();
     let config = value(&arguments, &["--config", "-c"]).unwrap_or("/etc/containerd/config.toml");
     let read = bounded::read(&proc.inside(daemon.pid, config));
-    let unread = read
-        .as_ref()
-        .err()
-        .filter(|error| error.kind() != io::ErrorKind::NotFound);
+    let unread = read.as_ref().err();
+    let unread = unread.filter(|error| error.kind() != io::ErrorKind::NotFound);
     let unread = unread.map(|error| Err(format!("{config}: {error}")));
     let config = read.unwrap_or_default();
     let config = DeTable::parse(&config).ok();

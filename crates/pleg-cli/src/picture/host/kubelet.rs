@@ -246,13 +246,8 @@ impl Journal {
 
 /// The time of the line in Unix seconds. Formats: journal, JSON, and klog, which has no year and whose lines may go on.
 fn time(line: &str, now: f64) -> Option<f64> {
-    let unix = || {
-        line.split_whitespace()
-            .next()?
-            .parse()
-            .ok()
-            .filter(|at: &f64| *at >= 1e9)
-    };
+    let unix = || line.split_whitespace().next()?.parse().ok();
+    let unix = || unix().filter(|at: &f64| *at >= 1e9);
     let json = || {
         let (_, rest) = line.split_once("\"ts\":")?;
         let millis: f64 = rest.split([',', '}']).next()?.trim().parse().ok()?;

@@ -209,9 +209,8 @@ impl Watch {
         }
         .unwrap_or_else(|why| (Vec::new(), vec![format!("the runtime's disks: {why}")]));
         unreadable.extend(unread);
-        let limits = end.unread.iter();
-        unreadable
-            .extend(limits.map(|name| format!("the {name} limit of the runtime: not visible")));
+        let limit = |name| format!("the {name} limit of the runtime: not visible");
+        unreadable.extend(end.unread.iter().map(limit));
         Host {
             cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             load: end.load,

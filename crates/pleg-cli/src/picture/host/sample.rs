@@ -86,7 +86,7 @@ impl Sample {
             Some((pid, seen))
         });
         let mut processes: BTreeMap<u32, Seen> = processes.collect();
-        shims::find(&proc, &files, target, daemon, &mut processes);
+        shims::find(target, daemon, &mut processes);
         let own = std::process::id();
         for (pid, seen) in &mut processes {
             let Process { state, parent, .. } = seen.process;

@@ -91,13 +91,8 @@ pub(super) enum Role {
 }
 
 /// Finds the roles that are not known yet. A shim of another user than root does not count.
-pub(super) fn find(
-    proc: &Proc,
-    files: &Path,
-    target: &HostTarget,
-    daemon: Option<u32>,
-    all: &mut BTreeMap<u32, Seen>,
-) {
+pub(super) fn find(target: &HostTarget, daemon: Option<u32>, all: &mut BTreeMap<u32, Seen>) {
+    let (proc, files) = (&Proc::below(&target.root), &host_files(&target.root));
     let mut parents: BTreeSet<u32> = daemon.into_iter().collect();
     for seen in all.values_mut().filter(|seen| !seen.process.is_dead()) {
         if seen.role.is_none() {
@@ -262,10 +257,7 @@ impl Shims {
             }
             Some(Role::Helper) if age >= LONG && self.helpers.len() < MOST_HELPERS => {
                 member.lasting.stopped = process.is_stopped();
-                let waits = seen
-                    .blocked
-                    .values()
-                    .filter_map(|blocked| blocked.at.clone());
+                let waits = seen.blocked.values().filter_map(|b| b.at.clone());
                 member.lasting.blocked = waits.collect();
                 self.helpers.push(member);
             }

@@ -27,14 +27,10 @@ pub(super) fn lines(view: &View, width: u16) -> Lines {
         lines.text(&format!("not examined: {what}"), Tone::Dim);
     }
     let (stream, period) = (view.stream.text(), seconds(view.relist.period_seconds));
-    let reason = view
-        .stream
-        .reason
-        .iter()
-        .map(|reason| format!(" ({reason})"));
-    let (reason, missed) = (reason.collect::<String>(), view.stream.missed);
-    let text =
-        format!("{stream}{reason}; {missed} events lost since the start. Lists every {period}.");
+    let (reason, missed) = (view.stream.reason.iter(), view.stream.missed);
+    let reason: String = reason.map(|reason| format!(" ({reason})")).collect();
+    let lost = format!("{missed} events lost since the start");
+    let text = format!("{stream}{reason}; {lost}. Lists every {period}.");
     lines.text(&text, Tone::Dim);
     lines.heading("latency, logarithmic: the longest of each 10 s; the line is what is slow");
     charts(&mut lines, &view.latency, width.max(1));
