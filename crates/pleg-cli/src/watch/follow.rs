@@ -26,45 +26,37 @@ pub(super) async fn run(
         let begin = head.complete_since;
         notice(&format!("the agent's records begin at {begin}"));
     }
-    let mut follower = Follower {
-        agent: head.agent,
-        last: head.last,
-        silent_since: None,
-        clock,
-    };
-    let mut more = head.more;
+    let silent_since = None;
+    let mut follower = Follower { head, silent_since };
     loop {
         for record in &records {
             printer.print(record)?;
         }
-        if !more {
+        if !follower.head.more {
             clock.sleep_until(clock.now().after(PERIOD)).await;
         }
-        let answer = client.events(&format!("after={}", follower.last)).await;
-        (records, more) = follower.answered(answer);
+        let query = format!("after={}", follower.head.last);
+        records = follower.answered(client.events(&query).await);
     }
 }
 
-/// The position in the agent's records.
 struct Follower {
-    agent: String,
-    last: u64,
+    /// The head of the last page, which has the position in the agent's records.
+    head: Page,
     silent_since: Option<Instant>,
-    clock: Clock,
 }
 
 impl Follower {
-    /// The records to show after an answer, and whether there are more.
-    fn answered(&mut self, answer: anyhow::Result<(Page, Vec<Record>)>) -> (Vec<Record>, bool) {
-        let (now, at) = (self.clock.now(), wall());
+    /// The records to show after an answer.
+    fn answered(&mut self, answer: anyhow::Result<(Page, Vec<Record>)>) -> Vec<Record> {
+        let (now, at) = (Clock::start().now(), wall());
         let (head, records) = match answer {
             Ok(answer) => answer,
-            Err(_) if self.silent_since.is_some() => return (Vec::new(), false),
+            Err(_) if self.silent_since.is_some() => return Vec::new(),
             Err(error) => {
-                self.silent_since = Some(now);
+                (self.silent_since, self.head.more) = (Some(now), false);
                 let message = format!("{error:#}; trying again");
-                let record = Record::health(DEGRADED, at, SILENT, message);
-                return (vec![record], false);
+                return vec![Record::health(DEGRADED, at, SILENT, message)];
             }
         };
         let mut shown = Vec::new();
@@ -77,22 +69,23 @@ impl Follower {
                 ..Record::health(RECOVERED, at, SILENT, message)
             });
         }
-        if head.agent != self.agent {
+        if head.agent != self.head.agent {
             // The agent was restarted: its numbers start again, and it does not know which records were lost.
-            (self.agent, self.last) = (head.agent, 0);
+            let (last, more) = (0, true);
+            self.head = Page { last, more, ..head };
             let message = "the agent was restarted: its last records may not be shown";
             shown.push(Record {
                 message: Some(message.to_owned()),
                 ..Record::new(LAGGED, at)
             });
-            return (shown, true);
+            return shown;
         }
         if head.missed > 0 {
             shown.push(Record::lagged(at, head.missed, "records"));
         }
-        self.last = head.last;
+        self.head = head;
         shown.extend(records);
-        (shown, head.more)
+        shown
     }
 }
 
@@ -115,20 +108,19 @@ mod tests {
 
     #[tokio::test]
     async fn silent_or_restarted_agent_and_lost_records_are_shown() {
-        let mut follower = Follower {
-            agent: "a".to_owned(),
-            last: 7,
-            silent_since: None,
-            clock: Clock::start(),
-        };
-        let (shown, _) = follower.answered(Ok((page("a", 3, 12), vec![Record::default()])));
+        let (head, silent_since) = (page("a", 0, 7), None);
+        let mut follower = Follower { head, silent_since };
+        let shown = follower.answered(Ok((page("a", 3, 12), vec![Record::default()])));
         assert_eq!(types(&shown), [LAGGED, ""]);
-        assert_eq!((shown[0].missed, follower.last), (Some(3), 12));
+        assert_eq!((shown[0].missed, follower.head.last), (Some(3), 12));
         let silent = || Err(anyhow::anyhow!("it does not answer"));
-        assert_eq!(types(&follower.answered(silent()).0), [DEGRADED]);
-        assert_eq!(types(&follower.answered(silent()).0), [""; 0]);
-        let (shown, again) = follower.answered(Ok((page("b", 0, 2), vec![])));
-        assert_eq!((types(&shown), again), (vec![RECOVERED, LAGGED], true));
-        assert_eq!((&*follower.agent, follower.last), ("b", 0));
+        assert_eq!(types(&follower.answered(silent())), [DEGRADED]);
+        assert_eq!(types(&follower.answered(silent())), [""; 0]);
+        let shown = follower.answered(Ok((page("b", 0, 2), vec![])));
+        assert_eq!(types(&shown), [RECOVERED, LAGGED]);
+        let Page {
+            agent, last, more, ..
+        } = &follower.head;
+        assert_eq!((&**agent, *last, *more), ("b", 0, true));
     }
 }
