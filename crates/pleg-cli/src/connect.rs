@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use pleg::core::{CallErrorKind, Instant, Mode, Settings};
 use pleg::runtime::clock::Clock;
-use pleg::{Builder, Pleg};
+use pleg::{Pleg, Subscription};
 use pleg_cri::{ConnectError, CriClient, CriConfig, CriRuntime, Endpoint, diagnose};
 use tokio::net::UnixStream;
 
@@ -137,12 +137,12 @@ impl Target {
         self.meter.clock.now().since(self.started)
     }
 
-    /// The builder of a generator for this runtime, whose calls are measured.
-    pub(crate) fn builder(
+    /// Starts a generator for this runtime, whose calls are measured.
+    pub(crate) fn spawn(
         &self,
         events: EventsPolicy,
         settings: Settings,
-    ) -> Result<Builder<ObservedRuntime<CriRuntime>>> {
+    ) -> Result<(Pleg, Subscription)> {
         let mode = match events {
             EventsPolicy::Never => Mode::Polling,
             // No kubelet uses the embedded runtime.
@@ -154,7 +154,9 @@ impl Target {
         let runtime = runtime.with_subscriber_check(subscriber);
         let (meter, clock) = (self.meter.clone(), self.meter.clock);
         let builder = Pleg::builder(ObservedRuntime { runtime, meter });
-        Ok(builder.settings(settings).mode(mode).clock(clock))
+        let mut builder = builder.settings(settings).mode(mode).clock(clock);
+        let events = builder.subscribe();
+        Ok((builder.spawn()?, events))
     }
 
     pub(crate) fn client(&self, deadline: Duration) -> Result<CriClient> {

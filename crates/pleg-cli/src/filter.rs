@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 
+use clap::builder::PossibleValuesParser;
 use pleg::Pleg;
 use pleg::core::{PodStatus, PodUid};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-use crate::record::{DEGRADED, LAGGED, NOT_READY, READY, RECOVERED, Record, SYNCED};
+use crate::record::Record;
 
 /// Which records are shown. Records about the whole node pass every filter but that of the type.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -19,7 +20,8 @@ pub(crate) struct Filters {
     #[arg(value_name = "POD")]
     pod: Vec<String>,
     /// Only these types, for example ContainerDied or Degraded; may be repeated
-    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = TYPES)]
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    #[arg(value_parser = PossibleValuesParser::new(TYPES.split(' ')))]
     types: Vec<String>,
     /// Only exits with a code other than 0 or with an unknown code, and changes of health
     #[arg(long)]
@@ -27,6 +29,9 @@ pub(crate) struct Filters {
     /// Leave out what existed at the start
     #[arg(long)]
     no_initial: bool,
+    /// For each pod: true if it has the labels. A removed pod has no labels any more.
+    #[arg(skip)]
+    has_labels: HashMap<String, bool>,
 }
 
 /// Selects pods by namespace and labels.
@@ -38,7 +43,7 @@ pub(crate) struct PodFilter {
     /// Only pods with these labels, for example app=web,tier!=cache,canary. The labels are those of the
     /// pod's sandbox
     #[arg(short = 'l', long, value_name = "LABELS")]
-    pub(crate) selector: Option<Selector>,
+    selector: Option<Selector>,
 }
 
 impl PodFilter {
@@ -53,19 +58,9 @@ impl PodFilter {
     }
 }
 
-const TYPES: [&str; 11] = [
-    "ContainerStarted",
-    "ContainerDied",
-    "ContainerRemoved",
-    "ContainerChanged",
-    "PodSync",
-    SYNCED,
-    LAGGED,
-    DEGRADED,
-    RECOVERED,
-    NOT_READY,
-    READY,
-];
+/// The types of all records.
+const TYPES: &str = "ContainerStarted ContainerDied ContainerRemoved ContainerChanged PodSync Synced Lagged Degraded \
+                     Recovered NotReady Ready";
 
 impl Filters {
     /// Returns true if all filters but the label selector let the record pass.
@@ -88,6 +83,25 @@ impl Filters {
         };
         self.pods.has_namespace(&pod.namespace)
             && (self.pod.is_empty() || self.pod.iter().any(named))
+    }
+
+    /// Returns true if the pod of this record has the labels, as the cache shows it.
+    pub(crate) fn match_labels(&mut self, record: &Record, pleg: &Pleg) -> bool {
+        let (Some(selector), Some(pod)) = (&self.pods.selector, &record.pod) else {
+            return true;
+        };
+        let status = pleg.get(&PodUid::from(pod.uid.as_str())).status;
+        if let Some(matches) = selector.matches_pod(&status) {
+            self.has_labels.insert(pod.uid.clone(), matches);
+            return matches;
+        }
+        let known = self.has_labels.get(&pod.uid).copied();
+        // Keep the result until the sandbox is removed, because the cache may be ahead of the pod's records.
+        let is_sandbox = record.kind.as_deref() == Some("sandbox");
+        if !status.exists() && is_sandbox && record.r#type == "ContainerRemoved" {
+            self.has_labels.remove(&pod.uid);
+        }
+        known.unwrap_or(false)
     }
 }
 
@@ -164,42 +178,13 @@ impl Selector {
     }
 }
 
-/// Applies a selector to the pods in the cache. Remembers the result of each pod: a removed pod has no labels any more.
-#[derive(Debug, Default)]
-pub(crate) struct Selected {
-    pub(crate) selector: Option<Selector>,
-    pub(crate) known: HashMap<String, bool>,
-}
-
-impl Selected {
-    /// Returns true if the pod of this record has the labels.
-    pub(crate) fn matches(&mut self, record: &Record, pleg: &Pleg) -> bool {
-        let (Some(selector), Some(pod)) = (&self.selector, &record.pod) else {
-            return true;
-        };
-        let status = pleg.get(&PodUid::from(pod.uid.as_str())).status;
-        if let Some(matches) = selector.matches_pod(&status) {
-            self.known.insert(pod.uid.clone(), matches);
-            return matches;
-        }
-        let known = self.known.get(&pod.uid).copied();
-        // Keep the result until the sandbox is removed, because the cache may be ahead of the pod's records.
-        let is_sandbox = record.kind.as_deref() == Some("sandbox");
-        if !status.exists() && is_sandbox && record.r#type == "ContainerRemoved" {
-            self.known.remove(&pod.uid);
-        }
-        known.unwrap_or(false)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::args::{Args, Command};
+    use crate::record::{DEGRADED, SYNCED};
     use crate::view::tests::{died, wall};
     use clap::Parser as _;
-    use pleg::Delivery;
-    use pleg::runtime::clock::Clock;
 
     #[test]
     fn filters_select_records_by_pod_type_and_failed_exit() {
@@ -210,9 +195,8 @@ mod tests {
             ..died(wall(0), "shop", "web-1", "app", 0)
         };
         let [health, synced] = [DEGRADED, SYNCED].map(|kind| Record::new(kind, wall(0)));
-        let (lagged, clock) = (Delivery::Lagged { missed: 3 }, Clock::start());
-        let lagged = Record::delivery(&lagged, clock, clock.wall(), || 0).unwrap();
-        let text = "the reader was too slow: 3 exits and removals are not shown";
+        let lagged = Record::lagged(wall(0), 3, "exits");
+        let text = "the reader was too slow: 3 exits are not shown";
         let shown = (lagged.missed, lagged.message.as_deref());
         assert_eq!(shown, (Some(3), Some(text)));
         let exit = |code| event("ContainerDied", code, false);

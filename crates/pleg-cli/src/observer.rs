@@ -18,7 +18,7 @@ use crate::record::Record;
 use crate::view::{Inputs, Lines, Model, Query, View};
 
 pub(crate) struct Observer {
-    pleg: Pleg,
+    pub(crate) pleg: Pleg,
     meter: Meter,
     node: String,
     runtime: Chosen,
@@ -70,8 +70,7 @@ impl Observer {
                     let Some(delivery) = delivery else { return std::future::pending().await };
                     // No records of what existed at the start, because a view shows it anyway.
                     if !matches!(&delivery, Delivery::Event(event) if event.initial) {
-                        let pods = || pleg.snapshot().len();
-                        let record = Record::delivery(&delivery, clock, started, pods);
+                        let record = Record::delivery(&delivery, pleg, started);
                         record.iter().for_each(|record| self.add(record));
                     }
                     self.changes.send_modify(|n| *n += 1);

@@ -24,8 +24,7 @@ pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
     let target = Target::choose(&args.runtime)?;
     notice(&format!("reading {}", target.runtime));
     // One list suffices.
-    let builder = target.builder(EventsPolicy::Never, Settings::default())?;
-    let pleg = builder.spawn()?;
+    let (pleg, _) = target.spawn(EventsPolicy::Never, Settings::default())?;
     target.until_listed(&pleg, None).await?;
     let synced = tokio::time::timeout(SYNC_TIMEOUT, pleg.wait_until_synced());
     if synced.await.is_err() {

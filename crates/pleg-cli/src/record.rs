@@ -1,9 +1,9 @@
 //! The records of `pleg watch` and of the agent's recent events: lifecycle events and changes of
 //! health. As JSON, one per line; field names are stable.
 
-use pleg::Delivery;
 use pleg::core::{LifecycleType, PodLifecycleEvent, PodName, PodStatus, PodUid, WallTime};
 use pleg::runtime::clock::Clock;
+use pleg::{Delivery, Pleg};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -120,18 +120,13 @@ impl Record {
         }
     }
 
-    /// The record of what the generator delivered. `pods` returns the number of pods on the node.
-    pub(crate) fn delivery(
-        delivery: &Delivery,
-        clock: Clock,
-        started: WallTime,
-        pods: impl FnOnce() -> usize,
-    ) -> Option<Self> {
-        let at = clock.wall();
+    /// The record of what the generator delivered.
+    pub(crate) fn delivery(delivery: &Delivery, pleg: &Pleg, started: WallTime) -> Option<Self> {
+        let at = pleg.clock().wall();
         match delivery {
-            Delivery::Event(event) => Some(Self::event(event, clock, started)),
+            Delivery::Event(event) => Some(Self::event(event, pleg.clock(), started)),
             Delivery::Synced => Some(Self {
-                pods: Some(pods()),
+                pods: Some(pleg.snapshot().len()),
                 ..Self::new(SYNCED, at)
             }),
             Delivery::Lagged { missed } => Some(Self::lagged(at, *missed, "exits and removals")),

@@ -14,7 +14,7 @@ use crate::Outcome;
 use crate::agent_client::AgentClient;
 use crate::args::{Output, WatchArgs};
 use crate::connect::Target;
-use crate::filter::{Filters, Selected};
+use crate::filter::Filters;
 use crate::health::{CHECK_PERIOD, HealthChanges};
 use crate::json;
 use crate::log::notice;
@@ -50,9 +50,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     }
     let (target, simulated) = Target::choose_or_simulate(&args.connection.runtime, output)?;
     notice(&format!("watching {}", target.runtime));
-    let mut builder = target.builder(args.connection.events, Settings::default())?;
-    let events = builder.subscribe();
-    let pleg = builder.spawn()?;
+    let (pleg, events) = target.spawn(args.connection.events, Settings::default())?;
     target.until_listed(&pleg, args.duration).await?;
     let printer = Printer::new(output, args.filters, simulated)?;
     let elapsed = target.elapsed();
@@ -68,13 +66,8 @@ async fn within(limit: Option<Duration>, all: impl Future<Output = anyhow::Resul
     ended.unwrap_or(Ok(())).map(|()| ExitCode::SUCCESS)
 }
 
-async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow::Result<()> {
-    let (clock, started) = (pleg.clock(), pleg.clock().wall());
-    let mut selected = Selected {
-        selector: printer.filters.pods.selector.clone(),
-        ..Selected::default()
-    };
-    let mut health = pleg.health();
+async fn show(pleg: &Pleg, mut events: Subscription, mut printer: Printer) -> anyhow::Result<()> {
+    let (started, mut health) = (pleg.clock().wall(), pleg.health());
     let (mut changes, mut generator) = (HealthChanges::default(), Generator::default());
     let mut interval = tokio::time::interval(CHECK_PERIOD);
     loop {
@@ -85,17 +78,14 @@ async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow
         };
         let records = match delivery {
             Some(None) => return Ok(()),
-            Some(Some(delivery)) => {
-                let pods = || pleg.snapshot().len();
-                Vec::from_iter(Record::delivery(&delivery, clock, started, pods))
-            }
+            Some(Some(delivery)) => Vec::from_iter(Record::delivery(&delivery, pleg, started)),
             None => {
                 let picture = Picture::now(pleg, Facts::default(), &mut generator);
-                changes.update(&picture, clock)
+                changes.update(&picture, pleg.clock())
             }
         };
         for record in records {
-            if selected.matches(&record, pleg) {
+            if printer.filters.match_labels(&record, pleg) {
                 printer.print(&record)?;
             }
         }
@@ -103,21 +93,19 @@ async fn show(pleg: &Pleg, mut events: Subscription, printer: Printer) -> anyhow
 }
 
 struct Printer {
-    output: Output,
     filters: Filters,
     simulated: bool,
-    table: Table,
+    /// `None`: the output is JSON.
+    table: Option<Table>,
 }
 
 impl Printer {
     fn new(output: Output, filters: Filters, simulated: bool) -> io::Result<Self> {
         let mark = simulated.then_some((SIMULATED, Width::new(0)));
-        let table = Table::new(mark.into_iter().chain(COLUMNS).collect(), &[]);
-        if output == Output::Table {
-            table.heading()?;
-        }
+        let columns = mark.into_iter().chain(COLUMNS).collect();
+        let table = (output == Output::Table).then(|| Table::new(columns, &[]));
+        table.iter().try_for_each(Table::heading)?;
         Ok(Self {
-            output,
             filters,
             simulated,
             table,
@@ -128,19 +116,18 @@ impl Printer {
         if !self.filters.matches(record) {
             return Ok(());
         }
-        match self.output {
-            Output::Json => json::print(record),
-            Output::Table => self.row(record),
+        match &self.table {
+            None => json::print(record),
+            Some(table) => self.row(table, record),
         }
     }
 
     /// Prints the record. The text of one that is no event takes the place of the columns after the type.
-    fn row(&self, record: &Record) -> io::Result<()> {
+    fn row(&self, table: &Table, record: &Record) -> io::Result<()> {
         let text = |text: Option<&str>| Cell::new(text.unwrap_or_default());
         let (style, dim) = (style(record), dim());
-        let mark = self
-            .simulated
-            .then(|| Cell::new(SIMULATED).style(colour(AnsiColor::Yellow)));
+        let mark = Cell::new(SIMULATED).style(colour(AnsiColor::Yellow));
+        let mark = self.simulated.then_some(mark);
         let time = match record.initial {
             // The record shows what existed at the start, so the time of its detection has no meaning.
             Some(true) => "initial".to_owned(),
@@ -151,9 +138,8 @@ impl Printer {
         cells.extend([Cell::new(&time).style(dim), kind]);
         if !record.is_event() {
             let style = if style == dim { dim } else { Style::new() };
-            return self
-                .table
-                .row(&cells, Some(&Cell::new(&record.text(true)).style(style)));
+            let message = Cell::new(&record.text(true)).style(style);
+            return table.row(&cells, Some(&message));
         }
         let pod = record.pod.as_ref().map_or_else(String::new, Pod::shown);
         let id = record.id.as_deref().map(short);
@@ -170,7 +156,7 @@ impl Printer {
             text(record.latency_ms.map(span).as_deref()),
             Cell::new(&record.exit()).style(style),
         ]);
-        self.table.row(&cells, None)
+        table.row(&cells, None)
     }
 }
 

@@ -17,87 +17,77 @@ const CHECKS: [(&str, Layer); 7] = [
     ("writer", Layer::Kubelet),
 ];
 
-pub(super) struct State {
-    /// Without its pods.
-    pub(super) view: View,
-    pub(super) picture: Picture,
+pub(super) fn brief(view: &View, problems: &[Problem]) -> String {
+    let reasons = &view.health.reasons;
+    let (not_ready, degraded): (Vec<_>, Vec<_>) = reasons.iter().partition(|r| r.not_ready);
+    let mut lines = vec![match not_ready.first() {
+        None => "ok".to_owned(),
+        Some(reason) => format!("not ready ({}): {}", reason.code, reason.message),
+    }];
+    let degraded = degraded.into_iter().map(sentence);
+    lines.extend(degraded.map(|reason| format!("degraded {reason}")));
+    let named = problems.iter().take(Health::NAMED);
+    lines.extend(named.map(|problem| format!("pod {}", pod(problem))));
+    lines.extend(polling(view));
+    safe_lines(&lines)
 }
 
-impl State {
-    pub(super) fn brief(&self) -> String {
-        let reasons = &self.view.health.reasons;
-        let (not_ready, degraded): (Vec<_>, Vec<_>) = reasons.iter().partition(|r| r.not_ready);
-        let mut lines = vec![match not_ready.first() {
-            None => "ok".to_owned(),
-            Some(reason) => format!("not ready ({}): {}", reason.code, reason.message),
-        }];
-        let degraded = degraded.into_iter().map(sentence);
-        lines.extend(degraded.map(|reason| format!("degraded {reason}")));
-        let named = self.picture.problems.iter().take(Health::NAMED);
-        lines.extend(named.map(|problem| format!("pod {}", Self::pod(problem))));
-        lines.extend(self.polling());
-        safe_lines(&lines)
+/// One line for each check. Below a failed check: the evidence, and what to do.
+pub(super) fn verbose(view: &View, problems: &[Problem]) -> String {
+    let mut lines = Vec::new();
+    for (name, layer) in CHECKS {
+        check(name, layer, view, &mut lines);
     }
+    let named = problems.iter().take(MOST_PODS);
+    lines.extend(named.map(|problem| format!("[!]pod {}", pod(problem))));
+    let more = more(problems.len().saturating_sub(MOST_PODS));
+    lines.extend(more.map(|more| format!("[!]pod {more}; see /debug/pods")));
+    let health = &view.health;
+    let not_examined = health.not_examined.iter();
+    lines.extend(not_examined.map(|what| format!("[ ]not examined: {what}")));
+    let result = if health.ready { "passed" } else { "failed" };
+    lines.push(format!("readyz check {result}"));
+    safe_lines(&lines)
+}
 
-    /// One line for each check. Below a failed check: the evidence, and what to do.
-    pub(super) fn verbose(&self) -> String {
-        let mut lines = Vec::new();
-        for (name, layer) in CHECKS {
-            self.check(name, layer, &mut lines);
-        }
-        let named = self.picture.problems.iter().take(MOST_PODS);
-        lines.extend(named.map(|problem| format!("[!]pod {}", Self::pod(problem))));
-        let more = more(self.picture.problems.len().saturating_sub(MOST_PODS));
-        lines.extend(more.map(|more| format!("[!]pod {more}; see /debug/pods")));
-        let health = &self.view.health;
-        let not_examined = health.not_examined.iter();
-        lines.extend(not_examined.map(|what| format!("[ ]not examined: {what}")));
-        let result = if health.ready { "passed" } else { "failed" };
-        lines.push(format!("readyz check {result}"));
-        safe_lines(&lines)
+fn check(name: &str, layer: Layer, view: &View, lines: &mut Vec<String>) {
+    let reasons = view.health.reasons.iter();
+    let mut reasons = reasons.filter(|r| r.layer == lower(layer)).peekable();
+    if reasons.peek().is_none() {
+        let detail = match layer {
+            Layer::Calls => list(view),
+            Layer::Stream => format!(": {}", polling(view).as_ref().unwrap_or(&view.stream.state)),
+            _ => String::new(),
+        };
+        lines.push(format!("[+]{name} ok{detail}"));
     }
+    for reason in reasons {
+        let result = match reason.not_ready {
+            true => format!("[-]{name} failed"),
+            false => format!("[!]{name} degraded"),
+        };
+        lines.push(format!("{result} {}", sentence(reason)));
+        lines.extend(reason.evidence.iter().map(|line| format!("    {line}")));
+        lines.push(match &reason.cause {
+            Some(cause) => format!("    explained by {cause}"),
+            None => format!("    do: {}", reason.action),
+        });
+    }
+}
 
-    fn check(&self, name: &str, layer: Layer, lines: &mut Vec<String>) {
-        let reasons = self.view.health.reasons.iter();
-        let mut reasons = reasons.filter(|r| r.layer == lower(layer)).peekable();
-        let state = &self.view.stream.state;
-        if reasons.peek().is_none() {
-            let detail = match layer {
-                Layer::Calls => self.list(),
-                Layer::Stream => format!(": {}", self.polling().as_ref().unwrap_or(state)),
-                _ => String::new(),
-            };
-            lines.push(format!("[+]{name} ok{detail}"));
-        }
-        for reason in reasons {
-            let result = match reason.not_ready {
-                true => format!("[-]{name} failed"),
-                false => format!("[!]{name} degraded"),
-            };
-            lines.push(format!("{result} {}", sentence(reason)));
-            lines.extend(reason.evidence.iter().map(|line| format!("    {line}")));
-            lines.push(match &reason.cause {
-                Some(cause) => format!("    explained by {cause}"),
-                None => format!("    do: {}", reason.action),
-            });
-        }
-    }
+fn list(view: &View) -> String {
+    let period = seconds(view.relist.period_seconds);
+    let shown = |last| format!(": began {} ago; period {period}", seconds(last));
+    view.relist.last_seconds.map(shown).unwrap_or_default()
+}
 
-    fn list(&self) -> String {
-        let relist = &self.view.relist;
-        let (last, period) = (relist.last_seconds, seconds(relist.period_seconds));
-        let shown = last.map(|last| format!(": began {} ago; period {period}", seconds(last)));
-        shown.unwrap_or_default()
-    }
+fn polling(view: &View) -> Option<String> {
+    let stream = &view.stream;
+    let reason = stream.reason.as_ref().filter(|_| stream.state == "polling");
+    reason.map(|reason| format!("polling: {reason}"))
+}
 
-    fn polling(&self) -> Option<String> {
-        let stream = &self.view.stream;
-        let reason = stream.reason.as_ref().filter(|_| stream.state == "polling");
-        reason.map(|reason| format!("polling: {reason}"))
-    }
-
-    fn pod(problem: &Problem) -> String {
-        let (pod, lasts) = (problem.of.shown(), lasting(Some(problem.seconds)));
-        format!("{pod} {}{lasts}: {}", problem.kind, problem.text)
-    }
+fn pod(problem: &Problem) -> String {
+    let (pod, lasts) = (problem.of.shown(), lasting(Some(problem.seconds)));
+    format!("{pod} {}{lasts}: {}", problem.kind, problem.text)
 }

@@ -23,12 +23,12 @@ const HISTORY: Duration = Duration::from_secs(15 * 60);
 pub(super) fn stream(
     permit: OwnedSemaphorePermit,
     observer: Arc<Observer>,
-    clock: Clock,
     query: Query,
     last_id: Option<&str>,
 ) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + use<> {
     let last = last_id.and_then(|id| id.rsplit_once('/'));
     let known = last.filter(|(agent, _)| *agent == observer.lines(None, u64::MAX).head.agent);
+    let clock = observer.pleg.clock();
     let now = clock.now();
     let client = Client {
         _permit: permit,

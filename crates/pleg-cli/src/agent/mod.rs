@@ -44,12 +44,11 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
     let metrics = Metrics::install(args.kubelet_names)?;
     let access = Access::load(&args.access, &args.listen)?;
     let target = Target::choose_or_wait(&args.connection.runtime)?;
-    let mut builder = target.builder(args.connection.events, settings(&args)?)?;
-    let subscription = builder.subscribe();
+    let settings = settings(&args)?;
     let listener = args.listen.bind().await?;
     let probes = OptionFuture::from(args.health_listen.as_ref().map(Listen::bind));
     let probes = probes.await.transpose()?;
-    let pleg = builder.spawn()?;
+    let (pleg, subscription) = target.spawn(args.connection.events, settings)?;
     let url = listener.url(access.tls.as_ref().map_or("http", |_| "https"))?;
     let pages = "/metrics, /healthz, /readyz and /debug/events, and a page at /";
     let runtime = &target.runtime;
@@ -64,12 +63,9 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
     manager.send("READY=1");
     let is_open_to_host = matches!(args.listen, Listen::Tcp(_)) && !access.is_restricted();
     let (reloaded, access) = watch::channel(Arc::new(access));
-    let clock = pleg.clock();
     let observer = Observer::new(&target, &pleg);
     let collector = Collector::new(&target, &pleg)?;
     let pages = Arc::new(Pages {
-        clock,
-        health: pleg.health(),
         metrics: metrics.clone(),
         rendered: Rendered::default(),
         observer: observer.clone(),
@@ -87,7 +83,7 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
         Some(never) = OptionFuture::from(probes) => match never {},
         never = metrics.run_upkeep() => match never {},
         never = observer.run(subscription, collector) => match never {},
-        never = manager.run(&observer, clock) => match never {},
+        never = manager.run(&observer) => match never {},
         never = reload(&args, &reloaded, hangup) => match never {},
     };
     manager.send("STOPPING=1\nSTATUS=stopping");

@@ -9,7 +9,6 @@ use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::checks::State;
 use super::*;
 use crate::{json, page};
 
@@ -23,8 +22,6 @@ const MISDIRECTED: &str = "the header Host must have an IP address or localhost:
      read from this one\n";
 
 pub(super) struct Pages {
-    pub(super) clock: Clock,
-    pub(super) health: HealthWatch,
     pub(super) metrics: Metrics,
     pub(super) rendered: Rendered,
     pub(super) observer: Arc<Observer>,
@@ -48,7 +45,7 @@ impl Pages {
             ("/", _) => page::reply(),
             ("/healthz", _) => self.alive(),
             ("/readyz", true) => self.ready(query.split('&').any(|p| p.starts_with("verbose"))),
-            ("/readyz", false) => match self.health.ready() {
+            ("/readyz", false) => match self.health().ready() {
                 // Not a bare "ok", from which `pleg check` would conclude that the node has no degraded reasons.
                 Ok(()) => found(TEXT, "ok (brief)\n"),
                 Err(_) => unavailable("not ready\n"),
@@ -81,16 +78,20 @@ impl Pages {
         }
     }
 
+    fn health(&self) -> HealthWatch {
+        self.observer.pleg.health()
+    }
+
     fn metrics(&self) -> Reply {
-        let metrics = self.rendered.get(self.clock.now(), || {
-            self.health.show_metrics();
+        let metrics = self.rendered.get(self.observer.pleg.now(), || {
+            self.health().show_metrics();
             self.metrics.render()
         });
         found("text/plain; version=0.0.4; charset=utf-8", metrics)
     }
 
     fn alive(&self) -> Reply {
-        match alive(&self.health.ready()) {
+        match alive(&self.health().ready()) {
             Ok(()) => found(TEXT, "ok\n"),
             Err(reason) => unavailable(format!("not alive: {reason}\n")),
         }
@@ -99,20 +100,20 @@ impl Pages {
     /// Readiness: the pods of the node are known. Other findings do not change the result.
     fn ready(&self, verbose: bool) -> Reply {
         let (view, picture) = self.observer.view_and_picture(&Query::default());
-        let state = State { view, picture };
-        match (verbose, state.picture.ready.is_ok()) {
-            (true, true) => found(TEXT, state.verbose()),
-            (true, false) => unavailable(state.verbose()),
-            (false, true) => found(TEXT, state.brief()),
-            (false, false) => unavailable(state.brief()),
+        let pods = &picture.problems;
+        match (verbose, picture.ready.is_ok()) {
+            (true, true) => found(TEXT, checks::verbose(&view, pods)),
+            (true, false) => unavailable(checks::verbose(&view, pods)),
+            (false, true) => found(TEXT, checks::brief(&view, pods)),
+            (false, false) => unavailable(checks::brief(&view, pods)),
         }
     }
 
     fn pods(&self) -> Reply {
-        let all = self.health.pod_problems();
+        let (all, clock) = (self.health().pod_problems(), self.observer.pleg.clock());
         let shown = all.iter().take(MOST_PODS);
-        let problems: Vec<Value> = shown.map(|p| problem(p, self.clock)).collect();
-        let time = json::utc(self.clock.wall()).to_string();
+        let problems: Vec<Value> = shown.map(|p| problem(p, clock)).collect();
+        let time = json::utc(clock.wall()).to_string();
         json_reply(&json!({ "time": time, "total": all.len(), "problems": problems }))
     }
 
@@ -123,7 +124,7 @@ impl Pages {
         };
         let last = request.headers().get("last-event-id");
         let last = last.and_then(|id| id.to_str().ok());
-        let stream = live::stream(permit, self.observer.clone(), self.clock, query, last);
+        let stream = live::stream(permit, self.observer.clone(), query, last);
         let headers = [
             (CONTENT_TYPE, "text/event-stream"),
             (CACHE_CONTROL, "no-store"),
@@ -136,7 +137,8 @@ impl Pages {
             let body = "after and since are whole numbers\n";
             return text(StatusCode::BAD_REQUEST, body);
         };
-        let since = since.map(|seconds| self.clock.wall().before(Duration::from_secs(seconds)));
+        let wall = self.observer.pleg.clock().wall();
+        let since = since.map(|seconds| wall.before(Duration::from_secs(seconds)));
         let page = self.observer.lines(since, after.unwrap_or(0));
         found("application/x-ndjson", page.into_bytes())
     }

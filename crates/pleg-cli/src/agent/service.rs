@@ -40,9 +40,9 @@ impl Manager {
     }
 
     /// Sends the status when it changes, and feeds the watchdog.
-    pub(super) async fn run(&self, observer: &Observer, clock: Clock) -> Infallible {
-        let mut sent = String::new();
-        let mut feed_at = clock.now();
+    pub(super) async fn run(&self, observer: &Observer) -> Infallible {
+        let clock = observer.pleg.clock();
+        let (mut sent, mut feed_at) = (String::new(), clock.now());
         let third = self.watchdog.map(|limit| limit / 3);
         let wait = third.map_or(CHECK_PERIOD, |third| third.min(CHECK_PERIOD));
         while self.socket.is_some() {

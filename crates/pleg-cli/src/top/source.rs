@@ -73,9 +73,7 @@ impl Source {
 /// Starts a generator. The runtime need not answer: then the view says so.
 async fn observe(args: &TopArgs) -> anyhow::Result<(Arc<Observer>, Pleg, Target)> {
     let (target, _) = Target::choose_or_simulate(&args.connection.runtime, Output::Table)?;
-    let mut builder = target.builder(args.connection.events, Settings::default())?;
-    let events = builder.subscribe();
-    let pleg = builder.spawn()?;
+    let (pleg, events) = target.spawn(args.connection.events, Settings::default())?;
     let observer = Observer::new(&target, &pleg);
     let (observing, collector) = (observer.clone(), Collector::new(&target, &pleg)?);
     tokio::spawn(async move { observing.run(events, collector).await });

@@ -33,9 +33,7 @@ pub(crate) async fn collect<T>(
     target.meter.keep_each();
     let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
     let runtime = CriRuntime::new(config.with_unary_lists().with_call_deadline(DEADLINE))?;
-    let mut builder = target.builder(events, settings)?;
-    let events = builder.subscribe();
-    let pleg = builder.spawn()?;
+    let (pleg, events) = target.spawn(events, settings)?;
     // Ignore a failure: then only the comparison of the first look with the second one is missing.
     let _late = tokio::time::timeout(READ, pleg.wait_until_synced()).await;
     let (clock, before) = (pleg.clock(), pleg.snapshot());
