@@ -8,7 +8,7 @@ use pleg_tests::wait::until;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixDatagram};
 
-use super::run::{Running, Sim, TIMEOUT, arg, pleg};
+use super::run::{Running, Sim, TIMEOUT, arg, assert_has, pleg};
 
 pub(crate) struct Agent {
     pub(super) running: Running,
@@ -113,7 +113,7 @@ async fn agent_waits_for_its_runtime() {
     assert_eq!((code, &*body), (200, "ok\n"));
     let (code, _, body) = agent.get("/readyz").await;
     assert_eq!(code, 503);
-    assert!(body.contains("pleg has yet to be successful"), "{body}");
+    assert_has(&body, "pleg has yet to be successful");
     assert_eq!(agent.metric("pleg_ready").await, Some(0.0));
 
     sim.serve("--empty").await;
@@ -128,8 +128,7 @@ async fn agent_waits_for_its_runtime() {
         agent.until_metric(name, value).await;
     }
     let (_, head, metrics) = agent.get("/metrics").await;
-    let format = "content-type: text/plain; version=0.0.4";
-    assert!(head.contains(format), "{head}");
+    assert_has(&head, "content-type: text/plain; version=0.0.4");
     for secret in ["a-secret-name", arg(&sim.socket)] {
         assert!(!metrics.contains(secret), "{secret} is in\n{metrics}");
     }
@@ -190,14 +189,4 @@ async fn watchdog_is_fed_whatever_the_state_of_the_runtime() {
     agent.stop().await;
     let last = notified(&manager, "STOPPING=1", "").await;
     assert_eq!(last, "STOPPING=1\nSTATUS=stopping");
-}
-
-#[tokio::test]
-async fn agent_runs_if_the_service_manager_cannot_be_reached() {
-    let mut command = pleg("agent --sim --listen 127.0.0.1:0");
-    command.env("NOTIFY_SOCKET", "/none/notify.sock");
-    let mut running = Running::spawn(command);
-    let warning = "cannot notify the service manager at /none";
-    running.message_with(warning).await;
-    running.stop("TERM", 0).await;
 }

@@ -95,16 +95,15 @@ pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Durat
 /// time. Returns the 99th percentile and the maximum of the durations of scrapes.
 async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     let sim = Sim::start().await;
-    let agent = sim.agent("").await;
-    agent.until_confirmed().await;
+    let agent = sim.confirmed_agent("").await;
     for n in 0..pods {
         let run = sim.kubelet.run_pod(&format!("pod-{n}")).await;
         run.expect("run");
     }
     let count = pods as f64;
     agent.until_metric("pleg_running_pods", count).await;
-    let pid = agent.running.id();
-    let resident = || usage::status(pid, "VmRSS:").expect("it runs");
+    let memory = |line: &str| usage::status(agent.running.id(), line).expect("it runs");
+    let resident = || memory("VmRSS:");
     let before = resident();
 
     let address: SocketAddr = agent.address.parse().expect("an address");
@@ -123,7 +122,7 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
         ended.store(true, Ordering::Relaxed);
         scrapes.join().expect("no panic").expect("all answered")
     });
-    let peak = usage::status(pid, "VmHWM:").expect("it runs");
+    let peak = memory("VmHWM:");
     drop(clients);
 
     // Each event of a sandbox and of a container arrived, with its type.

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::agent::{Agent, ask};
-use super::run::{Running, Sim, TIMEOUT, TestDir, arg, piped, pleg};
+use super::run::{Running, Sim, TIMEOUT, TestDir, arg, assert_has, piped, pleg};
 
 /// SHA-256 of `first` and of `second`.
 const FIRST: &str = "a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e";
@@ -43,15 +43,13 @@ async fn connection_with_slow_or_large_request_is_closed() {
     // A request without keep-alive: the connection ends after the response.
     let (code, head, _) = agent.get("/healthz").await;
     assert_eq!(code, 200);
-    assert!(head.contains("connection: close"), "{head}");
+    assert_has(&head, "connection: close");
 }
 
 #[tokio::test]
 async fn request_needs_a_token_of_the_token_file_last_read() {
     let dir = TestDir::new();
-    let file = dir.path("tokens");
-    let write = |text: &str| std::fs::write(&file, text).expect("written");
-    write(FIRST);
+    let file = dir.write("tokens", FIRST);
     let mut agent = Agent::start(&format!("--sim --token-file {}", arg(&file))).await;
     let metrics = async |agent: &Agent, token: &str| {
         let header = format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n");
@@ -63,30 +61,31 @@ async fn request_needs_a_token_of_the_token_file_last_read() {
     }
     let (code, head, body) = agent.get("/metrics").await;
     assert_eq!((code, &*body), (401, "unauthorized\n"));
-    assert!(head.contains("www-authenticate: bearer"), "{head}");
+    assert_has(&head, "www-authenticate: bearer");
     // One line for each reason.
     for reason in ["wrong token", "no token"] {
-        let line = agent.running.message().await;
         let end = format!("rejected a client, {reason}: 127.0.0.1");
-        assert!(line.ends_with(&end), "{line}");
+        assert_has(&agent.running.message().await, &end);
     }
     // For the probes of a kubelet.
     assert_eq!(agent.get("/healthz").await.0, 200);
     agent.until_shows("/readyz", "ok (brief)\n").await;
 
-    write(SECOND);
+    dir.write("tokens", SECOND);
     agent.running.signal("HUP").await;
     let reread = until(TIMEOUT, "the new token", || async {
         (metrics(&agent, "second").await == 200).then_some(())
     });
     reread.await.expect("read again");
     assert_eq!(metrics(&agent, "first").await, 401);
-    write("third");
+    dir.write("tokens", "third");
     agent.running.signal("HUP").await;
     let line = agent.running.message().await;
-    assert!(line.contains("printf %s TOKEN | sha256sum"), "{line}");
-    let ending = "; the last token and certificates stay in use";
-    assert!(line.ends_with(ending), "{line}");
+    assert_has(&line, "printf %s TOKEN");
+    assert_has(
+        &line,
+        "sha256sum; the last token and certificates stay in use",
+    );
     assert_eq!(metrics(&agent, "second").await, 200);
 }
 
@@ -97,15 +96,19 @@ async fn unix_socket_is_served_and_removed() {
     let address = format!("unix://{}", arg(&socket));
     let command = format!("agent --sim --listen {address}");
     drop(std::os::unix::net::UnixListener::bind(&socket).expect("a stale socket"));
-    let mut running = Running::start(&command);
+    // It also runs if the service manager cannot be reached.
+    let mut first = pleg(&command);
+    first.env("NOTIFY_SOCKET", "/none/notify.sock");
+    let mut running = Running::spawn(first);
     running.message_with(&format!("; {address} serves")).await;
+    let warning = "cannot notify the service manager at /none";
+    running.message_with(warning).await;
     let stream = UnixStream::connect(&socket).await.expect("connected");
     let (code, _, body) = ask(stream, "/healthz", "").await;
     assert_eq!((code, &*body), (200, "ok\n"));
     let second = Running::start(&command).end().await;
     assert_eq!(second.code, Some(1), "it is in use");
-    let why = "cannot listen on unix://";
-    assert!(second.err.contains(why), "{}", second.err);
+    assert_has(&second.err, "cannot listen on unix://");
     running.stop("TERM", 0).await;
     assert!(!socket.exists());
 }
@@ -127,17 +130,13 @@ const COMMANDS: &str = "\
 #[tokio::test]
 async fn agent_with_tls_answers_commands_with_certificate_and_token() {
     let dir = TestDir::new();
-    let write = |name: &str, text: &str| std::fs::write(dir.path(name), text).expect("written");
-    write("tokens", FIRST);
-    write("token", "first\n");
-    for (name, subject) in [
-        ("server", "127.0.0.1"),
-        ("client", "client"),
-        ("stranger", "client"),
-    ] {
+    dir.write("tokens", FIRST);
+    dir.write("token", "first\n");
+    for pair in ["server 127.0.0.1", "client client", "stranger client"] {
+        let (name, subject) = pair.split_once(' ').expect("a subject");
         let own = rcgen::generate_simple_self_signed([subject.to_owned()]).expect("signed");
-        write(&format!("{name}.pem"), &own.cert.pem());
-        write(&format!("{name}.key"), &own.signing_key.serialize_pem());
+        dir.write(&format!("{name}.pem"), &own.cert.pem());
+        dir.write(&format!("{name}.key"), &own.signing_key.serialize_pem());
     }
     let command = |args: &str| {
         let mut command = pleg(args);
@@ -177,8 +176,7 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
         assert!(is_short && shown.contains(expected), "{args}: {shown}");
         if let Some(log) = parts.next() {
             let log = format!("rejected a client, {log}: 127.0.0.1");
-            let line = agent.running.message().await;
-            assert!(line.contains(&log), "{args}: {line}");
+            assert_has(&agent.running.message().await, &log);
         }
     }
     let address = &agent.address;
@@ -217,7 +215,7 @@ async fn page_of_another_site_cannot_read_from_the_agent() {
         let (code, shown) = expected.split_once(' ').expect("a code");
         let (status, head, body) = agent.get(path).await;
         assert_eq!(status.to_string(), code, "{path}");
-        assert!(head.contains(shown), "{path}: {head}");
+        assert_has(&head, shown);
         // The page loads nothing, and its script makes no markup.
         for unsafe_text in "unsafe src= href=\"http url( @import innerHTML eval(".split(' ') {
             let has_it = path == "/" && (head.contains(unsafe_text) || body.contains(unsafe_text));
@@ -239,9 +237,8 @@ async fn agent_does_not_subscribe_if_a_kubelet_would_lose_events() {
     let mut kubelet = Running::spawn(kubelet);
     assert_eq!(kubelet.line().await, "runs");
     let subscribers = async |number: &str| {
-        let shown = Running::start(&format!("sim ctl --socket {}", arg(&sim.socket)));
-        let shown = shown.end().await.out;
-        assert!(shown.contains(&format!("\n{number} subscriber")), "{shown}");
+        let shown = sim.ctl("").end().await.out;
+        assert_has(&shown, &format!("\n{number} subscriber"));
     };
 
     let agent = sim.agent("").await;
@@ -250,7 +247,6 @@ async fn agent_does_not_subscribe_if_a_kubelet_would_lose_events() {
     subscribers("0").await;
     agent.stop().await;
 
-    let agent = sim.agent("--events always").await;
-    agent.until_confirmed().await;
+    let _agent = sim.confirmed_agent("--events always").await;
     subscribers("1").await;
 }

@@ -16,6 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(80);
 const MOST_SERIES: usize = 120;
 const MOST_FINDINGS: usize = 12;
 
+const NETWORK_READY: &str = "pleg_runtime_condition{condition=\"NetworkReady\"}";
 /// Metrics that may be constant while the agent runs.
 const CONSTANT: &str = "pleg_build_info pleg_message_limit_bytes process_max_fds process_start_time_seconds \
     process_threads process_virtual_memory_bytes";
@@ -135,8 +136,7 @@ async fn each_documented_metric_exists_and_moves() {
     seen.check(&all);
 
     // The runtime's Status may not have been read yet.
-    let condition = "pleg_runtime_condition{condition=\"NetworkReady\"}";
-    plain.until_metric(condition, 1.0).await;
+    plain.until_metric(NETWORK_READY, 1.0).await;
     let mut plainly = Seen::default();
     plainly.scrape(&plain).await;
     plainly.check(&always);
@@ -169,10 +169,8 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
         return println!("skipped: promtool is missing");
     }
     let sim = Sim::with("--pods 30").await;
-    let agent = sim.agent("--relist-period-max 2s").await;
-    let condition = "pleg_runtime_condition{condition=\"NetworkReady\"}";
-    agent.until_metric(condition, 1.0).await;
-    agent.until_confirmed().await;
+    let agent = sim.confirmed_agent("--relist-period-max 2s").await;
+    agent.until_metric(NETWORK_READY, 1.0).await;
     let mut scrapes = Vec::new();
     for _ in 0..CALM {
         let mut scrape = agent.scrape().await;
@@ -233,8 +231,7 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     let all = json!({"rule_files": [rules], "evaluation_interval": "15s", "tests": [
         {"interval": "15s", "input_series": series, "promql_expr_test": expressions}
     ]});
-    let file = sim.dir.path("tests.yaml");
-    std::fs::write(&file, all.to_string()).expect("written");
+    let file = sim.dir.write("tests.yaml", &all.to_string());
     let output = promtool(&["test", "rules", arg(&file)]).expect("promtool runs");
     assert!(output.status.success(), "{output:?}");
 }

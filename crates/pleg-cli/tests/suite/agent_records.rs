@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::agent::Agent;
-use super::run::{Running, Sim, parse};
+use super::run::{Running, Sim, assert_has, assert_time, parse};
 
 const VERBOSE: &str = "/readyz?verbose";
 
@@ -11,6 +11,11 @@ async fn check(agent: &Agent) -> (Option<i32>, String) {
     let check = format!("check --agent http://{}", agent.address);
     let end = Running::start(&check).end().await;
     (end.code, end.out)
+}
+
+fn watch_since(agent: &Agent) -> Running {
+    let agent = &agent.address;
+    Running::start(&format!("watch --agent http://{agent} --since 10m -o json"))
 }
 
 #[tokio::test]
@@ -37,8 +42,7 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
     let calls = ["PodSandboxStatus", "ContainerStatus"];
     let is_known = calls.contains(&call) && problem["seconds"].as_f64() >= Some(2.0);
     assert!(is_known, "{problem}");
-    let since = problem["since"].as_str().expect("a time");
-    since.parse::<jiff::Timestamp>().expect("RFC 3339");
+    assert_time(&problem["since"]);
     let (code, line) = check(&agent).await;
     // Each repetition of the call hangs again, so the pod is shown as failing or as hung.
     let begins = ["test/cart failing for ", "test/cart hung for "];
@@ -70,24 +74,22 @@ async fn runtime_condition_is_shown_and_the_node_stays_ready() {
     agent.until_metric(answered, 1.0).await;
     let error = "ERROR the runtime's network is not ready";
     let line = agent.running.message_with(error).await;
-    assert!(line.contains("code=\"network_not_ready\""), "{line}");
+    assert_has(&line, "code=\"network_not_ready\"");
     let (code, line) = check(&agent).await;
-    let is_named = line.starts_with("(network_not_ready) for ");
-    assert!(code == Some(1) && is_named, "{line}");
+    assert_eq!(code, Some(1));
+    assert_has(&line, "(network_not_ready) for ");
 }
 
 #[tokio::test]
 async fn watch_since_shows_past_and_then_new_events() {
     let sim = Sim::start().await;
     sim.run_job("before", 1).await;
-    let agent = sim.agent("").await;
-    agent.until_confirmed().await;
+    let agent = sim.confirmed_agent("").await;
     sim.run_job("first", 2).await;
     let page = agent.until_shows("/debug/events", "\"exitCode\":2").await;
     assert!(!page.contains("before"), "it existed at the start: {page}");
 
-    let watch = format!("watch --agent http://{} --since 10m -o json", agent.address);
-    let mut watch = Running::start(&watch);
+    let mut watch = watch_since(&agent);
     let died = |pod: &'static str, code| {
         move |r: &Value| {
             r["type"] == "ContainerDied" && r["pod"]["name"] == pod && r["exitCode"] == code
@@ -105,16 +107,15 @@ async fn watch_since_shows_past_and_then_new_events() {
 #[tokio::test]
 async fn outage_of_the_runtime_is_recorded_by_agent_and_watch() {
     let mut sim = Sim::start().await;
-    let agent = sim.agent("--unready-after 2s --relist-period-max 1s").await;
-    agent.until_confirmed().await;
+    let periods = "--unready-after 2s --relist-period-max 1s";
+    let agent = sim.confirmed_agent(periods).await;
     let mut watch = sim.run("watch -o json");
     watch.record(|record| record["type"] == "Synced").await;
     sim.stop().await;
     agent.until_shows("/debug/events", "\"NotReady\"").await;
     sim.serve("--empty").await;
-    let url = format!("watch --agent http://{} --since 10m -o json", agent.address);
     for (kind, code) in [("Recovered", "stream_down"), ("Ready", "stale")] {
-        let mut of_agent = Running::start(&url);
+        let mut of_agent = watch_since(&agent);
         let is_it = |r: &Value| r["type"] == kind && r["code"] == code;
         of_agent.record(is_it).await;
     }
@@ -122,7 +123,6 @@ async fn outage_of_the_runtime_is_recorded_by_agent_and_watch() {
     assert_eq!(down["type"], "Degraded");
     let ended = watch.record(|record| record["code"] == "stream_down").await;
     let message = ended["message"].as_str().expect("text");
-    let text = "subscribed again; no event stream for ";
-    assert!(message.starts_with(text), "{ended}");
+    assert_has(message, "subscribed again; no event stream for ");
     assert!(ended["seconds"].as_f64() >= Some(0.9), "{ended}");
 }

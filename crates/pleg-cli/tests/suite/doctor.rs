@@ -10,7 +10,7 @@ use pleg_tests::kubelet::Life;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::run::{End, Running, Sim, TIMEOUT, TestDir, arg, copy_program, piped, pleg};
+use super::run::{End, Running, Sim, TIMEOUT, TestDir, arg, assert_has, copy_program, piped, pleg};
 
 /// The report of `pleg doctor -o json`, and its exit code.
 struct Examined {
@@ -157,24 +157,19 @@ async fn verdict_or_clear_error_follows_from_the_recording() {
         let errors = usize::from(end.out.is_empty());
         assert_eq!(end.err.lines().count(), errors, "{}", end.err);
         let printed = end.out + &end.err;
-        let first = printed.lines().next().expect("a line");
-        assert!(first.contains(shown), "{printed}");
+        assert_has(printed.lines().next().expect("a line"), shown);
     }
 }
 
 #[tokio::test]
 async fn healthy_node_has_no_finding_above_information() {
     let sim = Sim::with("--pods 80").await;
-    let root = TestDir::new();
-    let args = format!("doctor --for 8s --root {} -r", arg(root.root()));
+    let args = format!("doctor --for 8s --root {} -r", arg(sim.dir.root()));
     let end = run(&format!("{args} {}", arg(&sim.socket))).await;
     assert_eq!(end.code, Some(0), "{}", end.out);
-    let begin = "PLEG is healthy; nothing was found";
-    assert!(end.out.starts_with(begin), "{}", end.out);
-    for figure in ["relist", "lists", "statuses", "events", "conditions"] {
-        let figure = format!("\n{figure} ");
-        assert!(end.out.contains(&figure), "{figure} is not in {}", end.out);
-    }
+    let figures = "\nrelist  | \nlists  | \nstatuses  | \nevents  | \nconditions ";
+    assert_has(&end.out, "PLEG is healthy; nothing was found");
+    assert_has(&end.out, figures);
 }
 
 /// Not at the same time: a mount that hangs, and an examination of the host.

@@ -41,8 +41,7 @@ async fn create(sim: &Sim, pods: usize) -> Vec<Pod> {
 async fn idle_agent_with_110_pods_stays_within_its_budget() {
     let sim = Sim::start().await;
     create(&sim, 110).await;
-    let agent = sim.agent("").await;
-    agent.until_confirmed().await;
+    let agent = sim.confirmed_agent("").await;
     agent.until_metric(RUNNING, 220.0).await;
     let minutes = std::env::var("PLEG_IDLE_MINUTES").map_or(5, |m| m.parse().expect("a number"));
     let (pid, clock) = (agent.running.id(), Clock::start());
@@ -66,8 +65,7 @@ async fn idle_agent_with_110_pods_stays_within_its_budget() {
 #[ignore = "measures a release build: just measure-agent"]
 async fn storm_of_1000_pods_stays_within_its_budget() {
     let sim = Sim::start().await;
-    let agent = sim.agent("").await;
-    agent.until_confirmed().await;
+    let agent = sim.confirmed_agent("").await;
     let (pid, clock) = (agent.running.id(), Clock::start());
     let report = |what: &str, began| {
         let (now, most) = (kib(pid, "VmRSS:"), kib(pid, "VmHWM:"));

@@ -247,8 +247,7 @@ async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
 #[tokio::test]
 async fn page_asks_for_a_token_until_it_is_valid() {
     let sim = Sim::start().await;
-    let token = sim.dir.path("token");
-    std::fs::write(&token, SECRET).expect("written");
+    let token = sim.dir.write("token", SECRET);
     let agent = sim.agent(&format!("--token-file {}", arg(&token))).await;
     let mut browser = Browser::start();
     browser.open(&agent.address).await;

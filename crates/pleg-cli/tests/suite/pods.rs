@@ -5,7 +5,7 @@ use pleg_tests::kubelet::Life;
 use pleg_tests::lives;
 use serde_json::{Value, json};
 
-use super::run::{Sim, arg, parse};
+use super::run::{Sim, arg, assert_has, assert_time, parse};
 
 /// The name of a pod, with escape sequences for the terminal and characters that change the direction of text.
 const OLD: &str = "o\u{1b}\u{202e}\u{9b}";
@@ -40,8 +40,7 @@ async fn selected_pods_are_shown_with_every_sandbox_and_container() {
     ] {
         assert_eq!(pods.pointer(at), Some(&value), "{at}: {pods}");
     }
-    let as_of = pods[1]["asOf"].as_str().expect("an instant");
-    as_of.parse::<jiff::Timestamp>().expect("RFC 3339");
+    assert_time(&pods[1]["asOf"]);
     let containers = pods[1]["containers"].as_array().expect("an array");
     let fields = ["name", "state", "attempt", "exitCode", "reason"];
     let shown = |container: &Value| json!(fields.map(|field| container[field].clone())).to_string();
@@ -62,18 +61,17 @@ async fn selected_pods_are_shown_with_every_sandbox_and_container() {
     let lines: Vec<String> = end.out.lines().map(words).collect();
     assert_eq!(lines[0], "POD KIND NAME STATE EXIT AGE TRY ID AS OF UID");
     assert_eq!(lines.len(), 6, "two sandboxes, three containers: {lines:?}");
-    for (start, end) in [
-        (
-            "test/o\\u{1b}\\u{202e}\\u{9b} sandbox NotReady ",
-            " ago uid-o\\u{1b}\\u{202e}\\u{9b}",
-        ),
-        ("test/web sandbox Ready ", " ago uid-web"),
-        ("container app Running ", " ago"),
-        ("container job Exited 3 Error ", " ago"),
-        ("container later Created ", " ago"),
-    ] {
+    for row in "\
+        test/o\\u{1b}\\u{202e}\\u{9b} sandbox NotReady … ago uid-o\\u{1b}\\u{202e}\\u{9b}
+        test/web sandbox Ready … ago uid-web
+        container app Running … ago
+        container job Exited 3 Error … ago
+        container later Created … ago"
+        .lines()
+    {
+        let (start, end) = row.trim_start().split_once('…').expect("an end");
         let is_it = |line: &String| line.starts_with(start) && line.ends_with(end);
-        assert!(lines.iter().any(is_it), "{start} is not in {lines:?}");
+        assert!(lines.iter().any(is_it), "{row} is not in {lines:?}");
     }
 
     for (args, names) in [
@@ -89,6 +87,6 @@ async fn selected_pods_are_shown_with_every_sandbox_and_container() {
     }
     let end = sim.run("pods -n other").end().await;
     let expected = format!("reading unix://{} (set by -r", arg(&sim.socket));
-    assert!(end.err.starts_with(&expected), "{}", end.err);
+    assert_has(&end.err, &expected);
     assert_eq!(end.outcome(), (Some(0), "no pods\n"));
 }

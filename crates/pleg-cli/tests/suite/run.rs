@@ -56,6 +56,21 @@ pub(crate) fn parse(line: &str) -> Value {
     serde_json::from_str(line).expect("JSON")
 }
 
+/// Requires that the text has each of these parts, which ` | ` separates.
+#[track_caller]
+pub(crate) fn assert_has(text: &str, parts: &str) {
+    for part in parts.split(" | ") {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+/// Requires a time in RFC 3339.
+#[track_caller]
+pub(crate) fn assert_time(time: &Value) {
+    let time = time.as_str().expect("a time");
+    time.parse::<jiff::Timestamp>().expect("RFC 3339");
+}
+
 impl Running {
     pub(crate) fn start(args: &str) -> Self {
         Self::spawn(pleg(args))
@@ -221,12 +236,22 @@ impl Sim {
         Agent::start(&format!("-r {} {args}", arg(&self.socket))).await
     }
 
+    /// Runs an agent, and waits until its event stream is confirmed.
+    pub(crate) async fn confirmed_agent(&self, args: &str) -> Agent {
+        let agent = self.agent(args).await;
+        agent.until_confirmed().await;
+        agent
+    }
+
     /// Sends a command to the simulated runtime, such as `drop=5%`.
     pub(crate) async fn control(&self, command: &str) {
-        let socket = arg(&self.socket);
-        let end = Running::start(&format!("sim ctl --socket {socket} {command}"));
-        let end = end.end().await;
+        let end = self.ctl(command).end().await;
         assert_eq!(end.code, Some(0), "{}", end.err);
+    }
+
+    pub(crate) fn ctl(&self, command: &str) -> Running {
+        let socket = arg(&self.socket);
+        Running::start(&format!("sim ctl --socket {socket} {command}"))
     }
 
     /// Runs a pod with the container `app`.
@@ -313,5 +338,11 @@ impl TestDir {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
+    }
+
+    /// Writes a file, and returns its path.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        std::fs::write(self.path(name), text).expect("written");
+        self.path(name)
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::run::{Running, Sim, arg};
+use super::run::{Running, Sim, arg, assert_has};
 
 #[tokio::test]
 async fn ctl_commands_take_effect_at_run_time() {
@@ -11,8 +11,7 @@ async fn ctl_commands_take_effect_at_run_time() {
     let flags = format!("--empty --mode crio --runtime-version 1.31.0 {faults}");
     let mut sim = Sim::with(&flags).await;
     let ctl = async |command: &str| {
-        let ctl = format!("sim ctl --socket {} {command}", arg(&sim.socket));
-        let end = Running::start(&ctl).end().await;
+        let end = sim.ctl(command).end().await;
         let failed = i32::from(!end.err.is_empty());
         assert_eq!(end.code, Some(failed), "{command}: {}", end.err);
         end.out + &end.err
@@ -30,11 +29,10 @@ async fn ctl_commands_take_effect_at_run_time() {
         ("drop=often", "drop=often: not a rate, such as 5%"),
     ] {
         let out = ctl(command).await;
-        assert!(out.contains(shown), "{command}: {out}");
+        assert_has(&out, shown);
         assert_eq!(out.is_empty(), shown.is_empty(), "{command}: {out}");
     }
-    let pods = sim.run("pods -o json").end().await.out;
-    assert!(pods.contains("\"exitCode\":7"), "{pods}");
+    assert_has(&sim.run("pods -o json").end().await.out, "\"exitCode\":7");
     sim.stop().await;
     assert!(!sim.dir.path("cri.sock.ctl").exists());
 }

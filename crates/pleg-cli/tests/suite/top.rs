@@ -77,21 +77,27 @@ impl Terminal {
 }
 
 #[tokio::test]
-async fn terminal_is_as_before_whatever_ends_the_command() {
+async fn terminal_has_wanted_colours_and_is_restored_at_the_end() {
     let sim = Sim::start().await;
     sim.run_pod("web-1").await;
-    // Keys or a signal, text that the command prints then, and the exit code. F12 panics in debug builds only.
-    for (end, shown, code) in [
-        ("q", "", 0),
-        ("\u{3}", "", 0),
-        ("\u{1b}[24~", "F12 was pressed", 101),
-        ("INT", "", 130),
-        ("TERM", "", 143),
-        ("HUP", "", 129),
+    // NO_COLOR, keys or a signal, text that the command prints then, and the exit code. F12 panics in debug builds only.
+    for (no_color, end, shown, code) in [
+        ("", "q", "", 0),
+        ("1", "\u{3}", "", 0),
+        ("", "\u{1b}[24~", "F12 was pressed", 101),
+        ("", "INT", "", 130),
+        ("1", "TERM", "", 143),
+        ("", "HUP", "", 129),
     ] {
-        let mut terminal = Terminal::top(&format!("-r {}", arg(&sim.socket)), "").await;
-        terminal.until("SIMULATED NODE").await;
-        terminal.until("test/web-1").await;
+        let args = format!("-r {}", arg(&sim.socket));
+        let mut terminal = Terminal::top(&args, no_color).await;
+        let banner = terminal.until("SIMULATED NODE").await;
+        let screen = banner + &terminal.until("test/web-1").await;
+        // Attributes such as bold (1) are no colours (30 and above).
+        let codes = screen.split("\u{1b}[").skip(1);
+        let mut numbers = codes.flat_map(|code| code.split(['m', ';']));
+        let is_colour = |n: &str| matches!(n.parse(), Ok(30..=38 | 40..=48 | 90..=107));
+        assert_eq!(numbers.any(is_colour), no_color.is_empty(), "{screen:?}");
         if code > 128 {
             signal(&terminal.pid, end).await;
         } else {
@@ -121,25 +127,11 @@ async fn command_fits_its_terminal_and_ends_with_it() {
 }
 
 #[tokio::test]
-async fn screen_has_no_colours_if_the_user_wants_none() {
-    for (no_color, has_colours) in [("", true), ("1", false)] {
-        let mut terminal = Terminal::top("--sim", no_color).await;
-        let screen = terminal.until("demo/").await;
-        // Attributes such as bold (1) are no colours (30 and above).
-        let codes = screen.split("\u{1b}[").skip(1);
-        let mut numbers = codes.flat_map(|code| code.split(['m', ';']));
-        let is_colour = |n: &str| matches!(n.parse(), Ok(30..=38 | 40..=48 | 90..=107));
-        assert_eq!(numbers.any(is_colour), has_colours, "{screen:?}");
-    }
-}
-
-#[tokio::test]
 async fn top_shows_an_agent_and_reports_when_it_stops_answering() {
     let dir = TestDir::new();
-    let [token, tokens, socket] = ["token", "tokens", "agent.sock"].map(|name| dir.path(name));
-    std::fs::write(&token, "secret\n").expect("written");
-    std::fs::write(&tokens, SECRET).expect("written");
-    let (url, tokens) = (arg(&socket), arg(&tokens));
+    let (token, tokens) = (dir.write("token", "secret\n"), dir.write("tokens", SECRET));
+    let (socket, tokens) = (dir.path("agent.sock"), arg(&tokens));
+    let url = arg(&socket);
     let mut agent = Running::start(&format!("agent --sim --listen {url} --token-file {tokens}"));
     agent.message().await;
     let mut rejected = Terminal::top(&format!("--agent {url}"), "").await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::run::{Running, Sim, TestDir, parse, piped, pleg, program};
+use super::run::{Running, Sim, TestDir, assert_has, assert_time, parse, piped, pleg, program};
 
 /// The fields that each lifecycle event has, and those that it may have.
 const FIELDS: [&str; 2] = [
@@ -22,7 +22,7 @@ fn shown(event: &Value) -> String {
     let fields = event.as_object().expect("an object");
     assert_eq!(fields.len(), known, "{event}");
     let text = |name: &str| event[name].as_str().unwrap_or_default();
-    text("time").parse::<jiff::Timestamp>().expect("RFC 3339");
+    assert_time(&event["time"]);
     let is_known = ["stream", "relist", "inspection"].contains(&text("source"));
     assert!(is_known, "{event}");
     assert!(!has("id") || text("id").len() == 64, "{event}");
@@ -174,9 +174,8 @@ async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
         let end = Running::start(args).end().await;
         assert_eq!((end.code, &*end.out), (Some(1), ""), "{args:?}");
         assert_eq!(end.err.lines().count(), 1, "{}", end.err);
-        for word in ["--sim", "/run/crio/crio.sock", "/etc/crictl.yaml"] {
-            assert!(end.err.contains(word), "{}", end.err);
-        }
+        let words = "--sim | /run/crio/crio.sock | /etc/crictl.yaml";
+        assert_has(&end.err, words);
     }
     // `script` runs the command on a terminal.
     let on_terminal = async |more: &str| {
