@@ -1,5 +1,4 @@
-//! The records of `pleg watch` and of the agent's recent events: lifecycle events and changes of
-//! health. As JSON, one per line; field names are stable.
+//! The records of `pleg watch` and of the agent: lifecycle events and changes of health. Names of JSON fields are stable.
 
 use pleg::core::{LifecycleType, PodLifecycleEvent, PodName, PodStatus, PodUid, WallTime};
 use pleg::runtime::clock::Clock;
@@ -59,7 +58,7 @@ pub(crate) struct Pod {
 }
 
 impl Pod {
-    fn new(uid: &PodUid, namespace: &str, name: &str) -> Self {
+    pub(crate) fn new(uid: &PodUid, namespace: &str, name: &str) -> Self {
         Self {
             uid: uid.to_string(),
             namespace: namespace.to_owned(),

@@ -229,15 +229,11 @@ mod tests {
         };
         let codes = |found: Vec<Finding>| Vec::from_iter(found.iter().map(|f| f.code));
         // Without the reasons about single pods: their findings are made from the statuses.
-        for code in Degraded::CODES
-            .iter()
-            .filter(|code| !code.starts_with("pods_"))
-        {
+        let of_pods = |code: &&str| code.starts_with("pods_");
+        for code in Degraded::CODES.into_iter().filter(|code| !of_pods(code)) {
             let mut degraded = proven.clone();
-            degraded
-                .degraded
-                .insert(code.to_string(), Reason::default());
-            assert_eq!(codes(check(&degraded)), [*code]);
+            degraded.degraded = [(code.to_owned(), Reason::default())].into();
+            assert_eq!(codes(check(&degraded)), [code]);
         }
         for code in NotReady::CODES {
             let mut unready = proven.clone();

@@ -15,7 +15,7 @@ fn alerts() -> Vec<Value> {
 }
 
 #[test]
-fn each_alert_has_a_for_duration_and_a_runbook_section() {
+fn alerts_have_durations_and_runbook_sections_and_inhibitions_name_them() {
     let alerts = alerts();
     let runbook = read("../docs/runbook.md").to_lowercase();
     for alert in &alerts {
@@ -33,11 +33,6 @@ fn each_alert_has_a_for_duration_and_a_runbook_section() {
         let names_it = |alert: &Value| alert["expr"].as_str().unwrap().contains(code);
         assert!(alerts.iter().any(names_it), "{code} has no alert");
     }
-}
-
-#[test]
-fn inhibition_names_existing_alerts() {
-    let alerts = alerts();
     let names: Vec<_> = alerts.iter().map(|alert| &alert["alert"]).collect();
     let config: Value = serde_saphyr::from_str(&read("prometheus/alertmanager.yaml")).unwrap();
     for rule in config["inhibit_rules"].as_array().unwrap() {

@@ -21,7 +21,7 @@ fn unreachable_runtime_is_not_slow_and_explains_missing_answers() {
 }
 
 #[test]
-fn limit_of_the_generic_pleg_follows_from_time_per_pod() {
+fn limit_of_generic_pleg_follows_from_median_time_per_pod() {
     let round = json!({ "versionMillis": 1.0, "sandboxes": { "millis": 4.0 }, "containers": { "millis": 8.0 } });
     let lists: Lists = serde_json::from_value(json!({ "rounds": [round] })).unwrap();
     // 10 ms for 100 pods, in addition to 2 ms that do not depend on them.
@@ -29,6 +29,10 @@ fn limit_of_the_generic_pleg_follows_from_time_per_pod() {
     let marks: Vec<f64> = marks.map(|(_, pods)| pods.round()).collect();
     assert_eq!(marks, [9980.0, 99_980.0, 1_799_980.0]);
     assert_eq!(lists.marks(4), [], "too few");
+    assert_eq!(median([]), None);
+    assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
+    assert_eq!(median([1.0, 2.0]), Some(1.0));
+    assert_eq!(quantile((1..=100).map(f64::from), 0.99), Some(99.0));
 }
 
 /// Changes of the evidence of a healthy runtime => texts of the only finding, if there is one.
@@ -102,12 +106,4 @@ fn conditions_of_the_runtime_are_bounded_and_shown() {
     assert_eq!(many.conditions.len(), MOST_CONDITIONS);
     let shown = many.conditions[0].to_string();
     assert!(shown.starts_with("false: xx") && shown.chars().count() == MOST_TEXT + 7);
-}
-
-#[test]
-fn quantile_is_one_of_the_given_values() {
-    assert_eq!(median([]), None);
-    assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
-    assert_eq!(median([1.0, 2.0]), Some(1.0));
-    assert_eq!(quantile((1..=100).map(f64::from), 0.99), Some(99.0));
 }

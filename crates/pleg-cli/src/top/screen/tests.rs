@@ -24,8 +24,6 @@ const SIZES: [(u16, u16); 4] = [(60, 15), (80, 24), (120, 40), (200, 50)];
 struct Top {
     app: App,
     sample: Sample,
-    /// Changes each view before it is shown.
-    change: fn(&mut View),
     terminal: Terminal<TestBackend>,
     now: Instant,
 }
@@ -36,7 +34,6 @@ impl Top {
             app: App::new(None, None, true),
             now: sample.now,
             sample,
-            change: |_| (),
             terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
         };
         top.answer();
@@ -46,8 +43,7 @@ impl Top {
     /// Answers each query as the source does, until the query no longer changes.
     fn answer(&mut self) {
         for _ in 0..3 {
-            let mut view = self.sample.view(&self.app.wanted());
-            (self.change)(&mut view);
+            let view = self.sample.view(&self.app.wanted());
             self.answer_with(Ok(Arc::new(view)));
         }
     }

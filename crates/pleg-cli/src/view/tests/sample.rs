@@ -22,6 +22,7 @@ pub(crate) struct Sample {
     pub(crate) now: Instant,
     pub(crate) wall: WallTime,
     pub(crate) health: Health,
+    pub(crate) facts: Facts,
     pub(crate) problems: Vec<Problem>,
     pub(crate) pods: Vec<PodView>,
     pub(crate) model: Model,
@@ -59,6 +60,7 @@ impl Sample {
             now,
             wall: wall(100),
             health,
+            facts: Facts::default(),
             problems: Vec::new(),
             pods: Vec::new(),
             model: Model::new(begin, wall(0)),
@@ -145,7 +147,7 @@ impl Sample {
         generator.look(health, &counters, self.now);
         let ready = health.ready(self.now);
         let (health, problems) = (health.clone(), self.problems.clone());
-        let facts = Facts::default();
+        let facts = self.facts.clone();
         Picture::of(self.now, health, ready, &generator, problems, facts)
     }
 
@@ -168,11 +170,7 @@ impl Sample {
 }
 
 fn pod(namespace: &str, name: &str) -> Pod {
-    Pod {
-        uid: format!("uid-{name}"),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    }
+    Pod::new(&format!("uid-{name}").into(), namespace, name)
 }
 
 /// A container dies with this code, by the event stream.

@@ -17,7 +17,7 @@ fn read(text: &str, now: f64, started: Option<f64>) -> Journal {
 }
 
 #[test]
-fn log_lines_of_old_and_new_kubelets_are_counted() {
+fn log_lines_of_old_new_and_starting_kubelets_are_counted() {
     let other = "1764000011.0 n kubelet[800]: pod shop/cart is secret\n";
     let text = [OLD, NEW, other].concat();
     let journal = read(&text, 1_764_000_020.0, None);
@@ -32,10 +32,7 @@ fn log_lines_of_old_and_new_kubelets_are_counted() {
     let malformed = serde_json::to_string(&read(text, 0.0, None)).unwrap();
     let nulls = r#""unhealthy":2,"skipped":0,"agoSeconds":null,"inactive":null,"threshold":null}"#;
     assert!(malformed.ends_with(nulls), "{malformed}");
-}
-
-#[test]
-fn kubelet_in_its_first_minute_causes_no_alarm() {
+    // A kubelet in its first minute causes no alarm.
     let text = "err=\"PLEG is not healthy: pleg has yet to be successful\"";
     for (at, counted) in [(1000.5, 0), (1059.0, 0), (1061.0, 1)] {
         let boot = 1_764_000_000.0;

@@ -19,7 +19,7 @@ const MOUNTS: &str = "
 /run/x overlay";
 
 #[test]
-fn mounts_that_can_hang_are_found() {
+fn mounts_that_can_hang_are_found_with_decoded_paths() {
     let mut expected = Vec::new();
     let mut table = "malformed\n".to_owned();
     let mounts = MOUNTS.replace("UID", UID);
@@ -36,10 +36,6 @@ fn mounts_that_can_hang_are_found() {
     assert!(paths.eq(expected.iter().map(|(_, path)| path)), "{found:?}");
     assert_eq!((found[0].pod.as_deref(), &found[1].pod), (Some(UID), &None));
     assert_eq!(found[1].fs, "fuse.sshfs");
-}
-
-#[test]
-fn escaped_paths_are_decoded() {
     for (escaped, path) in [
         ("/a\\040b\\134c", "/a b\\c"),
         ("/a\\134040", "/a\\040"),

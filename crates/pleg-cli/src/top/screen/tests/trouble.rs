@@ -8,7 +8,6 @@ use ratatui::style::Modifier;
 use super::{SIZES, Top};
 use crate::meter::Calls;
 use crate::view::tests::{Sample, at};
-use crate::view::{Reason, View};
 
 fn list_error() -> Option<CallError> {
     let kind = CallErrorKind::Unavailable;
@@ -41,39 +40,23 @@ h => ! pods_hung for 14s: calls | shop/web-1: ContainerStatus",
     top.play("h => NO ANSWER of the runtime | Running? | list_failed | no socket | pods_hung");
 }
 
-/// A full disk, the finding that it explains, and something that could not be examined.
-fn fill_disk(view: &mut View) {
-    let reason = |code: &str, cause: Option<&str>| Reason {
-        code: code.to_owned(),
-        severity: "critical".to_owned(),
-        message: format!("message of {code}"),
-        seconds: Some(130.0),
-        cause: cause.map(str::to_owned),
-        action: format!("repair {code}."),
-        ..Reason::default()
-    };
-    let explained = reason("pods_failing", Some("disk_full"));
-    view.health.reasons = vec![reason("disk_full", None), explained];
-    view.health.not_examined = vec!["the log of the kubelet".to_owned()];
-}
-
 #[test]
 fn explained_finding_is_dim_below_its_cause() {
-    let mut top = Top::new(Sample::new(), (120, 40));
-    top.change = fill_disk;
-    top.answer();
-    let first = "⏎DEGRADED disk_full for 2m10s: message";
-    top.play(&format!(" => {first}"));
-    let begins = ["  do: repair disk_full.", "  └ pods_failing for 2m10s"];
-    for (line, begin) in top.lines()[1..].iter().zip(begins) {
-        assert!(line.starts_with(begin), "{line}");
-    }
-    assert!(top.buffer()[(4, 2)].modifier.contains(Modifier::DIM));
+    let mut top = top((120, 40), |sample| {
+        sample.hang("web-1");
+        sample.health.silent_since = Some(at(90));
+        sample.facts.not_examined = vec!["the log of the kubelet".to_owned()];
+    });
     top.play(
         "
- =>  => repair pods_failing
-h => (because of disk_full) | not examined: the log of the kubelet",
+ => ⏎DEGRADED runtime_silent for 10s: | ⏎do: See the findings about the host | ⏎└ pods_hung for 14s => shims
+h => (because of runtime_silent) | not examined: the log of the kubelet
+h => ⏎└ pods_hung",
     );
+    let explained = |line: &String| line.starts_with("  └ pods_hung");
+    let y = top.lines().iter().position(explained).unwrap();
+    let cell = &top.buffer().content[y * 120 + 4];
+    assert!(cell.modifier.contains(Modifier::DIM), "{cell:?}");
 }
 
 #[test]
