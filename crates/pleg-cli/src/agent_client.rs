@@ -85,8 +85,8 @@ impl AgentClient {
         let authorization = args.token_file.as_deref().map(|file| {
             let shown = file.display();
             let token = bounded::read(file).with_context(|| format!("cannot read {shown}"))?;
-            HeaderValue::try_from(format!("Bearer {}", token.trim()))
-                .with_context(|| format!("{shown} has more than a token"))
+            let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
+            header.with_context(|| format!("{shown} has more than a token"))
         });
         let own = args.cert.as_deref().zip(args.key.as_deref());
         let signed = "the authority that signed the certificate of the agent";

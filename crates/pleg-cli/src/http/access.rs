@@ -12,7 +12,7 @@ pub(super) const NO_TOKEN: &str = "no token";
 const WRONG_TOKEN: &str = "wrong token";
 const CLEAR_TOKEN: &str = "its token is itself a line of the token file, which must have digests (printf %s TOKEN | sha256sum)";
 
-#[derive(Default)]
+#[derive(Default, derive_more::Constructor)]
 pub(crate) struct Access {
     /// SHA-256 of the tokens, in hexadecimal digits. Without any, no token is needed.
     digests: Vec<String>,
@@ -39,11 +39,8 @@ impl Access {
             _ => bail!("TLS needs both --tls-cert and --tls-key"),
         };
         let digests = args.token_file.as_deref().map(read_digests).transpose()?;
-        Ok(Self {
-            digests: digests.unwrap_or_default(),
-            tls,
-            requires_certificate,
-        })
+        let digests = digests.unwrap_or_default();
+        Ok(Self::new(digests, tls, requires_certificate))
     }
 
     /// Returns true if a client must prove who it is.

@@ -41,8 +41,7 @@ pub(crate) use listen::Listen;
 use listen::Listener;
 use rejected::Rejected;
 
-/// The maximum number of connections of a listener. It bounds the memory, because the allocator keeps what a flood has
-/// used, and the number of open files: by default a process may have 1,024.
+/// The most connections of a listener. It bounds the memory and the open files: a process may have 1,024.
 const CONNECTIONS: usize = 128;
 /// The most connections that were closed to make room and still have a descriptor.
 const CLOSING: usize = 32;
@@ -81,17 +80,14 @@ pub(crate) async fn serve(
     access: watch::Receiver<Arc<Access>>,
     handler: Handler,
 ) -> Infallible {
-    let server = Arc::new(Server {
-        access,
-        handler,
-        rejected: Rejected::default(),
-    });
+    let server = Arc::new(Server::new(access, handler, Rejected::default()));
     tokio::select! {
         never = accept(&listener, &server) => never,
         never = server.rejected.report() => never,
     }
 }
 
+#[derive(derive_more::Constructor)]
 struct Server {
     access: watch::Receiver<Arc<Access>>,
     handler: Handler,
@@ -179,7 +175,8 @@ mod tests {
     #[test]
     fn client_above_half_of_all_connections_closes_its_oldest() {
         let open = |few: usize| {
-            let clients = (0..CONNECTIONS).map(|n| if n < few { "few" } else { "many" });
+            let client = |n| if n < few { "few" } else { "many" };
+            let clients = (0..CONNECTIONS).map(client);
             clients.map(|client| (client.to_owned(), ())).collect()
         };
         assert_eq!(to_close(&open(10), "many"), 10);

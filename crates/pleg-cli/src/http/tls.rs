@@ -1,6 +1,5 @@
 //! TLS 1.3 of the agent and of the commands that read it. The files are PEM.
 
-use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -12,30 +11,25 @@ use super::*;
 
 /// Serves with a certificate. Accepts only clients with a certificate of one of the authorities, if there are any.
 pub(super) fn acceptor(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<TlsAcceptor> {
-    let provider = Arc::new(ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS13])?;
+    let builder = ServerConfig::builder_with_protocol_versions(&[&TLS13]);
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(file) => {
-            let roots = Arc::new(authorities(file)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
-            builder.with_client_cert_verifier(verifier)
+            let verifier = WebPkiClientVerifier::builder(authorities(file)?.into());
+            builder.with_client_cert_verifier(verifier.build()?)
         }
     };
     let (chain, private) = (certificates(cert)?, private_key(key)?);
-    let mut config = builder
-        .with_single_cert(chain, private)
-        .with_context(|| mismatch(cert, key))?;
+    let config = builder.with_single_cert(chain, private);
+    let mut config = config.with_context(|| mismatch(cert, key))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config).into())
 }
 
 /// Connects to servers whose certificate is from one of the authorities. `own`: the client's own certificate and key.
 pub(crate) fn connector(ca: &Path, own: Option<(&Path, &Path)>) -> Result<TlsConnector> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&TLS13])?
-        .with_root_certificates(authorities(ca)?);
+    let builder = ClientConfig::builder_with_protocol_versions(&[&TLS13]);
+    let builder = builder.with_root_certificates(authorities(ca)?);
     let config = match own {
         None => builder.with_no_client_auth(),
         Some((cert, key)) => builder
