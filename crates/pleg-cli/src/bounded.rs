@@ -10,8 +10,7 @@ use nix::fcntl::OFlag;
 
 const MOST: u64 = 1 << 20;
 
-/// The text of a file of at most 1 MiB. An error if the file is larger, cannot be read, or is not a regular file: a
-/// device may be endless, and opening a pipe may block.
+/// The text of a regular file of at most 1 MiB. A device may be endless, and opening a pipe may block.
 pub(crate) fn read(file: &Path) -> io::Result<String> {
     read_up_to(file, MOST)
 }

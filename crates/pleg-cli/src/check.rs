@@ -1,5 +1,4 @@
-//! `pleg check`: a custom plugin of the node-problem-detector. It asks the agent, prints one line, and
-//! exits with 0 (no problem), 1 (a problem) or 2 (unknown).
+//! `pleg check`, a plugin of the node-problem-detector: prints one line, and exits with 0 (ok), 1 (a problem) or 2 (unknown).
 
 use std::io::Write as _;
 use std::process::ExitCode;

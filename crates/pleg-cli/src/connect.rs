@@ -1,6 +1,5 @@
 //! Selects the runtime, and waits until it responds.
 
-use std::fmt;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -18,10 +17,11 @@ use crate::find::{self, Found, not_found};
 use crate::kubelet::find_subscriber;
 use crate::log::notice;
 use crate::meter::{Meter, ObservedRuntime};
-use crate::sim::{Embedded, control_path};
+use crate::sim::{CONTROL, Embedded};
 
 /// `watch` and `pods` wait this long for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+const NONE_YET: &str = "no runtime yet, until one is found";
 /// After an error of one of these kinds, no list can succeed, so the command does not wait.
 const PERMANENT: [CallErrorKind; 4] = {
     use CallErrorKind::{Malformed, PermissionDenied, TooLarge, Unimplemented};
@@ -29,7 +29,8 @@ const PERMANENT: [CallErrorKind; 4] = {
 };
 
 /// The runtime, which may be found later. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Constructor, derive_more::Display)]
+#[display("{}", found.get().map_or_else(|| NONE_YET.to_owned(), ToString::to_string))]
 pub(crate) struct Chosen {
     found: Arc<OnceLock<Found>>,
     pub(crate) is_embedded: bool,
@@ -50,17 +51,8 @@ impl Chosen {
 
     /// Returns true for the embedded runtime, and for `pleg sim`, which has a control socket.
     pub(crate) fn is_simulated(&self) -> bool {
-        let has_control = |socket: PathBuf| control_path(&socket).exists();
+        let has_control = |socket: PathBuf| socket.with_added_extension(CONTROL).exists();
         self.is_embedded || self.socket().is_some_and(has_control)
-    }
-}
-
-impl fmt::Display for Chosen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.found.get() {
-            Some(found) => found.fmt(f),
-            None => f.write_str("no runtime yet, until one is found"),
-        }
     }
 }
 
@@ -123,10 +115,7 @@ impl Target {
     fn new(found: OnceLock<Found>, embedded: Option<Embedded>) -> Self {
         let clock = Clock::start();
         Self {
-            runtime: Chosen {
-                found: found.into(),
-                is_embedded: embedded.is_some(),
-            },
+            runtime: Chosen::new(found.into(), embedded.is_some()),
             embedded,
             started: clock.now(),
             meter: Meter::new(clock),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::str::FromStr;
 
 use clap::builder::PossibleValuesParser;
+use derive_more::{Constructor, Display};
 use pleg::Pleg;
 use pleg::core::{PodStatus, PodUid};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
@@ -106,9 +107,7 @@ impl Filters {
 }
 
 /// A selector of labels, with the equality-based part of the syntax of kubectl.
-#[derive(
-    Clone, Debug, PartialEq, Eq, DeserializeFromStr, SerializeDisplay, derive_more::Display,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, DeserializeFromStr, SerializeDisplay, Display)]
 #[display("{text}")]
 pub(crate) struct Selector {
     text: String,
@@ -116,7 +115,7 @@ pub(crate) struct Selector {
 }
 
 /// `KEY` or, with a value, `KEY=VALUE`. `!KEY` and `KEY!=VALUE` are negated.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Constructor)]
 struct Requirement {
     key: String,
     value: Option<String>,
@@ -139,11 +138,8 @@ impl Requirement {
             let forms = "KEY, !KEY, KEY=VALUE or KEY!=VALUE";
             return Err(format!("{part:?} is not {forms}"));
         }
-        Ok(Self {
-            key: key.to_owned(),
-            value: value.map(|value| value.trim().to_owned()),
-            negated: without_mark.is_some(),
-        })
+        let value = value.map(|value| value.trim().to_owned());
+        Ok(Self::new(key.to_owned(), value, without_mark.is_some()))
     }
 }
 
@@ -199,10 +195,9 @@ mod tests {
         let text = "the reader was too slow: 3 exits are not shown";
         let shown = (lagged.missed, lagged.message.as_deref());
         assert_eq!(shown, (Some(3), Some(text)));
-        let exit = |code| event("ContainerDied", code, false);
-        let started = |initial| event("ContainerStarted", None, initial);
-        let (ok, failed, unknown) = (&exit(Some(0)), &exit(Some(137)), &exit(None));
-        let (old, new) = (&started(true), &started(false));
+        let exits = [Some(0), Some(137), None].map(|code| event("ContainerDied", code, false));
+        let starts = [true, false].map(|initial| event("ContainerStarted", None, initial));
+        let ([ok, failed, unknown], [old, new]) = (&exits, &starts);
         // A record, the filters that show it, and those that do not.
         let selected = "web-1; shop/web-1; uid-web-1; web-*; shop/*; db web-1; -n shop -n test";
         for (record, shown_by, hidden_by) in [

@@ -3,13 +3,14 @@
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs, io};
+use std::{fs, io};
 
 use anyhow::{Context as _, anyhow};
 use itertools::Itertools as _;
 use pleg_cri::{Endpoint, well_known};
 use serde::Deserialize;
 
+use crate::text::enclosed;
 use crate::{bounded, config, kubelet};
 
 /// The variables of this program and of crictl for the endpoint. An empty value counts as unset.
@@ -18,22 +19,13 @@ pub(crate) const ENDPOINT_VARIABLES: [&str; 2] =
 const CRICTL: &str = "/etc/crictl.yaml";
 
 /// A runtime, and the flag, variable or file that named it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
+#[display("{endpoint} ({origin}{})", enclosed("; not examined: ", &others.join(", "), ""))]
 pub(crate) struct Found {
     pub(crate) endpoint: Endpoint,
     pub(crate) origin: String,
     /// Well-known sockets of other runtimes.
     pub(crate) others: Vec<&'static str>,
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}", self.endpoint, self.origin)?;
-        if !self.others.is_empty() {
-            write!(f, "; not examined: {}", self.others.join(", "))?;
-        }
-        f.write_str(")")
-    }
 }
 
 impl Found {
@@ -126,17 +118,17 @@ fn crictl_endpoint(file: &Path) -> anyhow::Result<Option<Endpoint>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::host::tests::fake::FakeHost;
     use std::os::unix::net::UnixListener;
-    use tempfile::TempDir;
 
-    fn bind(root: &TempDir, path: &str) -> UnixListener {
-        let path = below(root.path(), Path::new(path));
+    fn bind(host: &FakeHost, path: &str) -> UnixListener {
+        let path = below(host.root(), Path::new(path));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         UnixListener::bind(path).unwrap()
     }
 
-    fn searched(root: &TempDir) -> String {
-        match search(root.path()) {
+    fn searched(host: &FakeHost) -> String {
+        match search(host.root()) {
             Ok(found) => found.map_or_else(|| not_found().to_string(), |found| found.to_string()),
             Err(error) => format!("{error:#}"),
         }
@@ -148,27 +140,24 @@ mod tests {
     #[test]
     fn first_well_known_socket_is_used_and_others_are_named() {
         for path in SOCKETS.split_whitespace() {
-            let root = tempfile::tempdir().unwrap();
-            assert!(searched(&root).contains(path), "tried");
-            let _socket = bind(&root, path);
-            fs::create_dir_all(root.path().join("var")).unwrap();
-            std::os::unix::fs::symlink("../run", root.path().join("var/run")).unwrap();
-            assert_eq!(searched(&root), format!("unix://{path} (found)"));
+            let host = FakeHost::new();
+            assert!(searched(&host).contains(path), "tried");
+            let _socket = bind(&host, path);
+            host.link("var/run", Path::new("../run"));
+            assert_eq!(searched(&host), format!("unix://{path} (found)"));
         }
-        let root = tempfile::tempdir().unwrap();
+        let host = FakeHost::new();
         let two = ["/run/crio/crio.sock", "/run/containerd/containerd.sock"];
-        let _two = two.map(|path| bind(&root, path));
+        let _two = two.map(|path| bind(&host, path));
         let first =
             "unix:///run/containerd/containerd.sock (found; not examined: /run/crio/crio.sock)";
-        assert_eq!(searched(&root), first);
+        assert_eq!(searched(&host), first);
     }
 
     #[test]
-    fn configuration_of_crictl_is_used_or_rejected_if_invalid() {
-        let root = tempfile::tempdir().unwrap();
-        let _known = bind(&root, "/run/crio/crio.sock");
-        let file = root.path().join("etc/crictl.yaml");
-        fs::create_dir(root.path().join("etc")).unwrap();
+    fn valid_configuration_of_crictl_precedes_the_kubelet_and_sockets() {
+        let host = FakeHost::new();
+        let _known = bind(&host, "/run/crio/crio.sock");
         let missing =
             "unix:///run/gone.sock (set in /etc/crictl.yaml; not examined: /run/crio/crio.sock)";
         let known = "unix:///run/crio/crio.sock (found)";
@@ -182,12 +171,16 @@ mod tests {
             ("runtime-endpoint: [\n", &not_yaml),
             ("runtime-endpoint: tcp://1.2.3.4:5\n", error),
         ] {
-            fs::write(&file, text).unwrap();
-            let shown = searched(&root);
+            host.write("etc/crictl.yaml", text);
+            let shown = searched(&host);
             assert!(shown.starts_with(found), "{text}: {shown}");
         }
-        fs::remove_file(&file).unwrap();
-        fs::create_dir(&file).unwrap();
-        assert!(searched(&root).starts_with(error), "a directory");
+        host.remove("etc");
+        host.run(800, "kubelet --container-runtime-endpoint=/run/k.sock");
+        let kubelet =
+            "unix:///run/k.sock (the kubelet's, pid 800; not examined: /run/crio/crio.sock)";
+        assert_eq!(searched(&host), kubelet);
+        host.write("etc/crictl.yaml/x", "");
+        assert!(searched(&host).starts_with(error), "a directory");
     }
 }

@@ -16,9 +16,8 @@ use crate::text::duration;
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// A trouble that is younger is recorded without a duration. A shorter wait for the first list is not recorded at all.
 const SECOND: Duration = Duration::from_secs(1);
-/// The code of pods whose calls hang, and of pods whose calls fail.
-const HUNG: &str = "pods_hung";
-const FAILING: &str = "pods_failing";
+/// The codes of pods whose calls fail, and of pods whose calls hang.
+const OF_PODS: [&str; 2] = ["pods_failing", "pods_hung"];
 
 /// The troubles at the last check. Keys: [`NOT_READY`], a finding's code, `pod UID`. `None` before the first check.
 #[derive(Debug, Default)]
@@ -52,8 +51,7 @@ impl HealthChanges {
         for finding in &picture.findings {
             let is_shown = finding.severity > Severity::Info || last.contains_key(finding.code);
             // Each pod whose calls hang or fail gets a record of its own.
-            let is_of_pods = [HUNG, FAILING].contains(&finding.code);
-            if is_shown && !finding.not_ready && !is_of_pods {
+            if is_shown && !finding.not_ready && !OF_PODS.contains(&finding.code) {
                 let end = match finding.code {
                     "runtime_silent" => "the runtime answers again; no answer for",
                     "stream_down" => "subscribed again; no event stream for",
@@ -65,7 +63,7 @@ impl HealthChanges {
             }
         }
         for problem in &picture.problems {
-            let code = if problem.hangs() { HUNG } else { FAILING };
+            let code = OF_PODS[usize::from(problem.hangs())];
             let mut record = Record::health(DEGRADED, at, code, problem.text.clone());
             record.pod = Some(problem.of.clone());
             record.id = Some(problem.id.clone()).filter(|id| !id.is_empty());

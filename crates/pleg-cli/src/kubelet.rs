@@ -52,7 +52,7 @@ pub(crate) fn runtime_endpoint(root: &Path) -> Option<(u32, String)> {
 }
 
 /// A process that is or contains a kubelet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Constructor)]
 pub(crate) struct Kubelet {
     pub(crate) pid: u32,
     directory: PathBuf,
@@ -81,12 +81,8 @@ impl Kubelet {
             (name, _) if EMBEDDING.contains(&name) => Some(name.to_owned()),
             _ => return None,
         };
-        Some(Self {
-            pid,
-            directory: proc.path(&pid.to_string()),
-            arguments,
-            embedded_in,
-        })
+        let directory = proc.path(&pid.to_string());
+        Some(Self::new(pid, directory, arguments, embedded_in))
     }
 
     fn all(proc: &Proc) -> std::io::Result<Vec<Self>> {

@@ -16,7 +16,6 @@ mod health;
 mod http;
 mod json;
 mod kubelet;
-mod limits;
 mod log;
 mod meter;
 mod observer;
@@ -69,7 +68,7 @@ fn run(args: Args) -> Outcome {
         C::Check(args) => until_signal(check::run(args)),
         C::Doctor(args) => until_signal(async { Ok(doctor::run(args).await) }),
         C::Agent(args) => {
-            limits::return_freed_memory();
+            agent::return_freed_memory();
             block_on(async { agent::run(args, first_signal(STOP)?).await })
         }
         C::Sim(args) => match args.command {

@@ -1,7 +1,7 @@
 //! `pleg sim`, and the embedded simulated runtime of `--sim`. Both serve a unix socket, for the same client.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -14,6 +14,9 @@ use tokio::net::UnixStream;
 use crate::Outcome;
 use crate::args::SimArgs;
 use crate::log::notice;
+
+/// The extension of the name of the control socket.
+pub(crate) const CONTROL: &str = "ctl";
 
 pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -> Outcome {
     let socket = args.socket.context("--socket is required")?;
@@ -36,7 +39,7 @@ pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -
             sim.spawn_workload(workload).filled().await;
         }
         let serving = sim.serve_unix(&socket, std::future::pending())?;
-        let _control = sim.serve_control(control_path(&socket))?;
+        let _control = sim.serve_control(socket.with_added_extension(CONTROL))?;
         let (mode, path) = (args.mode, serving.path().display());
         let listens = format!("a simulated runtime ({mode}) listens on unix://{path}");
         notice(&listens);
@@ -52,14 +55,8 @@ pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -
     ended
 }
 
-pub(crate) fn control_path(socket: &Path) -> PathBuf {
-    let mut path = socket.as_os_str().to_owned();
-    path.push(".ctl");
-    path.into()
-}
-
 pub(crate) async fn control(socket: &Path, command: &[String]) -> anyhow::Result<ExitCode> {
-    let path = control_path(socket);
+    let path = socket.with_added_extension(CONTROL);
     let stream = UnixStream::connect(&path).await;
     let silent = || format!("no simulated runtime listens on {}", path.display());
     let mut stream = stream.with_context(silent)?;
@@ -80,6 +77,7 @@ pub(crate) async fn control(socket: &Path, command: &[String]) -> anyhow::Result
 }
 
 /// The embedded simulated runtime, with a workload of pods that are created, crash and are removed.
+#[derive(derive_more::Constructor)]
 pub(crate) struct Embedded {
     sim: Sim,
     pub(crate) endpoint: Endpoint,
@@ -95,11 +93,7 @@ impl Embedded {
         let (sim, endpoint) = (Sim::builder().mode(mode).build(), path.parse()?);
         let _serving = sim.serve_unix(&socket, std::future::pending())?;
         let _workload = sim.spawn_workload(WorkloadConfig::default());
-        Ok(Self {
-            sim,
-            endpoint,
-            _dir: dir,
-        })
+        Ok(Self::new(sim, endpoint, dir))
     }
 
     pub(crate) async fn stop(self) {

@@ -130,6 +130,14 @@ pub(crate) fn exit(code: Option<i32>, unknown: &str, reason: &str) -> String {
     format!("{code} {reason}").trim().to_owned()
 }
 
+/// The text with what belongs before and after it. Nothing if the text is empty.
+pub(crate) fn enclosed(before: &str, text: &str, after: &str) -> String {
+    match text {
+        "" => String::new(),
+        text => [before, text, after].concat(),
+    }
+}
+
 /// The name of a variant.
 pub(crate) fn lower(variant: impl Debug) -> String {
     format!("{variant:?}").to_lowercase()
@@ -188,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_truncated_by_its_width_in_columns() {
+    fn text_is_truncated_by_width_and_figures_get_a_unit() {
         for (text, columns, shown) in [
             ("abc", 3, "abc"),
             ("abcd", 3, "ab…"),
@@ -204,10 +212,6 @@ mod tests {
         }
         assert_eq!(fit(&format!("a{}b", "\u{301}".repeat(500)), 9), "\u{fffd}b");
         assert_eq!([clip("abc", 3), clip("abcd", 3)], ["abc", "ab…"]);
-    }
-
-    #[test]
-    fn duration_is_shown_in_a_unit_that_fits_its_size() {
         let shown = [0.25, 12.3, 2500.0, 45_000.0, 180_000.0].map(span);
         assert_eq!(shown, ["0.2 ms", "12 ms", "2.5 s", "45 s", "3 min"]);
         let shown = [12, 2048, 17 << 20].map(bytes);

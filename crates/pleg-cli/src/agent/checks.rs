@@ -1,5 +1,4 @@
-//! The text of `/readyz`. With `?verbose` it has one line for each check, as in the kube-apiserver:
-//! `[+]` passed, `[-]` failed, and `[!]` degraded, which does not make the node unready.
+//! The text of `/readyz`. With `?verbose` one line for each check: `[+]` passed, `[-]` failed, `[!]` degraded but ready.
 
 use super::*;
 use crate::check::sentence;

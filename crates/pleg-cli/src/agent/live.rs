@@ -34,7 +34,6 @@ pub(super) fn stream(
         _permit: permit,
         changes: observer.changes(),
         observer,
-        clock,
         query,
         sent: known.map_or(0, |(_, number)| number.parse().unwrap_or(0)),
         // A client that connects again gets all later records, or after a restart of the agent all that it has.
@@ -53,7 +52,6 @@ pub(super) fn stream(
 struct Client {
     _permit: OwnedSemaphorePermit,
     observer: Arc<Observer>,
-    clock: Clock,
     changes: watch::Receiver<u64>,
     query: Query,
     sent: u64,
@@ -70,7 +68,7 @@ struct Client {
 
 impl Client {
     async fn next(&mut self) -> Option<String> {
-        let clock = self.clock;
+        let clock = self.observer.pleg.clock();
         loop {
             let now = clock.now();
             if self.has_changed && now >= self.records_due {
@@ -97,8 +95,7 @@ impl Client {
         }
     }
 
-    /// The records after those that were sent last, as many as fit; later messages have the rest. `None` if there are
-    /// none, except in the first message, which gives the client its first id.
+    /// As many new records as fit. `None` if there are none, except in the first message, which gives the first id.
     fn records(&mut self) -> Option<String> {
         let page = self.observer.lines(self.since, self.sent);
         if self.view.is_some() && page.lines.is_empty() && page.head.missed == 0 {

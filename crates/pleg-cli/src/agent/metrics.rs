@@ -14,6 +14,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::picture::facts;
+use crate::picture::finding::contains;
 use crate::proc::{Open, Proc};
 
 /// The period of the metrics recorder's upkeep, which aggregates the histograms.
@@ -24,13 +25,9 @@ const BUCKETS: [f64; 17] = [
     5.0, 10.0, 60.0,
 ];
 
-/// Kubelet metrics that have no `pleg_` name. `pleg_stream_state` and `pleg_streams_lost_total`, and the count of
-/// `pleg_runtime_operations_duration_seconds`, show the same.
-const REDUNDANT: [&str; 3] = [
-    "kubelet_evented_pleg_connection_error_count",
-    "kubelet_evented_pleg_connection_success_count",
-    "kubelet_runtime_operations_total",
-];
+/// Kubelet metrics without a `pleg_` name, because `pleg_stream*` and the count of the operations' durations show the same.
+const REDUNDANT: &str = "kubelet_evented_pleg_connection_error_count kubelet_evented_pleg_connection_success_count \
+                         kubelet_runtime_operations_total";
 
 /// Metrics about this process, under the names that all Prometheus clients use, and one with the version of the build.
 const BUILD: &str = "pleg_build_info";
@@ -43,7 +40,7 @@ const MOST_FILES: &str = "process_max_fds";
 const THREADS: &str = "process_threads";
 const STARTED: &str = "process_start_time_seconds";
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, derive_more::Constructor)]
 pub(super) struct Metrics {
     recorded: PrometheusHandle,
     kubelet_names: bool,
@@ -56,10 +53,7 @@ impl Metrics {
             .install_recorder()
             .context("cannot install the metrics recorder")?;
         describe();
-        Ok(Self {
-            recorded,
-            kubelet_names,
-        })
+        Ok(Self::new(recorded, kubelet_names))
     }
 
     pub(super) async fn run_upkeep(&self) -> Infallible {
@@ -101,7 +95,7 @@ const KUBELET: &str = "kubelet_";
 
 /// The `pleg_` name of a metric. `None` if it is shown with `--kubelet-names` only.
 pub(super) fn own_name(name: &str) -> Option<String> {
-    if REDUNDANT.contains(&name) {
+    if contains(REDUNDANT, name) {
         return None;
     }
     let short = name.strip_prefix(KUBELET);

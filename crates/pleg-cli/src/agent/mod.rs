@@ -8,6 +8,7 @@ mod service;
 
 use std::convert::Infallible;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,4 +128,26 @@ async fn reload(
         }
     }
     std::future::pending().await
+}
+
+const TUNABLES: &str = "GLIBC_TUNABLES";
+/// Without this setting, glibc raises the threshold with each larger block that is freed, and then keeps such blocks.
+const MMAP_THRESHOLD: &str = "glibc.malloc.mmap_threshold=131072";
+/// Marks the program that was started again, because glibc may remove [`TUNABLES`] from the environment.
+const STARTED_AGAIN: &str = "PLEG_STARTED_AGAIN";
+
+/// Starts this program again, as the same process, with a fixed threshold for the allocator, which glibc reads only at
+/// the start: memory after a flood of large responses is returned. Does nothing without glibc, or if it is configured.
+pub(crate) fn return_freed_memory() {
+    let is_configured = [TUNABLES, STARTED_AGAIN].map(|name| std::env::var_os(name).is_some());
+    if !cfg!(target_env = "gnu") || is_configured != [false; 2] {
+        return;
+    }
+    let mut args = std::env::args_os();
+    if let (Ok(program), Some(name)) = (std::env::current_exe(), args.next()) {
+        let mut command = std::process::Command::new(program);
+        command.arg0(name).args(args).env(STARTED_AGAIN, "1");
+        let error = command.env(TUNABLES, MMAP_THRESHOLD).exec();
+        tracing::debug!("cannot configure the allocator: {error}");
+    }
 }

@@ -15,9 +15,7 @@ use crate::{json, page};
 /// For how long a rendered response is used again, so that many requests cost no more than few.
 const RENDERED_FOR: Duration = Duration::from_millis(250);
 const MOST_PODS: usize = 500;
-
 const TEXT: &str = "text/plain; charset=utf-8";
-
 const MISDIRECTED: &str = "the header Host must have an IP address or localhost: a page of another site must not \
      read from this one\n";
 
@@ -31,8 +29,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// A client without a token gets the status of `/healthz` and `/readyz`, for the probes of a
-    /// kubelet, and the page at `/`, which contains no data, and nothing else.
+    /// A client without a token gets only the status of `/healthz` and `/readyz`, and the page at `/`, without data.
     pub(super) fn reply(&self, request: &Request<Incoming>, allowed: bool) -> Reply {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let headers = [(CONTENT_TYPE, TEXT), (ALLOW, "GET, HEAD")];
@@ -237,19 +234,13 @@ mod tests {
 
     #[test]
     fn only_a_stalled_or_ended_generator_is_not_alive() {
-        let second = Duration::from_secs(1);
-        let stale = NotReady::Stale {
-            elapsed: second,
-            threshold: second,
-        };
-        for (ready, is_alive) in [
-            (Ok(()), true),
-            (Err(NotReady::NeverListed), true),
-            (Err(stale), true),
-            (Err(NotReady::Stalled { overdue: second }), false),
-            (Err(NotReady::Closed), false),
-        ] {
-            assert_eq!(alive(&ready).is_ok(), is_alive, "{ready:?}");
+        let [elapsed, threshold, overdue] = [Duration::from_secs(1); 3];
+        use NotReady::{Closed, NeverListed, Stale, Stalled};
+        for ready in [Ok(()), Err(NeverListed), Err(Stale { elapsed, threshold })] {
+            assert!(alive(&ready).is_ok(), "{ready:?}");
+        }
+        for ready in [Stalled { overdue }, Closed].map(Err) {
+            assert!(alive(&ready).is_err(), "{ready:?}");
         }
     }
 }

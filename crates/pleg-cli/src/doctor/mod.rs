@@ -14,7 +14,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
-use pleg::core::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{DoctorArgs, Output};
@@ -75,13 +74,13 @@ impl Examination {
     async fn of_node(args: &DoctorArgs) -> anyhow::Result<Self> {
         let target = Target::choose(&args.connection.runtime)?;
         let clock = target.meter.clock;
-        let (began, origin) = (clock.wall(), clock.wall_at(Instant::ORIGIN));
+        let began = clock.wall();
         let (runtime, duration) = (&target.runtime, args.duration);
         notice(&format!("reading {runtime} for {duration:?}"));
         let mut of_host = HostTarget::new(runtime.socket().filter(|_| !runtime.is_embedded));
         of_host.root.clone_from(&args.root);
         let host = Box::pin(host::collect(&of_host, duration));
-        let both = runtime::collect(&target, args.connection.events, duration, origin, host);
+        let both = runtime::collect(&target, args.connection.events, duration, host);
         let (runtime, host) = Box::pin(both).await?;
         target.close().await;
         Ok(Self {

@@ -12,7 +12,7 @@ use crate::picture::finding::Layer;
 use crate::picture::generator::{Generator, State};
 use crate::picture::runtime::{Lists, Pods};
 use crate::table::{colour, dim, terminal_width};
-use crate::text::{bytes, lower, millis, safe, seconds, span, wrapped};
+use crate::text::{bytes, enclosed, lower, millis, safe, seconds, span, wrapped};
 
 const SLOWEST: usize = 3;
 const NAME: usize = 12;
@@ -106,12 +106,10 @@ fn figures(examination: &Examination) -> Vec<(&'static str, String)> {
 }
 
 fn endpoint(runtime: &Evidence) -> String {
-    let (name, version, endpoint) = (&*runtime.name, &runtime.version, &runtime.endpoint);
+    let (version, endpoint) = (&runtime.version, &runtime.endpoint);
     let simulated = if runtime.simulated { ", SIMULATED" } else { "" };
-    match name {
-        "" => format!("{endpoint}{simulated}"),
-        name => format!("{name} {version} at {endpoint}{simulated}"),
-    }
+    let named = enclosed("", &runtime.name, &format!(" {version} at "));
+    format!("{named}{endpoint}{simulated}")
 }
 
 fn pods(pods: &Pods) -> String {
@@ -160,10 +158,8 @@ fn statuses(runtime: &Evidence) -> Option<String> {
     });
     let (ids, median, p99) = (statuses.ids, span(median), span(p99));
     let all = format!("{ids} ids: median {median}, 99 % within {p99}");
-    Some(match slowest.join(", ") {
-        none if none.is_empty() => all,
-        pods => format!("{all}; slowest pods: {pods}"),
-    })
+    let pods = enclosed("; slowest pods: ", &slowest.join(", "), "");
+    Some(format!("{all}{pods}"))
 }
 
 fn events(stream: &Generator) -> String {

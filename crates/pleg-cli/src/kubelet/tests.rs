@@ -80,10 +80,8 @@ fn kubelet_of_another_runtime_does_not_count() {
         let (config, expected) = rest.split_once(" => ").unwrap();
         let host = node("kubelet");
         let flags = flags.replace("HERE", &host.root().display().to_string());
-        host.run(
-            800,
-            &format!("kubelet --feature-gates=EventedPLEG=true {flags}"),
-        );
+        let line = format!("kubelet --feature-gates=EventedPLEG=true {flags}");
+        host.run(800, &line);
         if row.contains("HERE") {
             // A link to itself leads to an error other than ENOENT.
             host.link("proc/800/root", Path::new("root"));
@@ -96,9 +94,8 @@ fn kubelet_of_another_runtime_does_not_count() {
         let counts = find_subscriber(host.root(), Some(&ours)).is_some();
         let kubelet = found(&host).unwrap();
         let port = || kubelet.healthz_port().to_string();
-        let other = kubelet
-            .other_runtime(&Proc::below(host.root()), &ours)
-            .unwrap_or_else(port);
+        let other = kubelet.other_runtime(&Proc::below(host.root()), &ours);
+        let other = other.unwrap_or_else(port);
         assert_eq!(format!("{counts} {other}"), expected, "{row}");
     }
 }
@@ -132,16 +129,4 @@ fn kubelet_whose_configuration_is_unknown_counts_as_subscriber() {
     assert!(why(&k3s).contains("k3s (pid 800) contains a kubelet"));
     k3s.remove("proc");
     assert!(why(&k3s).contains("cannot be read"));
-}
-
-#[test]
-fn endpoint_of_the_kubelet_is_used_before_found_sockets() {
-    let host = node("kubelet --container-runtime-endpoint=unix:///run/theirs.sock");
-    host.write("run/crio/x", "");
-    let socket = host.root().join("run/crio/crio.sock");
-    let _listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
-    let found = crate::find::search(host.root()).unwrap().unwrap();
-    let expected =
-        "unix:///run/theirs.sock (the kubelet's, pid 800; not examined: /run/crio/crio.sock)";
-    assert_eq!(found.to_string(), expected);
 }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use itertools::Itertools as _;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 use crate::text::more;
 
@@ -35,6 +36,7 @@ pub(crate) enum Layer {
     Kubelet,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
@@ -45,11 +47,9 @@ pub(crate) struct Finding {
     pub(crate) summary: String,
     pub(crate) evidence: Vec<String>,
     pub(crate) next: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
     pub(crate) not_ready: bool,
     /// The code of the finding that explains this one. This one is shown after it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cause: Option<Code>,
     /// The codes of findings that this one explains, where both are found.
     #[serde(skip)]
@@ -209,8 +209,7 @@ impl Finding {
     }
 }
 
-/// Sorts findings: the worst first, and each cause before what it explains, with the highest severity of both. Of
-/// findings with the same code the first is shown.
+/// Sorts findings: the worst first, each cause before what it explains, with the higher severity. Each code is shown once.
 pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
     let mut findings = findings.into_iter().unique_by(|f| f.code).collect_vec();
     // Repeated, because a cause can have a cause. Chains of more than four do not exist.

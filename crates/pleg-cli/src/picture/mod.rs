@@ -16,7 +16,7 @@ use generator::Generator;
 use runtime::Problem;
 
 /// A node's health and its troubles at one instant.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, derive_more::Constructor)]
 pub(crate) struct Picture {
     pub(crate) now: Instant,
     pub(crate) health: Health,
@@ -55,14 +55,7 @@ impl Picture {
         let is_usable = findings.iter().all(answers);
         let is_over = |fact: &Finding| is_usable && runtime::UNUSABLE.contains(&fact.code);
         findings.extend(facts.findings(now).filter(|fact| !is_over(fact)));
-        Self {
-            now,
-            health,
-            facts,
-            ready,
-            findings: arrange(findings),
-            problems,
-        }
+        Self::new(now, health, facts, ready, arrange(findings), problems)
     }
 
     pub(crate) fn has(&self, code: &str) -> bool {

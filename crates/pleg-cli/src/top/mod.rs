@@ -19,6 +19,7 @@ use anyhow::{Context as _, ensure};
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures::StreamExt as _;
 use pleg::core::Instant;
+use pleg::runtime::clock::Clock;
 use ratatui::{DefaultTerminal, Frame};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -43,7 +44,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     let mut app = App::new(args.namespace.clone(), args.selector.clone(), colour);
     let mut source = Source::start(&args, app.wanted()).await?;
     let mut terminal = Terminal::open().context("cannot use the terminal")?;
-    let mut events = EventStream::new();
+    let (mut events, clock) = (EventStream::new(), Clock::start());
     let mut interval = tokio::time::interval(REDRAW_PERIOD);
     loop {
         tokio::select! {
@@ -59,7 +60,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
             _ = hangup.recv() => return Ok(ExitCode::from(HUNG_UP)),
         }
         source.ask(app.wanted());
-        let now = source.clock.now();
+        let now = clock.now();
         let draw = |frame: &mut Frame<'_>| screen::draw(frame, &mut app, now);
         terminal.0.draw(draw)?;
     }

@@ -2,7 +2,6 @@
 
 use pleg::Pleg;
 use pleg::core::Settings;
-use pleg::runtime::clock::Clock;
 use tokio::sync::{mpsc, watch};
 
 use super::*;
@@ -17,14 +16,15 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// The pause after a view is at least this many times as long as its computation, which is slow for a large node.
 const PAUSE: u32 = 9;
 
+#[derive(derive_more::Constructor)]
 pub(super) struct Answer {
     pub(super) query: Query,
     pub(super) at: Instant,
     pub(super) view: Result<Arc<View>, String>,
 }
 
+#[derive(derive_more::Constructor)]
 pub(super) struct Source {
-    pub(super) clock: Clock,
     queries: watch::Sender<Query>,
     pub(super) answers: mpsc::Receiver<Answer>,
     /// The generator and its runtime, if this command started them. `None` if it asks an agent.
@@ -34,26 +34,21 @@ pub(super) struct Source {
 impl Source {
     /// Starts to observe the runtime, or to ask the agent, which must answer the first time.
     pub(super) async fn start(args: &TopArgs, query: Query) -> anyhow::Result<Self> {
-        let (node, clock, own) = match &args.agent {
+        let (node, own) = match &args.agent {
             Some(url) => {
                 let client = AgentClient::new(url.clone(), &args.client)?;
                 client.view(&query).await?;
-                (Node::Agent(client), Clock::start(), None)
+                (Node::Agent(client), None)
             }
             None => {
                 let (observer, pleg, target) = observe(args).await?;
-                (Node::Own(observer), pleg.clock(), Some((pleg, target)))
+                (Node::Own(observer), Some((pleg, target)))
             }
         };
         let (queries, asked) = watch::channel(query);
         let (answer, answers) = mpsc::channel(1);
-        tokio::spawn(serve(node, clock, asked, answer));
-        Ok(Self {
-            clock,
-            queries,
-            answers,
-            own,
-        })
+        tokio::spawn(serve(node, asked, answer));
+        Ok(Self::new(queries, answers, own))
     }
 
     pub(super) fn ask(&self, query: Query) {
@@ -85,12 +80,8 @@ enum Node {
     Agent(AgentClient),
 }
 
-async fn serve(
-    node: Node,
-    clock: Clock,
-    mut queries: watch::Receiver<Query>,
-    answers: mpsc::Sender<Answer>,
-) {
+async fn serve(node: Node, mut queries: watch::Receiver<Query>, answers: mpsc::Sender<Answer>) {
+    let clock = Clock::start();
     loop {
         let query = queries.borrow_and_update().clone();
         let began = clock.now();
@@ -100,12 +91,8 @@ async fn serve(
         };
         let at = clock.now();
         let pause = PERIOD.max(PAUSE * at.since(began));
-        let answer = Answer {
-            query,
-            at,
-            view: view.map(Arc::new).map_err(|error| format!("{error:#}")),
-        };
-        if answers.send(answer).await.is_err() {
+        let view = view.map(Arc::new).map_err(|error| format!("{error:#}"));
+        if answers.send(Answer::new(query, at, view)).await.is_err() {
             return;
         }
         tokio::select! {

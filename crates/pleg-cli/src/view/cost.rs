@@ -23,7 +23,7 @@ pub(crate) struct Cost {
     pub(crate) basis: String,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Constructor)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CallCosts {
     /// The calls of complete lists: two each.
@@ -43,19 +43,11 @@ impl Cost {
         let generic = is_compared.then(|| {
             let relist = 2.0 * list_seconds / lists as f64;
             let relists = seconds / (GENERIC_PERIOD_SECONDS + relist);
-            CallCosts {
-                lists: 2 * relists as u64,
-                list_seconds: relists * relist,
-                reads: statuses.total(now).0,
-            }
+            CallCosts::new(2 * relists as u64, relists * relist, statuses.total(now).0)
         });
         Self {
             seconds,
-            ours: CallCosts {
-                lists,
-                list_seconds,
-                reads: calls.reads.total(now).0,
-            },
+            ours: CallCosts::new(lists, list_seconds, calls.reads.total(now).0),
             generic,
             basis: BASIS.to_owned(),
         }

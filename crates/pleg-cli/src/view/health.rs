@@ -118,8 +118,7 @@ impl Relist {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StreamView {
-    /// `polling`, `starting`, `unconfirmed`, `confirmed`, `losing` or `down`; `silent` while the
-    /// runtime answers no call: nobody knows then whether events would arrive.
+    /// `polling`, `starting`, `unconfirmed`, `confirmed`, `losing`, `down`, or `silent` while the runtime answers no call.
     pub(crate) state: String,
     pub(crate) seconds: Option<f64>,
     pub(crate) reason: Option<String>,

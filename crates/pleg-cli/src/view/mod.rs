@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use derive_more::Constructor;
 use itertools::Itertools as _;
 use pleg::Exit;
 use pleg::core::{

@@ -4,7 +4,6 @@ use super::*;
 
 /// The maximum number of changed pods that are remembered until the next `tick`.
 const MOST_CHANGED: usize = 10_000;
-
 /// As of the finding `list_slow`.
 const LIST_SLOW_MS: f64 = 3_000.0;
 
@@ -52,8 +51,7 @@ impl Model {
         }
     }
 
-    /// Must be called once a second, as often as the generic PLEG would list. `ids` returns the number of sandboxes and
-    /// containers of a pod: the generic PLEG would read the status of each.
+    /// Must be called as often as the generic PLEG lists: once a second. `ids`: how many statuses of a pod it would read.
     pub(crate) fn tick(&mut self, now: Instant, ids: impl Fn(&PodUid) -> usize) {
         for uid in self.changed.drain() {
             for _ in 0..ids(&uid) {

@@ -154,8 +154,7 @@ impl Group {
     }
 }
 
-/// The limits of a process, found by the text of its `/proc/PID/cgroup`, and the controllers whose group is not visible
-/// from here. Counts of a group began when it was made.
+/// The limits of a process, by the text of its `/proc/PID/cgroup`, and the controllers whose group is not visible.
 pub(super) fn limits(files: &Path, text: &str) -> (Vec<Limit>, Vec<&'static str>) {
     let (mut limits, mut unread) = (Vec::new(), Vec::new());
     for controller in ["cpu", "memory", "pids"] {

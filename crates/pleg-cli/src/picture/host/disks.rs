@@ -32,8 +32,7 @@ pub(crate) struct Disk {
 const CONTAINERD: [&str; 2] = ["/var/lib/containerd", "/run/containerd"];
 const CRIO: [&str; 2] = ["/var/lib/containers/storage", "/run/containers/storage"];
 
-/// The runtime's directories for data and state, from its command line, its configuration, or the well-known ones. An
-/// error if the configuration cannot be read.
+/// The runtime's directories for data and state, as configured, or the well-known ones; or why its file cannot be read.
 pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Result<String, String>> {
     let (flags, defaults) = match daemon.name.as_str() {
         "containerd" => (["--root", "--state"], CONTAINERD),
@@ -57,8 +56,7 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Result<String, S
     paths.chain(unread).collect()
 }
 
-/// The file systems of the daemon's directories. If no daemon runs (a full disk?), those of the well-known directories.
-/// Also returns what cannot be read.
+/// The file systems of the daemon's directories, or without a daemon of the well-known ones, and what cannot be read.
 pub(super) fn read(
     root: &Path,
     daemon: Option<u32>,

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{env, fs, io};
 
+use derive_more::Constructor;
 use itertools::Itertools as _;
 use pleg::runtime::clock::Clock;
 use serde::{Deserialize, Serialize};
@@ -75,7 +76,7 @@ pub(crate) struct Host {
 }
 
 /// The results of the runtime's calls, on which the findings about the host depend.
-#[derive(Clone, Copy, Debug, derive_more::Constructor)]
+#[derive(Clone, Copy, Debug, Constructor)]
 pub(crate) struct Calls<'a> {
     pods: &'a Pods,
     /// A list or a status call was slow or hung.
@@ -150,8 +151,7 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
     host
 }
 
-/// Looks at the host, without starting a process, and compares each look with the look before. So the first look does
-/// not show facts that need two looks, some seconds apart.
+/// Looks at the host, without starting a process. Some facts follow only from two looks, so the first look lacks them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) target: HostTarget,

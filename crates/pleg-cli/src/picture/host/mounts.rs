@@ -122,12 +122,12 @@ fn parse(line: &str) -> Option<Mount> {
 /// The kernel writes these four characters of a path as three octal digits. The backslash is decoded last.
 fn unescaped(path: &str) -> String {
     let escapes = [
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\040", " "),
-        ("\\134", "\\"),
+        ["\\011", "\t"],
+        ["\\012", "\n"],
+        ["\\040", " "],
+        ["\\134", "\\"],
     ];
-    let decode = |path: String, (escape, c)| path.replace(escape, c);
+    let decode = |path: String, [escape, c]: [&str; 2]| path.replace(escape, c);
     escapes.into_iter().fold(path.to_owned(), decode)
 }
 

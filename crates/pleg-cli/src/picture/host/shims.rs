@@ -68,7 +68,7 @@ impl Member {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Constructor)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DeadInit {
     pub(crate) container: String,
@@ -198,11 +198,7 @@ fn dead(sample: &Sample) -> impl Iterator<Item = DeadInit> {
     sample.inits.iter().filter_map(|(container, pid)| {
         let seen = sample.processes.get(pid);
         let ended = seen.is_none_or(|seen| seen.process.is_dead());
-        ended.then(|| DeadInit {
-            container: container.clone(),
-            pid: *pid,
-            zombie: seen.is_some(),
-        })
+        ended.then(|| DeadInit::new(container.clone(), *pid, seen.is_some()))
     })
 }
 

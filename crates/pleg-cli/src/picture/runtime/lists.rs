@@ -38,7 +38,7 @@ pub(crate) struct Round {
     pub(crate) containers: ListCall,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Constructor)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ListCall {
     pub(crate) millis: f64,
@@ -121,11 +121,9 @@ async fn list(runtime: &CriRuntime, kind: Kind, scope: &Scope) -> (ListCall, u64
         Kind::Sandbox => runtime.encoded_sandboxes(scope, &mut count).await,
         Kind::Container => runtime.encoded_containers(scope, &mut count).await,
     };
-    let call = ListCall {
-        millis: millis(clock.now().since(began)),
-        failure: result.err().as_ref().map(Failure::from),
-    };
-    (call, size)
+    let millis = millis(clock.now().since(began));
+    let failure = result.err().as_ref().map(Failure::from);
+    (ListCall::new(millis, failure), size)
 }
 
 impl Lists {

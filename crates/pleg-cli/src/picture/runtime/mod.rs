@@ -11,9 +11,9 @@ mod statuses;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
+use derive_more::Constructor;
 use futures::StreamExt as _;
 use itertools::Itertools as _;
 use pleg::core::{
@@ -36,7 +36,7 @@ use super::generator::{self, Generator, next_step};
 use super::host::Calls;
 use crate::meter::{Key, LIST_CONTAINERS, LIST_SANDBOXES, SANDBOX_STATUS, Timing, Timings};
 use crate::record;
-use crate::text::{bytes, clip, millis, short, span};
+use crate::text::{bytes, clip, enclosed, millis, short, span};
 
 const MOST_TEXT: usize = 300;
 /// The maximum number of recorded conditions. containerd has three.
@@ -88,7 +88,8 @@ impl From<ConnectError> for Unusable {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
+#[display("{kind}{}", enclosed(": ", message, ""))]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Failure {
     /// As `CallErrorKind::as_str`.
@@ -106,24 +107,21 @@ impl From<&CallError> for Failure {
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.kind, &*self.message) {
-            (kind, "") => f.write_str(kind),
-            (kind, message) => write!(f, "{kind}: {message}"),
-        }
-    }
-}
-
 /// The runtime's own `Status`: RuntimeReady, NetworkReady and further conditions.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Constructor)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Conditions {
     pub(crate) conditions: Vec<Condition>,
     pub(crate) failure: Option<Failure>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Shown as its status, with the reason and the message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
+#[display(
+    "{status}{}{}",
+    enclosed(" (", reason, ")"),
+    enclosed(": ", message, "")
+)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Condition {
     pub(crate) name: String,
@@ -140,16 +138,6 @@ impl Condition {
     }
 }
 
-/// The condition's status, with the reason and the message.
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.status.fmt(f)?;
-        let texts = [(" (", &self.reason, ")"), (": ", &self.message, "")];
-        let mut texts = texts.into_iter().filter(|(_, text, _)| !text.is_empty());
-        texts.try_for_each(|(begin, text, end)| write!(f, "{begin}{text}{end}"))
-    }
-}
-
 impl From<StatusResponse> for Conditions {
     fn from(answer: StatusResponse) -> Self {
         let text = |text: String| clip(&text, MOST_TEXT).into_owned();
@@ -160,10 +148,7 @@ impl From<StatusResponse> for Conditions {
             reason: text(condition.reason),
             message: text(condition.message),
         });
-        Self {
-            conditions: conditions.collect(),
-            failure: None,
-        }
+        Self::new(conditions.collect(), None)
     }
 }
 

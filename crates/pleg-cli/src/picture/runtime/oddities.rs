@@ -20,8 +20,7 @@ const MOST: usize = 100;
 
 type Object<'a> = (&'a Id, Option<WallTime>);
 
-/// The code, the summary and the next step. `{}` stands for the names of the pods, `{pod}` for the first pod, and
-/// `{id}` for its sandbox or container: of two, the older one.
+/// The code, the summary, the next step. `{}`: the names of the pods, `{pod}`: the first, `{id}`: its (older) object.
 pub(super) const KINDS: [[&str; 3]; 5] = [
     [
         "container_runs_twice",

@@ -17,14 +17,15 @@ const RELIST: Duration = Duration::from_secs(2);
 const PROBE: Duration = Duration::from_secs(5);
 const PARALLEL: usize = 4;
 
-/// Reads the node, watches it while `host` runs, and reads it again. `origin`: the wall clock at the origin of instants.
+/// Reads the node, watches it while `host` runs, and reads it again.
 pub(crate) async fn collect<T>(
     target: &Target,
     events: EventsPolicy,
     duration: Duration,
-    origin: WallTime,
     host: impl Future<Output = T>,
 ) -> anyhow::Result<(Evidence, T)> {
+    let wall_at_origin = || target.meter.clock.wall_at(Instant::ORIGIN);
+    let origin = wall_at_origin();
     let mut settings = Settings::default();
     settings.relist_period_max = RELIST;
     settings.relist_period_unproven = RELIST;
@@ -57,7 +58,7 @@ pub(crate) async fn collect<T>(
     repeat_slow(&runtime, &mut calls).await;
     let mut pods = Pods::new(&before, &views, clock.wall());
     pods.without_address = without_address(&client, &views).await;
-    let step = clock.wall_at(Instant::ORIGIN).nanos_since(origin);
+    let step = wall_at_origin().nanos_since(origin);
     let mut evidence = Evidence {
         endpoint: endpoint.to_string(),
         simulated: target.runtime.is_embedded,

@@ -110,12 +110,11 @@ impl PodCall {
 
 /// A call such as `ContainerStatus of app (0123456789ab)`.
 fn call(operation: &str, container: &str, id: &str) -> String {
-    let (mut call, id) = (operation.to_owned(), short(id));
-    let parts = [(" of ", container, ""), (" (", &*id, ")")];
-    for (before, text, after) in parts.into_iter().filter(|part| !part.1.is_empty()) {
-        call += &[before, text, after].concat();
-    }
-    call
+    let (of, id) = (
+        enclosed(" of ", container, ""),
+        enclosed(" (", &short(id), ")"),
+    );
+    format!("{operation}{of}{id}")
 }
 
 impl Statuses {

@@ -63,10 +63,8 @@ fn worst(lines: &mut Lines, app: &App, view: &View, reasons: &[Reason], most: us
     lines.spans(&texts);
     parts[1..].iter().for_each(|part| lines.line(part, tone));
     if app.page != Page::Node {
-        let mut action = format!("do: {}", reason.action);
-        if !reason.runbook.is_empty() {
-            action.push_str(&format!(" See {}", reason.runbook));
-        }
+        let see = enclosed(" See ", &reason.runbook, "");
+        let action = format!("do: {}{see}", reason.action);
         lines.text_within(most, &action, Tone::Plain);
     }
 }

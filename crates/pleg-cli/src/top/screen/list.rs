@@ -8,7 +8,6 @@ const RECENT_EXIT: f64 = 600.0;
 /// The maximum width of the columns between the name and the last column.
 const MOST_WIDTH: u16 = 20;
 const GAP: u16 = 2;
-
 const LAST: &str = "PROBLEM OR LAST EXIT";
 /// The columns after the name: title, minimum width (0: what others leave), and the narrowest list that shows it.
 const COLUMNS: [(&str, u16, u16); 6] = [
@@ -213,12 +212,12 @@ fn filters(app: &App, view: &View, last: usize) -> String {
     if !query.search.is_empty() {
         text.push_str(&format!(", search {:?}", query.search));
     }
-    if !query.namespace.is_empty() {
-        text.push_str(&format!(", namespace {}", query.namespace));
-    }
-    if let Some(labels) = &query.labels {
-        text.push_str(&format!(", labels {labels}"));
-    }
+    let labels = query
+        .labels
+        .iter()
+        .map(|labels| format!(", labels {labels}"));
+    text += &enclosed(", namespace ", &query.namespace, "");
+    text.extend(labels);
     let order = if app.query.reverse { ", reversed" } else { "" };
     text.push_str(&format!(", by {}{order}", lower(app.query.sort)));
     if last < all || app.top > 0 {

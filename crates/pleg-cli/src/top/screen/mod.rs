@@ -18,8 +18,8 @@ use super::app::{App, Page};
 use super::keys;
 use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
 use crate::text::{
-    age, counted, duration, fit, lasting, lower, more, safe, seconds, short, span, time_of_day,
-    width, wrapped,
+    age, counted, duration, enclosed, fit, lasting, lower, more, safe, seconds, short, span,
+    time_of_day, width, wrapped,
 };
 use crate::view::{CallCosts, ContainerRow, Detail, ExitRow, Latency, PodRow, Point, Reason, View};
 use text::{Lines, Tone, ago, cut, padded, sentence, tone_of, wrapped_within};
