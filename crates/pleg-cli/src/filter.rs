@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 
-use clap::builder::PossibleValuesParser;
 use derive_more::{Constructor, Display};
 use pleg::Pleg;
 use pleg::core::{PodStatus, PodUid};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-use crate::record::Record;
+use crate::record::{DEGRADED, LAGGED, NOT_READY, READY, RECOVERED, Record, SYNCED};
 
 /// Which records are shown. Records about the whole node pass every filter but that of the type.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -21,8 +20,7 @@ pub(crate) struct Filters {
     #[arg(value_name = "POD")]
     pod: Vec<String>,
     /// Only these types, for example ContainerDied or Degraded; may be repeated
-    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
-    #[arg(value_parser = PossibleValuesParser::new(TYPES.split(' ')))]
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = TYPES)]
     types: Vec<String>,
     /// Only exits with a code other than 0 or with an unknown code, and changes of health
     #[arg(long)]
@@ -59,9 +57,19 @@ impl PodFilter {
     }
 }
 
-/// The types of all records.
-const TYPES: &str = "ContainerStarted ContainerDied ContainerRemoved ContainerChanged PodSync Synced Lagged Degraded \
-                     Recovered NotReady Ready";
+const TYPES: [&str; 11] = [
+    "ContainerStarted",
+    "ContainerDied",
+    "ContainerRemoved",
+    "ContainerChanged",
+    "PodSync",
+    SYNCED,
+    LAGGED,
+    DEGRADED,
+    RECOVERED,
+    NOT_READY,
+    READY,
+];
 
 impl Filters {
     /// Returns true if all filters but the label selector let the record pass.
@@ -178,7 +186,6 @@ impl Selector {
 mod tests {
     use super::*;
     use crate::args::{Args, Command};
-    use crate::record::{DEGRADED, SYNCED};
     use crate::view::tests::{died, wall};
     use clap::Parser as _;
 

@@ -174,7 +174,7 @@ impl Reconciler {
         if waits || !Hints::is_shown(&hint, self.pods.shown(&id)) || published.is_none() {
             has_room &= self.hints.add(id.clone(), hint);
         }
-        // An earlier event of the id may have named another pod.
+        // The pod is read for whose read the hint waits: an earlier event of the id may have named another one.
         let joined = self.hints.pod_of(&id).filter(|_| waits);
         let pod = joined.cloned().or(pod);
         self.look_again.restart(pod.as_ref());

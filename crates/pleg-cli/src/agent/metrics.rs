@@ -25,7 +25,8 @@ const BUCKETS: [f64; 17] = [
     5.0, 10.0, 60.0,
 ];
 
-/// Kubelet metrics without a `pleg_` name, because `pleg_stream*` and the count of the operations' durations show the same.
+/// Kubelet metrics that have no `pleg_` name. `pleg_stream_state` and `pleg_streams_lost_total`, and the count of
+/// `pleg_runtime_operations_duration_seconds`, show the same.
 const REDUNDANT: &str = "kubelet_evented_pleg_connection_error_count kubelet_evented_pleg_connection_success_count \
                          kubelet_runtime_operations_total";
 

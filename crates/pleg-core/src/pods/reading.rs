@@ -168,7 +168,7 @@ impl Pods {
                 .or(self.mislabelled.get(id))
                 .is_some_and(|of| of != uid)
             {
-                // A relist has shown the sandbox since this list was requested. Its pod has the container.
+                // The published sandbox, or the last relist, shows that the container belongs to another pod.
                 return;
             } else if self.pod_of(id).is_some() {
                 self.move_to(id, uid);

@@ -70,7 +70,7 @@ impl Sorted {
         for row in rows.new_rows() {
             if let Some(uid) = place(row, &sandboxes, pods) {
                 pods.move_to(&row.id, &uid);
-                if row.identity.pod.as_ref() != Some(&uid) {
+                if row.identity.pod.as_ref().is_some_and(|pod| *pod != uid) {
                     pods.mislabelled.insert(row.id.clone(), uid.clone());
                 }
                 new.entry(uid).or_default().push(row);

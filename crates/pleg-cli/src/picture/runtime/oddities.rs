@@ -20,7 +20,8 @@ const MOST: usize = 100;
 
 type Object<'a> = (&'a Id, Option<WallTime>);
 
-/// The code, the summary, the next step. `{}`: the names of the pods, `{pod}`: the first, `{id}`: its (older) object.
+/// The code, the summary and the next step. `{}`: the names of the pods; `{pod}`: the first; `{id}`: its sandbox or
+/// container, of two the older one.
 pub(super) const KINDS: [[&str; 3]; 5] = [
     [
         "container_runs_twice",
