@@ -103,7 +103,7 @@ impl AgentClient {
         })
     }
 
-    /// The recent records, and the first line of the answer, which says which records are missing.
+    /// The first line of the response, which counts the missing records, and the records after it.
     pub(crate) async fn events(&self, query: &str) -> anyhow::Result<(Page, Vec<Record>)> {
         let body = self.get_ok(&format!("/debug/events?{query}")).await?;
         let mut lines = body.lines();
@@ -119,7 +119,7 @@ impl AgentClient {
 
     fn parse<T: DeserializeOwned>(&self, text: &str) -> anyhow::Result<T> {
         serde_json::from_str(text)
-            .with_context(|| format!("the agent at {} sent something else", self.url))
+            .with_context(|| format!("the agent at {} sent an unexpected response", self.url))
     }
 
     async fn get_ok(&self, path: &str) -> anyhow::Result<String> {
@@ -149,7 +149,7 @@ impl AgentClient {
         let answer = tokio::time::timeout(DEADLINE, answer).await;
         let answer = answer.unwrap_or_else(|_| bail!("it took longer than {DEADLINE:?}"));
         let answer = answer.map_err(of_tls);
-        answer.with_context(|| format!("no answer of an agent at {}", self.url))
+        answer.with_context(|| format!("no answer from an agent at {}", self.url))
     }
 
     /// Returns true if the agent answers a request without TLS with a TLS alert.
@@ -202,7 +202,7 @@ async fn exchange(stream: impl Connection + 'static, request: Request<Empty<Byte
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await;
     if answer.is_err() {
-        // If the connection has failed, return its error, which has caused this one.
+        // If the connection has failed, return its error, which has caused the error of the request.
         drop(sender);
         connection.await??;
     }
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_parsed_and_shown() {
+    fn valid_agent_urls_are_parsed_and_others_are_rejected() {
         for (text, shown) in [
             ("http://127.0.0.1:9394", "http://127.0.0.1:9394"),
             ("http://[::1]:9394/", "http://[::1]:9394"),

@@ -59,7 +59,7 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Run a simulated container runtime for other tools
     Sim(SimArgs),
-    /// Ask one mount: a process of its own, because the mount may hang
+    /// Read one mount, in a process of its own, because the mount may hang
     #[command(hide = true, name = ASK_MOUNT)]
     AskMount { path: PathBuf },
     /// Check a configuration file of the agent
@@ -117,8 +117,8 @@ pub(crate) struct RuntimeArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EventsPolicy {
-    /// Unless that may do harm. containerd 1.x, and CRI-O up to 1.27, give each event to one subscriber
-    /// only: there, poll while a kubelet with EventedPLEG runs or cannot be ruled out. CRI-O 1.28 to 1.32
+    /// Subscribe, unless that may do harm. containerd 1.x, and CRI-O up to 1.27, give each event to one
+    /// subscriber only: there, poll while a kubelet with EventedPLEG runs or cannot be ruled out. CRI-O 1.28 to 1.32
     /// may crash when a client ends its event stream: there, poll
     Auto,
     /// Always
@@ -227,7 +227,7 @@ pub(crate) struct CheckArgs {
     pub(crate) agent: AgentUrl,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
-    /// Degraded reasons are no problem: only whether the node's pods are known counts
+    /// Ignore degraded reasons: the only problem is that the node's pods are not known
     #[arg(long)]
     pub(crate) ready_only: bool,
 }
@@ -259,10 +259,10 @@ pub(crate) struct DoctorArgs {
     /// messages of the runtime are left out
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
-    /// Record names and messages, too
+    /// Record names and messages as well
     #[arg(long, requires = "record")]
     pub(crate) names: bool,
-    /// Show what a recording shows, instead of this node
+    /// Show the findings of this recording, instead of this node's
     #[arg(long, value_name = "FILE", conflicts_with_all = ["runtime_endpoint", "sim", "record", "duration"])]
     pub(crate) replay: Option<PathBuf>,
     /// The root of the host's file system
@@ -297,7 +297,8 @@ pub(crate) struct AgentArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
     /// Where to serve the page for people at /, and /metrics, /healthz, /readyz (also /readyz?verbose),
-    /// /debug/pods, /debug/view, /debug/live and /debug/events: an address or unix:///path. An address that is not a loopback address needs --token-file or --tls-client-ca
+    /// /debug/pods, /debug/view, /debug/live and /debug/events: an address or unix:///path. An address that
+    /// is not a loopback address needs --token-file or --tls-client-ca
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9394")]
     pub(crate) listen: Listen,
     /// Where else to serve /healthz and /readyz, and nothing else: without TLS, without a token and
@@ -306,7 +307,8 @@ pub(crate) struct AgentArgs {
     pub(crate) health_listen: Option<Listen>,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
-    /// The relist period until the event stream is open for 1 s and a list was read since, and after a missed event
+    /// The relist period until the event stream has been open for 1 s and a list was read in that time, and
+    /// after a missed event
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     pub(crate) relist_period: Duration,
     /// The maximum relist period. The period grows up to it while no event is missed
@@ -395,7 +397,7 @@ fn modes() -> impl TypedValueParser<Value = Simulated> {
     PossibleValuesParser::new(modes).try_map(|name| name.parse())
 }
 
-/// Checks that the text is a valid knob. The knob is set later.
+/// Checks that the text is a valid knob. The simulated runtime sets it at its start.
 fn knob(text: &str) -> Result<String, pleg_sim::SimError> {
     pleg_sim::check_knob(text).map(|()| text.to_owned())
 }

@@ -19,7 +19,7 @@ pub(crate) fn read_up_to(file: &Path, most: u64) -> io::Result<String> {
     text(open(file)?, most)
 }
 
-/// The text of a file of any kind. An error if it is larger.
+/// The text of a file of any kind. An error if the file has more than `most` bytes.
 pub(crate) fn text(file: File, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
@@ -45,7 +45,7 @@ fn open(file: &Path) -> io::Result<File> {
     let options = options.read(true);
     let found = options.custom_flags(OFlag::O_PATH.bits()).open(file)?;
     if !found.metadata()?.is_file() {
-        let reason = "it is no regular file";
+        let reason = "it is not a regular file";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
     let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
@@ -77,7 +77,7 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
         for other in [&pipe, &link, Path::new("/dev/zero"), dir.path()] {
-            assert_eq!(error(read(other)), "it is no regular file", "{other:?}");
+            assert_eq!(error(read(other)), "it is not a regular file", "{other:?}");
         }
         assert!(read(Path::new("/proc/self/status")).is_ok());
     }

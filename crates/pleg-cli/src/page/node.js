@@ -1,23 +1,23 @@
-// The node: what is wrong, the figures, what was not examined, and the latencies.
+// The node: its findings, its figures, what was not examined, and the latencies.
 
 function healthWord(view) {
   if (!view.health.ready) return ['not ready', 'bad'];
   return view.health.reasons.length > 0 ? ['degraded', 'warning'] : ['ready', 'good'];
 }
 
-// Why what is shown is old, or `null`.
+// The reason why the shown data are old, or `null`.
 function oldData(view, silence, error) {
   if (silence > SILENCE_MS / 1000) {
-    return `No answer of the agent for ${duration(silence)}${error ? ` (${error})` : ''}. What is shown is old.`;
+    return `No answer from the agent for ${duration(silence)}${error ? ` (${error})` : ''}. What is shown is old.`;
   }
   const unanswered = ago(view?.health.noAnswerAt);
   if (unanswered === undefined) return null;
-  return `No answer of the runtime for ${duration(unanswered)}. What is shown is old.`;
+  return `No answer from the runtime for ${duration(unanswered)}. What is shown is old.`;
 }
 
 const lasting = (reason) => (reason.at === undefined ? '' : ` for ${duration(ago(reason.at))}`);
 
-// One finding; those that it explains are below it, without advice of their own.
+// One finding; the findings that it explains are below it, without advice of their own.
 function reasonItem(reason, all) {
   const explained = all.filter((other) => other.cause === reason.code);
   return h(
@@ -48,7 +48,7 @@ function showHealth(view) {
   const first = all.filter((reason) => reason.cause === undefined);
   const none = h('li', { class: 'dim' }, 'No problem is known.');
   patch(byId('reasons'), first.length > 0 ? first.map((reason) => reasonItem(reason, all)) : [none]);
-  // A screen reader says this whenever it changes. It has no ages, which always change.
+  // A screen reader reads this text aloud whenever it changes, so it has no ages.
   const [word] = healthWord(view);
   const codes = all.map((reason) => reason.code).join(', ');
   patch(byId('announcement'), [`The node is ${word}${codes ? `: ${codes}` : ''}.`]);
@@ -67,7 +67,7 @@ function streamText(stream, seconds) {
 const STREAM_WORDS = { losing: 'loses events', silent: 'unknown', down: 'down', polling: 'not used' };
 const STREAM_TONES = { losing: 'bad', silent: 'bad', down: 'bad' };
 
-// A rate of a shorter time is not shown.
+// No rate is shown for a shorter time. The agent does not count its first minute.
 const RATE_AFTER_SECONDS = 60;
 
 function callRate(cost) {
@@ -99,7 +99,7 @@ function showFigures(view) {
 
 const CHART_WIDTH = 270;
 const CHART_HEIGHT = 100;
-// A quarter of an hour. A chart of a shorter time is that of its time, and of a minute at least.
+// A chart shows the last quarter of an hour, or the whole observation if it is shorter, but at least a minute.
 const CHART_SECONDS = 900;
 const CHART_LEAST_SECONDS = 60;
 // The scale is logarithmic: a list takes some milliseconds, and a hung call many seconds.
@@ -111,7 +111,7 @@ function chartY(ms) {
   return (CHART_HEIGHT * (CHART_TOP - decades)) / (CHART_TOP - CHART_BOTTOM);
 }
 
-// A path with a part for each interval in which something was measured. `newest` is the number of the last one.
+// A path with a part for each interval in which something was measured. `newest` is the number of the last interval.
 function curve(points, part, newest, step) {
   const of = ([number, point]) => {
     const x = CHART_WIDTH - (newest - number + 1) * step;

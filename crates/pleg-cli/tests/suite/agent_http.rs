@@ -40,7 +40,7 @@ async fn connection_with_slow_or_large_request_is_closed() {
         assert!(is_expected, "{request:.40}: {response}");
     });
     futures::future::join_all(ended).await;
-    // A request without keep-alive: the connection ends after the response.
+    // There is no keep-alive: the connection ends after the response.
     let (code, head, _) = agent.get("/healthz").await;
     assert_eq!(code, 200);
     assert_has(&head, "connection: close");
@@ -62,12 +62,12 @@ async fn request_needs_a_token_of_the_token_file_last_read() {
     let (code, head, body) = agent.get("/metrics").await;
     assert_eq!((code, &*body), (401, "unauthorized\n"));
     assert_has(&head, "www-authenticate: bearer");
-    // One line for each reason.
+    // The log has one line for each reason.
     for reason in ["wrong token", "no token"] {
         let end = format!("rejected a client, {reason}: 127.0.0.1");
         assert_has(&agent.running.message().await, &end);
     }
-    // For the probes of a kubelet.
+    // A kubelet's probes have no token.
     assert_eq!(agent.get("/healthz").await.0, 200);
     agent.until_shows("/readyz", "ok (brief)\n").await;
 
@@ -96,7 +96,7 @@ async fn unix_socket_is_served_and_removed() {
     let address = format!("unix://{}", arg(&socket));
     let command = format!("agent --sim --listen {address}");
     drop(std::os::unix::net::UnixListener::bind(&socket).expect("a stale socket"));
-    // It also runs if the service manager cannot be reached.
+    // The agent also runs if the service manager cannot be reached.
     let mut first = pleg(&command);
     first.env("NOTIFY_SOCKET", "/none/notify.sock");
     let mut running = Running::spawn(first);
@@ -123,7 +123,7 @@ const COMMANDS: &str = "\
 2 check --agent https://AGENT => needs --ca
 2 check --agent http://AGENT => this agent speaks https
 1 watch --agent http://AGENT => this agent speaks https
-2 check --agent unix:///none.sock => no answer of an agent at unix://
+2 check --agent unix:///none.sock => no answer from an agent at unix://
 2 check --ca server.pem => --ca needs an agent";
 
 /// The files are in the current directory of the commands. The certificates are self-signed: each is its own authority.

@@ -125,7 +125,7 @@ async fn reconnect_or_agent_restart_leaves_no_gap_and_no_duplicate() {
 
     let address = agent.address.clone();
     agent.stop().await;
-    browser.until_shows("No answer of the agent").await;
+    browser.until_shows("No answer from the agent").await;
     browser.until("document.title.startsWith('old data')").await;
     let _agent = sim.run(&format!("agent --listen {address}"));
     browser.until("byId('old').hidden").await;
@@ -171,7 +171,7 @@ async fn page_is_accessible_at_each_width_dark_and_light() {
     browser.until_shows("Do: ").await;
     browser.eval("byId('rows').rows[0].click()");
     browser.until_shows("How its containers ended").await;
-    // What is old is dimmed on purpose.
+    // Old data are dimmed on purpose, with less contrast.
     browser
         .eval("document.styleSheets[0].insertRule('.is-old #content { opacity: 1 !important }')");
     let sizes = [WIDE, (1000, 1000), NARROW].into_iter();
@@ -235,7 +235,7 @@ async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
     let row = "/^test.pod-1\\t(Hung|Failing)/.test(byId('rows').innerText)";
     browser.until(row).await;
     sim.control("all.hang=on").await;
-    browser.until_shows("No answer of the runtime").await;
+    browser.until_shows("No answer from the runtime").await;
     browser.until_shows("What is shown is old").await;
     // Whether events would arrive is not known, and the states are those of the last answer.
     let stream = "/Event stream\\s+unknown/.test(byId('figures').innerText)";

@@ -20,7 +20,7 @@ pub(crate) struct Systemd {
     pub(crate) version: Option<String>,
 }
 
-/// Reads the version of systemd. The error is about `busctl`.
+/// Reads the version of systemd. An error if `busctl` cannot be run, or fails.
 pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, String> {
     let init = Proc::below(&target.root).process(1);
     if init.is_none_or(|process| process.name != "systemd") {
@@ -62,7 +62,7 @@ pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
     (digits.parse::<u32>().ok()? < FIXED).then_some(())?;
     let next = "Update systemd, or run `systemctl daemon-reexec` once a month. Packages of earlier versions with the fix \
                 are not affected.";
-    let summary = format!("systemd {version} stops to send messages after some months");
+    let summary = format!("systemd {version} stops sending messages after some months");
     let why = "the numbers of its messages outgrow 32 bits before version 242";
     Some(Finding::new("systemd_old", summary, next).because(why))
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::picture::host::tests::fake::{FakeHost, codes};
 
-    /// A script for `busctl`, and the finding.
+    /// Each row: a script that replaces `busctl`, and the finding.
     #[tokio::test]
     async fn old_version_is_found_and_a_silent_systemd_is_critical() {
         let old = ("systemd_old", Severity::Info);

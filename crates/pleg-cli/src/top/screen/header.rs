@@ -18,7 +18,7 @@ pub(super) fn lines(app: &App, view: &View, now: Instant, area: Rect) -> Lines {
     if let (Some(error), Some(silence)) = (&app.error, app.unanswered_for(now)) {
         reasons.insert(0, Reason::silent_agent(error, silence.as_secs_f64()));
     }
-    // The node's page has everything.
+    // The node's page shows the findings itself.
     let is_short = area.height < LOW || app.page == Page::Node;
     let most = if is_short { 1 } else { 3 };
     worst(&mut lines, app, view, &reasons, most);
@@ -99,7 +99,7 @@ fn old(lines: &mut Lines, app: &App, view: &View, now: Instant) {
         (None, Some(lasts)) => ("runtime", age(lasts)),
         (None, None) => return,
     };
-    let text = format!(" NO ANSWER of the {of} for {lasts}: what is shown is old ");
+    let text = format!(" NO ANSWER from the {of} for {lasts}: what is shown is old ");
     lines.line(&text, Tone::Banner);
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong is named: causes, what to do, old data, simulated nodes.
+//! Tests that trouble is shown: causes, what to do, old data, simulated nodes.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn worst_finding_and_its_next_step_come_first() {
 h => ! pods_hung for 14s: calls | shop/web-1: ContainerStatus",
     );
     top.sample.health.list_error = list_error();
-    top.play("h => NO ANSWER of the runtime | Running? | list_failed | no socket | pods_hung");
+    top.play("h => NO ANSWER from the runtime | Running? | list_failed | no socket | pods_hung");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn unreachable_runtime_is_not_shown_as_a_node_without_pods() {
         top.sample.health.list_error = list_error();
         top.sample.calls = Calls::new(at(86));
         top.answer();
-        let shown = "NOT READY | NO ANSWER of the runtime for 14s | not known yet";
+        let shown = "NOT READY | NO ANSWER from the runtime for 14s | not known yet";
         top.play(&format!(" => {shown} => no pods | 0 pods"));
     }
 }
@@ -112,7 +112,7 @@ fn silent_runtime_or_failing_or_stale_lists_make_data_old() {
             change(&mut sample.health);
         });
         // The last answer came at 100.012 s, so 13 whole seconds have passed.
-        top.play(" => NO ANSWER of the runtime for 13s");
+        top.play(" => NO ANSWER from the runtime for 13s");
     }
     let (call, kind) = ("ListContainers", CallErrorKind::TooLarge);
     let answer = CallError::new(call, kind, "no");
@@ -125,11 +125,11 @@ fn silent_agent_makes_data_old() {
     let mut top = top((80, 24), |_| ());
     top.play(" =>  => NO ANSWER");
     top.now = top.now.after(Duration::from_secs(14));
-    let error = "no answer of an agent at http://127.0.0.1:9394";
+    let error = "no answer from an agent at http://127.0.0.1:9394";
     top.answer_with(Err(error.to_owned()));
     top.play(
         "
- => NO ANSWER of the agent for 14s | agent_silent for 14s => runbook
+ => NO ANSWER from the agent for 14s | agent_silent for 14s => runbook
  => do: Check that the agent runs",
     );
     top.answer();
