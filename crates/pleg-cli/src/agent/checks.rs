@@ -1,11 +1,11 @@
-//! The text of `/readyz`. With `?verbose` one line for each check: `[+]` passed, `[-]` failed, `[!]` degraded but ready.
+//! The text of `/readyz`. With `?verbose` one line per check: `[+]` passed, `[-]` failed, `[!]` degraded but ready.
 
 use super::*;
 use crate::check::sentence;
 
 const MOST_PODS: usize = 100;
 
-/// The checks. Each has the layer whose findings make the check fail.
+/// The names of the checks, each with the layer whose findings make it fail.
 const CHECKS: [(&str, Layer); 7] = [
     ("host", Layer::Host),
     ("runtime", Layer::Runtime),

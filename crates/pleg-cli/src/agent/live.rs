@@ -8,13 +8,13 @@ use futures::{Stream, stream};
 
 use super::*;
 
-/// The maximum number of clients. The agent keeps the last view of each client: 60 kB with names of the usual length.
+/// The maximum number of clients. The agent keeps the last view sent to each client: 60 kB with usual names.
 pub(super) const CLIENTS: usize = 16;
 /// The pause after new records were sent, so that the records of a storm are sent in few messages.
 const RECORDS_PAUSE: Duration = Duration::from_millis(50);
 /// The pause between two views if something has changed.
 const VIEW_PAUSE: Duration = Duration::from_millis(250);
-/// The pause between two views if nothing has changed. After several pauses without a view, the page reports it.
+/// The pause between two views if nothing has changed. After 7 s without a message, the page reports old data.
 const IDLE_PAUSE: Duration = Duration::from_secs(2);
 /// The age of the oldest records that a client gets when it connects for the first time.
 const HISTORY: Duration = Duration::from_secs(15 * 60);
@@ -36,7 +36,7 @@ pub(super) fn stream(
         observer,
         query,
         sent: known.map_or(0, |(_, number)| number.parse().unwrap_or(0)),
-        // A client that connects again gets all later records, or after a restart of the agent all that it has.
+        // A client that connects again gets all later records, or if the agent was restarted, all that the agent has.
         since: last.is_none().then(|| clock.wall().before(HISTORY)),
         has_changed: true,
         records_due: now,
@@ -55,14 +55,14 @@ struct Client {
     changes: watch::Receiver<u64>,
     query: Query,
     sent: u64,
-    /// Only records since then.
+    /// Sends only records since this time. `None`: of any age.
     since: Option<WallTime>,
     has_changed: bool,
     /// When records may be sent next, and when a view is sent next.
     records_due: Instant,
     view_due: Instant,
     view_sent: Instant,
-    /// The view that the client has. As text it needs a tenth of the memory.
+    /// The last view that was sent, as text, which needs a tenth of the memory of a `Value`.
     view: Option<Box<str>>,
 }
 
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// As many new records as fit. `None` if there are none, except in the first message, which gives the first id.
+    /// A message with one page of new records. `None` if there are none, except in the first message.
     fn records(&mut self) -> Option<String> {
         let page = self.observer.lines(self.since, self.sent);
         if self.view.is_some() && page.lines.is_empty() && page.head.missed == 0 {
@@ -113,7 +113,7 @@ impl Client {
     }
 
     fn view(&mut self) -> String {
-        // Compares numbers only after both were parsed from text, because parsing may change the last digit.
+        // Parses both views from text before it compares them, because parsing may change the last digit of a number.
         let read = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!({}));
         let mut view: Value = read(&with_moments(&self.observer.view(&self.query)).to_string());
         let last = self.view.as_deref().map_or_else(|| json!({}), read);

@@ -94,7 +94,7 @@ pub(super) fn describe() {
 
 const KUBELET: &str = "kubelet_";
 
-/// The `pleg_` name of a metric. `None` if it is shown with `--kubelet-names` only.
+/// The `pleg_` name of a metric. `None` if only `--kubelet-names` shows it.
 pub(super) fn own_name(name: &str) -> Option<String> {
     if contains(REDUNDANT, name) {
         return None;
@@ -128,12 +128,12 @@ fn own_names(recorded: &str, prefix: &str) -> String {
     page
 }
 
-/// Writes the present values of this process. What cannot be read is left out.
+/// Sets the gauges about this process. Leaves out values that cannot be read.
 fn show_process() {
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     let proc = Proc::below(Path::new("/"));
     if let Some(Open { open, limit }) = proc.descriptors(std::process::id()) {
-        // One of them reads the directory.
+        // One of the open descriptors reads the directory of descriptors.
         gauge!(OPEN_FILES).set(open.saturating_sub(1) as f64);
         gauge!(MOST_FILES).set(limit as f64);
     }

@@ -58,7 +58,7 @@ pub(crate) async fn run(args: AgentArgs, signal: impl Future<Output = ExitCode>)
         let url = probes.url("http")?;
         notice(&format!("{url} serves /healthz and /readyz"));
     }
-    // A SIGHUP that follows READY must not end the process.
+    // Handle SIGHUP before READY is sent: unhandled, it would end the process.
     let hangup = unix::signal(SignalKind::hangup())?;
     let manager = Manager::from_environment();
     manager.send("READY=1");
@@ -110,7 +110,7 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-/// Reads the tokens and the certificates again on SIGHUP. If that fails, those that were read before stay in use.
+/// Reads the tokens and the certificates again on SIGHUP. If that fails, the old ones stay in use.
 async fn reload(
     args: &AgentArgs,
     access: &watch::Sender<Arc<Access>>,
@@ -131,13 +131,13 @@ async fn reload(
 }
 
 const TUNABLES: &str = "GLIBC_TUNABLES";
-/// Without this setting, glibc raises the threshold with each larger block that is freed, and then keeps such blocks.
+/// Without this setting, glibc raises the threshold to the size of each larger block that is freed, and keeps it.
 const MMAP_THRESHOLD: &str = "glibc.malloc.mmap_threshold=131072";
 /// Marks the program that was started again, because glibc may remove [`TUNABLES`] from the environment.
 const STARTED_AGAIN: &str = "PLEG_STARTED_AGAIN";
 
-/// Starts this program again, as the same process, with a fixed threshold for the allocator, which glibc reads only at
-/// the start: memory after a flood of large responses is returned. Does nothing without glibc, or if it is configured.
+/// Executes this program again in the same process with [`MMAP_THRESHOLD`], which glibc reads only at the start, so
+/// that glibc returns the memory of large responses. Does nothing without glibc, or if the user has set [`TUNABLES`].
 pub(crate) fn return_freed_memory() {
     let is_configured = [TUNABLES, STARTED_AGAIN].map(|name| std::env::var_os(name).is_some());
     if !cfg!(target_env = "gnu") || is_configured != [false; 2] {

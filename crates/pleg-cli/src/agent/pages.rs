@@ -1,4 +1,4 @@
-//! What the agent serves.
+//! The agent's responses, by path.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::{json, page};
 
-/// For how long a rendered response is used again, so that many requests cost no more than few.
+/// A rendered response is served again for this time, so that frequent requests cost little.
 const RENDERED_FOR: Duration = Duration::from_millis(250);
 const MOST_PODS: usize = 500;
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -24,7 +24,7 @@ pub(super) struct Pages {
     pub(super) rendered: Rendered,
     pub(super) observer: Arc<Observer>,
     pub(super) live_clients: Arc<Semaphore>,
-    /// Every client may read everything without a token, because only processes of this host can connect.
+    /// The agent listens on loopback and checks no tokens or certificates: any process of this host may read all.
     pub(super) is_open_to_host: bool,
 }
 
@@ -43,7 +43,7 @@ impl Pages {
             ("/healthz", _) => self.alive(),
             ("/readyz", true) => self.ready(query.split('&').any(|p| p.starts_with("verbose"))),
             ("/readyz", false) => match self.health().ready() {
-                // Not a bare "ok", from which `pleg check` would conclude that the node has no degraded reasons.
+                // Not a bare "ok", which would mean that the node has no findings.
                 Ok(()) => found(TEXT, "ok (brief)\n"),
                 Err(_) => unavailable("not ready\n"),
             },
@@ -114,7 +114,7 @@ impl Pages {
         json_reply(&json!({ "time": time, "total": all.len(), "problems": problems }))
     }
 
-    /// The view as server-sent events, and the records that are newer than the header `Last-Event-ID`.
+    /// The view as server-sent events, and the records after the one that the header `Last-Event-ID` names.
     fn live(&self, request: &Request<Incoming>, query: Query) -> Reply {
         let Ok(permit) = self.live_clients.clone().try_acquire_owned() else {
             return unavailable("too many clients of /debug/live; close another page\n");
@@ -145,7 +145,7 @@ impl Pages {
 struct Wanted {
     /// Only records with a higher number.
     after: Option<u64>,
-    /// Only those of the last seconds.
+    /// Only records of the last `since` seconds.
     since: Option<u64>,
 }
 
@@ -157,7 +157,7 @@ pub(super) const fn alive(ready: &Result<(), NotReady>) -> Result<(), &NotReady>
     }
 }
 
-/// A pod about which calls to the runtime hang or fail, as `/debug/pods` shows it, without fields that do not apply.
+/// The JSON of `/debug/pods` for a pod whose calls hang or fail. Leaves out fields that do not apply.
 fn problem(problem: &PodProblem, clock: Clock) -> Value {
     json::applicable(json!({
         "pod": Pod::from(&problem.pod),
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn response_is_rendered_once_for_many_requests() {
+    fn response_is_rendered_at_most_once_per_250_ms() {
         let rendered = Rendered::default();
         let mut count = 0;
         let at = |ms| Instant::ORIGIN.after(Duration::from_millis(ms));

@@ -1,4 +1,4 @@
-//! Tells systemd how the agent is: `sd_notify(3)`.
+//! Notifies systemd of the agent's state: `sd_notify(3)`.
 //!
 //! The service is ready when it serves; the runtime may start later. The watchdog is fed while the generator is alive:
 //! systemd restarts an agent that stalls, but not an agent whose runtime is down.
@@ -17,7 +17,7 @@ const MOST_STATUS: usize = 200;
 #[derive(Debug)]
 pub(super) struct Manager {
     socket: Option<UnixDatagram>,
-    /// How often the watchdog wants to hear from this process.
+    /// systemd restarts this process after this time without a watchdog message.
     watchdog: Option<Duration>,
 }
 
@@ -65,7 +65,7 @@ impl Manager {
         std::future::pending().await
     }
 
-    /// Ignores errors: a service manager that does not read its messages does not need this one.
+    /// Logs errors only for debugging: the agent works without a service manager.
     pub(super) fn send(&self, message: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(message.as_bytes())

@@ -67,7 +67,7 @@ impl Access {
         }
     }
 
-    /// Takes a time that does not depend on the digests.
+    /// Compares `given` with the digests, in a time that does not depend on them.
     fn has(&self, given: &str) -> bool {
         let digests = self.digests.iter();
         let equals = digests.map(|digest| digest.as_bytes().ct_eq(given.as_bytes()));
@@ -109,7 +109,7 @@ mod tests {
 
     const DIGEST: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
-    /// Loads the token file as an agent does that listens on all addresses.
+    /// Loads a token file with this text, as an agent that listens on all addresses.
     fn load(text: &str) -> Result<Access, String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");

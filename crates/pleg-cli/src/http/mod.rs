@@ -41,9 +41,9 @@ pub(crate) use listen::Listen;
 use listen::Listener;
 use rejected::Rejected;
 
-/// The most connections of a listener. It bounds the memory and the open files: a process may have 1,024.
+/// The maximum number of connections of a listener. Bounds memory and open files: a process may have 1,024.
 const CONNECTIONS: usize = 128;
-/// The most connections that were closed to make room and still have a descriptor.
+/// The maximum number of connections that were closed for newer ones and whose descriptors are still open.
 const CLOSING: usize = 32;
 /// The deadline of a TLS handshake, and of a request's header.
 const HEADER_DEADLINE: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ pub(crate) fn reply(code: StatusCode, headers: Headers<'_>, body: impl Into<Byte
     reply
 }
 
-/// Answers requests. The second argument says whether the client may read everything.
+/// Answers requests. The second argument is true if the client may read everything.
 pub(crate) type Handler = Arc<dyn Fn(&Request<Incoming>, bool) -> Reply + Send + Sync>;
 
 /// Serves until this future is dropped, which closes the connections.
@@ -149,7 +149,7 @@ async fn serve_one(mut stream: Box<dyn Connection>, client: String, server: Arc<
     let service = service_fn(|request: Request<Incoming>| {
         let checked = access.check(request.headers());
         let reply = (server.handler)(&request, checked.is_ok());
-        // A probe has no token and needs none.
+        // A kubelet's probe sends no token and needs none.
         if let Err(reason) = checked
             && (reason != NO_TOKEN || reply.status() == StatusCode::UNAUTHORIZED)
         {

@@ -23,7 +23,7 @@ impl Rejected {
         }
     }
 
-    /// Logs or counts a client whose TLS handshake failed, unless it closed the connection, such as a probe of the port.
+    /// Logs or counts a client whose TLS handshake failed, unless it only closed the connection, as a TCP probe does.
     pub(super) fn handshake(&self, error: &io::Error, client: &str) {
         let error = error.get_ref().and_then(|error| error.downcast_ref());
         let Some(error) = error else { return };
@@ -37,7 +37,7 @@ impl Rejected {
 
     pub(super) async fn report(&self) -> Infallible {
         let mut minutes = tokio::time::interval(PERIOD);
-        // The first tick is the start.
+        // The first tick completes at once.
         minutes.tick().await;
         loop {
             minutes.tick().await;

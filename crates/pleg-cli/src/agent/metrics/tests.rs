@@ -76,7 +76,7 @@ fn rows() -> [String; 2] {
 }
 
 #[test]
-fn tables_of_metrics_are_current() {
+fn documented_metrics_equal_the_descriptions_in_the_code() {
     let committed = fs::read_to_string(PAGE).unwrap();
     let (head, between, _) = committed.split(TABLE).collect_tuple().expect("two tables");
     let (_, text) = between.split_once("\n\n").unwrap();
