@@ -1,10 +1,10 @@
 // The connection to the agent: server-sent events over fetch, which can send a token.
 
-// The agent sends a view or a patch of it every two seconds at least.
+// The agent sends a view or a patch of one at least every two seconds.
 const SILENCE_MS = 7000;
 const RETRY_MS = [250, 500, 1000, 2000, 5000];
 
-// A JSON merge patch (RFC 7386) applied to a value. The objects have no prototype: a uid may be any text.
+// Applies a JSON merge patch (RFC 7386). The objects have no prototype: a uid may be any text, such as __proto__.
 function merged(value, patch) {
   if (patch === null || typeof patch !== 'object' || Array.isArray(patch)) return patch;
   const isObject = value !== null && typeof value === 'object' && !Array.isArray(value);
@@ -33,14 +33,14 @@ class Connection {
     sessionStorage.setItem('token', token);
   }
 
-  // Asks for what these parameters name, instead of what was asked for before.
+  // Connects with these parameters, and ends the connection with the earlier ones.
   open(parameters) {
     this.parameters = parameters;
     this.attempt?.abort();
     this.run(new AbortController());
   }
 
-  // For how long the agent has sent nothing, in seconds.
+  // The seconds since the agent last sent something.
   silence() {
     return (performance.now() - this.heard) / 1000;
   }
@@ -66,7 +66,7 @@ class Connection {
         // The first view of a connection is complete.
         this.view = null;
         await this.read(response.body, attempt.signal);
-        // The agent ends a stream after some minutes. It may also have been stopped.
+        // `read` returns when the agent ends the stream: after five minutes, or because it stops.
       } catch (error) {
         if (attempt.signal.aborted) return;
         this.on.failed(error instanceof TypeError ? 'cannot connect' : error.message);

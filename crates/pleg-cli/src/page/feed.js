@@ -1,6 +1,6 @@
 // The events and changes of health, newest first.
 
-// So many are kept, and so many are shown.
+// The page keeps this many records, and shows this many of them.
 const MOST_RECORDS = 2000;
 const MOST_SHOWN = 200;
 
@@ -13,7 +13,7 @@ class Feed {
     this.onlyFailures = false;
   }
 
-  // Takes what the agent has sent. What was taken before is left out.
+  // Adds the records that the agent has sent, without those that were added before.
   add(head, records) {
     if (this.agent !== null && this.agent !== head.agent) {
       const newest = this.records.at(-1)?.time ?? this.agent;

@@ -1,4 +1,4 @@
-// What the page asks for, what it shows when, and what the keys do.
+// The query that the page sends, when the page is rendered, and what the keys do.
 
 const query = { search: '', namespace: '', labels: '', sort: 'state', reverse: false, pod: '' };
 let view = null;
@@ -39,7 +39,7 @@ function parameters() {
 
 let reopening = 0;
 
-// Asks for something else, soon: while somebody types or scrolls, once.
+// Connects with the new parameters after a short pause: once while somebody types or scrolls.
 function reopen() {
   clearTimeout(reopening);
   reopening = setTimeout(() => connection.open(parameters()), 80);
@@ -61,7 +61,7 @@ function closePod() {
   reopen();
 }
 
-// Says whether what is shown is old, also while the page is paused.
+// Shows whether the data are old, even while the page is paused.
 function renderAge() {
   const old = oldData(view, connection.silence(), error);
   byId('old').hidden = old === null;
@@ -85,7 +85,7 @@ function render() {
   showLatencies(view);
 }
 
-// Shows what is new: at once, but not more than ten times a second.
+// Renders new data: at once, but at most ten times a second.
 let renderTimer = 0;
 let rendered = 0;
 function news() {

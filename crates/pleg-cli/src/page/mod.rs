@@ -3,7 +3,7 @@
 //! It is one HTML document that loads nothing but `/debug/live`, and its headers forbid everything else. It contains no
 //! data, so that a browser can load it without the token. Then the page asks the user for the token.
 //!
-//! The scripts and styles are files of their own here, and are put into the document when it is first asked for.
+//! The scripts and styles are separate files in this directory. The first request puts them into the document.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ use crate::http::{self, Reply};
 
 const DOCUMENT: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-/// In one scope, in this order.
+/// All scripts in one scope. The last one starts the page.
 const SCRIPT: &str = concat!(
     "'use strict';\n{\n",
     include_str!("text.js"),
@@ -64,7 +64,7 @@ pub(crate) fn reply() -> Reply {
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
         (opener_policy, "same-origin"),
-        // Base64 has only characters that are allowed.
+        // A header may have all characters of the policy: its hashes are base64.
         (CONTENT_SECURITY_POLICY, policy),
     ];
     http::reply(StatusCode::OK, &headers, html.clone())

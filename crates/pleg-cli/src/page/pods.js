@@ -1,12 +1,12 @@
-// The list of the pods. Only the rows that can be seen exist, and only a page of the pods is asked for.
+// The list of the pods. The document has only the visible rows, and the agent sends only one page of the pods.
 
-// A narrow window shows what is wrong with a pod below its name.
+// A narrow window shows a pod's problem below its name, so its rows are higher.
 const NARROW = window.matchMedia('(max-width: 700px)');
 const rowHeight = () => (NARROW.matches ? 48 : 30);
-// The page that is asked for, and how many of its rows are before the first one that can be seen.
+// The size of the page that the agent sends, and how many of its rows precede the first visible one.
 const PAGE_ROWS = 100;
 const ROWS_BEFORE = 35;
-// So many rows exist beyond those that can be seen.
+// This many rows exist above the visible ones, and as many below.
 const ROWS_BEYOND = 6;
 
 class PodList {
@@ -26,7 +26,7 @@ class PodList {
     NARROW.addEventListener('change', () => this.scrolled());
   }
 
-  // `listedAt`: when the last complete list began. `isOld`: the states are those of the last answer.
+  // `listedAt`: when the last complete list began. `isOld`: states may have changed since the last answer.
   show(page, listedAt, isOld) {
     this.page = page;
     this.listedAt = listedAt;
@@ -38,7 +38,7 @@ class PodList {
     this.scrolled();
   }
 
-  // The first and the last row that can be seen.
+  // The first visible row, and the one after the last.
   visible() {
     const first = Math.floor(this.box.scrollTop / rowHeight());
     const count = Math.ceil(this.box.clientHeight / rowHeight());

@@ -6,7 +6,7 @@ function safe(text) {
   return String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 }
 
-// No line ends between a number and its unit.
+// The space between a number and its unit does not break, so no line ends there.
 const unit = (number, name) => `${number}\u00a0${name}`;
 
 // An age or duration: 9 s, 4 min, 3 h, 2 d. Milliseconds would change all the time.
@@ -18,7 +18,7 @@ function duration(seconds) {
   return unit(Math.floor(seconds / 86400), 'd');
 }
 
-// The clock of the agent, which a view sets. Between two views the page counts itself.
+// The agent's time in the last view, and when the view arrived. Until the next view, the page adds its own time.
 const clock = { time: 0, heard: 0 };
 
 function setClock(time) {
@@ -62,8 +62,8 @@ function create(tag) {
   return SVG.has(tag) ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
 }
 
-// Makes the children of an element those that are described. What exists already is kept, so that focus,
-// selection and scroll positions stay.
+// Gives an element the described children. Changes only what differs, so that focus, selection and scroll
+// positions stay.
 function patch(parent, children) {
   let node = parent.firstChild;
   for (const child of children) {
