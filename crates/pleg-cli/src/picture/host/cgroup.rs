@@ -9,11 +9,11 @@ const ABOVE: &str = " /kubepods /kubepods/burstable /kubepods/besteffort /kubepo
                      /kubepods.slice/kubepods-burstable.slice /kubepods.slice/kubepods-besteffort.slice";
 /// The share of a limit at which a process is close to it.
 const CLOSE: f64 = 0.95;
-/// The same share for threads. A Go program crashes when it cannot start a thread.
+/// The same share for threads, lower because a Go program crashes when it cannot start a thread.
 const CLOSE_PIDS: f64 = 0.9;
-/// The percentage of throttled scheduler periods from which on the throttling is a finding.
+/// Throttling is a finding if at least this percentage of the scheduler periods was throttled.
 const THROTTLED: f64 = 25.0;
-/// Version 1 shows a limit of about 2^63 where there is none.
+/// Version 1 shows a limit of about 2^63 if there is none.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// The places of a limit's figures, by cgroup version: limit, use, the part of the use that can be dropped, events. A

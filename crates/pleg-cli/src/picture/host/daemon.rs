@@ -5,7 +5,7 @@ use tokio::net::UnixStream;
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(2);
-/// The share of the open files at which a process or the system is close to its limit.
+/// The share of open files or threads at which a process or the host is close to its limit.
 const FULL: f64 = 0.9;
 const YOUNG: f64 = 600.0;
 
@@ -117,7 +117,7 @@ fn halted(daemon: &Daemon, limited: bool, who: &str) -> Option<Finding> {
 fn descriptors(daemon: &Daemon, who: &str) -> Option<Finding> {
     let (used, pid) = (full(daemon.descriptors)?, daemon.pid);
     let twice = used.limit.saturating_mul(2).max(1024);
-    // The kernel accepts no higher limit than this setting, 2^20 by default.
+    // The kernel accepts no higher limit than fs.nr_open, 2^20 by default.
     let first = match twice > 1 << 20 {
         true => format!("sysctl fs.nr_open={twice} && "),
         false => String::new(),

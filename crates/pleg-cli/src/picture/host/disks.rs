@@ -6,11 +6,11 @@ use toml::de::DeTable;
 
 use super::*;
 
-/// A disk with less free space than this is short of space, if that is also a small part of the disk.
+/// A disk with less free space than this is short of space, if that is also less than [`SHORT`] of the disk.
 const LITTLE: u64 = 5 << 30;
 /// With less free space, no file of the runtime can be written.
 const NOTHING: u64 = 1 << 20;
-/// The free parts of the space or of the inodes at which a disk is short of them or full.
+/// With a smaller free share of space or inodes, a disk is short of them (a warning) or full (critical).
 const SHORT: f64 = 0.05;
 const FULL: f64 = 0.005;
 
@@ -32,7 +32,7 @@ pub(crate) struct Disk {
 const CONTAINERD: [&str; 2] = ["/var/lib/containerd", "/run/containerd"];
 const CRIO: [&str; 2] = ["/var/lib/containers/storage", "/run/containers/storage"];
 
-/// The runtime's directories for data and state, as configured, or the well-known ones; or why its file cannot be read.
+/// The runtime's directories for data and state, configured or well-known; or why its configuration cannot be read.
 pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Result<String, String>> {
     let (flags, defaults) = match daemon.name.as_str() {
         "containerd" => (["--root", "--state"], CONTAINERD),

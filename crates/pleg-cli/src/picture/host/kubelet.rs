@@ -12,11 +12,11 @@ use crate::agent_client::get_from;
 use crate::proc::number;
 
 const DEADLINE: Duration = Duration::from_secs(3);
-/// The mean duration of a relist from which on it is a warning, in seconds.
+/// A mean duration of relists of at least this many seconds is a finding.
 const SLOW: f64 = 1.0;
-/// The age up to which a complaint in the log is still true, in seconds. The kubelet repeats it at least every 5 s.
+/// "PLEG is not healthy" in the log counts as true now for this many seconds: the kubelet repeats it every 5 s or less.
 const RECENT: f64 = 60.0;
-/// The complaint of a kubelet until its first relist ends. It is normal in the kubelet's first `STARTED` seconds.
+/// The kubelet logs this until its first relist ends. It is normal in the kubelet's first `STARTED` seconds.
 const STARTS: &str = "pleg has yet to be successful";
 const STARTED: f64 = 60.0;
 /// The age up to which lines of the log count, in seconds.
@@ -56,7 +56,7 @@ pub(crate) struct Healthz {
 pub(crate) struct Relists {
     /// The number of relists that ended during the examination.
     pub(crate) count: u64,
-    /// Their mean duration; if there was none, the mean since the kubelet's start.
+    /// The mean duration of these relists; if there was none, of all since the kubelet's start.
     pub(crate) mean_seconds: Option<f64>,
     /// The time since the kubelet last saw its PLEG active.
     pub(crate) last_seen_seconds: Option<f64>,
@@ -76,7 +76,7 @@ pub(crate) struct Journal {
     pub(crate) threshold: Option<String>,
 }
 
-/// Reads health, metrics and log of the kubelet in this sample, unless it uses another runtime. Also returns what failed.
+/// Reads health, metrics and log of the sample's kubelet, unless it uses another runtime. Also returns what failed.
 pub(super) async fn ask(
     target: &HostTarget,
     sample: &Sample,
@@ -113,7 +113,7 @@ pub(super) async fn ask(
 async fn healthz(address: SocketAddr) -> Option<Healthz> {
     let answer = tokio::time::timeout(DEADLINE, get_from(address, "/healthz")).await;
     let silent = answer.is_err();
-    // An error: nothing listens, or something else.
+    // After an error, there is no result: nothing listens, or another program does.
     let (status, text) = answer.ok().transpose().ok()?.unwrap_or_default();
     // The names of failed checks, in lines such as `[-]syncloop failed: reason withheld`.
     let lines = text.lines().filter_map(|line| line.strip_prefix("[-]"));
@@ -156,7 +156,7 @@ fn now() -> f64 {
     wall().as_nanos() as f64 / 1e9
 }
 
-/// The process of the kubelet that uses the socket, in two samples; if there is none, of another kubelet.
+/// The kubelet that uses the socket, in two samples; if there is none, another kubelet.
 pub(super) fn assess(samples: &Samples) -> Option<Kubelet> {
     let (seen, _, other_runtime) = samples.end.kubelet()?;
     Some(Kubelet {
@@ -244,7 +244,7 @@ impl Journal {
     }
 }
 
-/// The time of the line in Unix seconds. Formats: journal, JSON, and klog, which has no year and whose lines may go on.
+/// The time of a line in Unix seconds. Formats: journal, JSON, klog. Further lines of a klog message have no time.
 fn time(line: &str, now: f64) -> Option<f64> {
     let unix = || line.split_whitespace().next()?.parse().ok();
     let unix = || unix().filter(|at: &f64| *at >= 1e9);
@@ -258,7 +258,7 @@ fn time(line: &str, now: f64) -> Option<f64> {
     (at <= now + RECENT).then_some(at)
 }
 
-/// `E1124 12:00:10.000000`, in the local time zone.
+/// `E1124 12:00:10.000000`: without a year, in the local time zone.
 fn klog_time(line: &str, now: f64) -> Option<f64> {
     let (stamp, zone) = (line.get(1..21)?, TimeZone::system());
     let time = Timestamp::from_second(now as i64).ok()?;

@@ -48,7 +48,7 @@ use crate::kubelet::value;
 use crate::proc::{Open, Proc, Process};
 use crate::text::{bytes, short};
 
-/// The hidden command that asks one mount.
+/// The hidden command that reads one mount.
 pub(crate) const ASK_MOUNT: &str = "doctor-mount";
 
 const SAMPLE_DEADLINE: Duration = Duration::from_secs(10);
@@ -228,7 +228,7 @@ impl Watch {
         }
     }
 
-    /// The last sample and one of now.
+    /// Takes a sample, and returns it with the one before it.
     async fn sample(&mut self, daemon: Option<u32>, thorough: bool) -> Result<Samples, String> {
         let (target, last) = (self.target.clone(), Arc::clone(&self.last));
         let take = move || Sample::take(&target, daemon, thorough, &last);
@@ -282,7 +282,7 @@ fn host_files(root: &Path) -> PathBuf {
     }
 }
 
-/// A path of the host, from here.
+/// The path by which this program reaches a file of the host.
 fn on_host(root: &Path, path: &str) -> PathBuf {
     host_files(root).join(path.trim_start_matches('/'))
 }
@@ -314,7 +314,7 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-/// The figure with four digits after the point.
+/// Rounds to four digits after the point.
 fn rounded(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
 }

@@ -1,19 +1,19 @@
 //! Mounts that do not answer.
 //!
-//! A call that reads a mount whose server is gone may never return, and its process cannot be killed then. So a process of
-//! its own reads each mount, and is abandoned if it does not end in time.
+//! A call that reads a mount whose server is gone may never return, and its process cannot be killed then. So each
+//! mount is read by a process of its own, which is abandoned if it does not end in time.
 
 use futures::StreamExt as _;
 
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(2);
-/// An answer that takes longer is slow.
+/// A mount that takes this long to answer is slow.
 const SLOW_MILLIS: u64 = 500;
 const PARALLEL: usize = 16;
 const MOST: usize = 256;
 
-/// File systems whose data is elsewhere or that a process serves.
+/// File systems that a remote server or a local process serves.
 const REMOTE: &str = "nfs nfs4 cifs smb3 smbfs ceph glusterfs fuse fuseblk 9p virtiofs lustre gpfs beegfs afs ocfs2 gfs2 davfs \
                       orangefs";
 const IN_MEMORY: &str = "tmpfs ramfs proc sysfs cgroup cgroup2 overlay";
@@ -92,7 +92,7 @@ async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option
     Ok(Some(clock.now().since(begin)))
 }
 
-/// Reads one mount, in a process of its own. A `stat` is not enough: some file systems answer it without their server.
+/// Reads one mount in its own process. Calls `statfs` because some file systems answer `stat` without their server.
 pub(crate) fn ask_mount(path: &Path) {
     // An error is also an answer.
     let _answers = (fs::metadata(path), nix::sys::statfs::statfs(path));

@@ -38,7 +38,7 @@ pub(crate) struct Stall {
     pub(crate) share: f64,
 }
 
-/// A process that was in state D all the time.
+/// A process that was in state D in both samples, and has not run in between.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct BlockedProcess {

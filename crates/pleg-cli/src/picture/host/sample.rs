@@ -6,21 +6,21 @@ use super::*;
 use crate::kubelet::Kubelet;
 use crate::proc::Blocked;
 
-/// The load of the last minute from which on the threads of all shims are read. A thread that has blocked in the kernel
-/// for 22 s adds as much to the load, so below it no thread blocks for long, and an idle node need not read them.
+/// The threads of all shims are read if the load of the last minute is at least this. A thread that has been blocked in
+/// the kernel for 22 s adds as much, so below it no thread blocks for long. This saves reads on an idle node.
 const LOAD: f64 = 0.3;
 
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     pub(super) processes: BTreeMap<u32, Seen>,
-    /// The PIDs of first processes of containers.
+    /// The PIDs of init processes, by container.
     pub(super) inits: BTreeMap<String, u32>,
     pub(super) pressure: Counters,
     pub(super) limits: Vec<Limit>,
     /// The controllers whose limits cannot be read.
     pub(super) unread: Vec<&'static str>,
     pub(super) directories: Arc<Vec<Result<String, String>>>,
-    /// The daemon's.
+    /// The open files of the daemon.
     pub(super) descriptors: Option<Open>,
     /// The time for which the daemon's threads have waited for a CPU.
     waited: Option<Duration>,
@@ -36,7 +36,7 @@ pub(super) struct Seen {
     pub(super) process: Process,
     /// `None` if the process has nothing to do with pods, or not yet.
     pub(super) role: Option<Arc<Role>>,
-    /// The threads in state D, and the first thread of a helper. Only of the daemon and of shims are others read.
+    /// The threads in state D, and the first thread of a helper. Other threads are read only of daemon and shims.
     pub(super) blocked: BTreeMap<u32, Blocked>,
     /// The frozen control group of the process.
     pub(super) frozen: Option<String>,
@@ -52,8 +52,8 @@ impl Seen {
 }
 
 impl Sample {
-    /// Reads the processes, and more about those of pods and about the daemon, which listens on the runtime's socket. Facts
-    /// that never change are copied from the sample before. A thorough sample reads the threads of all shims.
+    /// Reads the processes, and more about those of pods and about the daemon, which listens on the runtime's socket.
+    /// Facts that never change are copied from the sample before. A thorough sample reads the threads of all shims.
     pub(super) fn take(
         target: &HostTarget,
         daemon: Option<u32>,
@@ -91,7 +91,7 @@ impl Sample {
         for (pid, seen) in &mut processes {
             let Process { state, parent, .. } = seen.process;
             let helper = seen.role.as_deref() == Some(&Role::Helper);
-            // Our own children that read mounts are blocked on purpose.
+            // Leave out our own children that read mounts: one that hangs is a finding about its mount.
             if state == 'D' && parent != own || helper {
                 seen.blocked.insert(*pid, proc.blocked(pid));
             }
@@ -140,7 +140,7 @@ impl Sample {
         self.processes.values()
     }
 
-    /// Returns true if a thread of a shim blocks that did not block in the sample before. The next sample shows if it lasts.
+    /// Returns true if a thread of a shim blocks that did not block before. The next sample shows if that lasts.
     pub(super) fn suspects(&self, before: &Self) -> bool {
         let all = self.processes.iter();
         let mut shims = all.filter(|(_, seen)| seen.shim().is_some());

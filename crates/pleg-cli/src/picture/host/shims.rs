@@ -7,17 +7,17 @@ use crate::proc::Belongs;
 
 /// The start of the name of containerd's shims. The kernel keeps only 15 characters of a name.
 const CONTAINERD: &str = "containerd-shim";
-/// CRI-O's, one for each container.
+/// The name of CRI-O's shims, one for each container.
 const CONMON: &str = "conmon";
 /// The namespace of the CRI plugin in containerd.
 const NAMESPACE: &str = "k8s.io";
 /// A process that started at least this many seconds before the examination existed when the first list was made.
 const OLDER: f64 = 10.0;
-/// Programs that the runtime starts for each operation, and for which it waits. Not `runsc`, whose `wait` runs for long.
+/// Programs that the runtime starts for each operation, and waits for. Not `runsc`, whose `wait` runs for long.
 const HELPERS: [&str; 4] = ["runc", "crun", "youki", "kata-runtime"];
 /// A program of [`HELPERS`] hangs if it runs for more seconds than this: an operation takes some tens of milliseconds.
 const LONG: f64 = 10.0;
-/// The most bundles that are read, helpers that are reported, and processes or containers that a command names.
+/// The maximum numbers of bundles that are read, helpers that are reported, and arguments of a command.
 const MOST_BUNDLES: usize = 4096;
 const MOST_HELPERS: usize = 100;
 const MOST_NAMED: usize = 20;
@@ -25,12 +25,12 @@ const MOST_NAMED: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Shims {
-    /// All processes of the host are visible, and shims cannot run in pods. So a shim that was not found does not exist.
+    /// All processes of the host are visible, and no shim runs in a pod. So a shim that was not found does not exist.
     pub(crate) complete: bool,
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
     pub(crate) processes: Vec<Member>,
-    /// Programs such as `runc` that hang. Only those that the runtime or a shim started: people may start long ones.
+    /// Programs such as `runc` that hang. Only those that the runtime or a shim started: a user's may run for long.
     pub(crate) helpers: Vec<Member>,
     /// Containers whose init process was gone or a zombie in both samples.
     pub(crate) dead_inits: Vec<DeadInit>,
@@ -127,7 +127,7 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
     }
     let arguments = proc.arguments(pid)?;
     let (ours, id) = if process.name == CONMON {
-        // Programs other than CRI-O also use it.
+        // Podman also uses conmon.
         let of_crio = arguments.iter().any(|argument| argument.contains("/crio"));
         (of_crio, value(&arguments, &["-c", "--cid"]))
     } else {
@@ -171,8 +171,8 @@ fn container_in(line: &str) -> Option<&str> {
     parts.next()
 }
 
-/// The PIDs of init processes by containers, from the files `init.pid` of their bundles. The working directory of a shim of
-/// containerd is the bundle of its sandbox, beside the bundles of all containers.
+/// The PIDs of init processes, by container, from the files `init.pid` of their bundles. The working directory of a
+/// containerd shim is the bundle of its sandbox, next to the bundles of all containers.
 pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<String, u32> {
     let named = sample.all().filter(|seen| seen.process.name == CONTAINERD);
     let shims = named.filter(|seen| seen.shim().is_some());
@@ -184,7 +184,7 @@ pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<S
         let container = bundle.file_name().to_string_lossy().into_owned();
         let read = || bounded::read(&bundle.path().join("init.pid"));
         let pid = match before.inits.get(&container) {
-            // It never changes.
+            // The PID never changes.
             Some(pid) => *pid,
             None => read().ok()?.trim().parse().ok()?,
         };
@@ -265,7 +265,7 @@ impl Shims {
 /// The name of a pod, a line of evidence, and the argument of the command in the next step.
 type Row = (String, String, String);
 
-/// One finding about all rows. `{}` stands for the names of the pods in the summary, and for the arguments in the next step.
+/// One finding about all rows. `{}` stands for the pods' names in the summary, and for the arguments in the next step.
 fn found(code: &'static str, summary: &str, next: &str, rows: Vec<Row>) -> Option<Finding> {
     let mut arguments = rows.iter().take(MOST_NAMED).map(|(_, _, on)| on);
     let next = next.replace("{}", &arguments.join(" "));
@@ -305,7 +305,7 @@ pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) ->
         ),
         frozen(shims, calls),
         blocked("shim_blocked", of_shim, &shims.shims, calls),
-        // Its container and pod cannot be stopped.
+        // A container with a blocked process cannot be stopped, nor can its pod.
         blocked("container_blocked", of_process, &shims.processes, calls),
         missing(shims, daemon, calls),
         orphaned(shims, calls),
@@ -345,7 +345,7 @@ fn helpers(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     found("runc_hangs", &summary, &next, rows)
 }
 
-/// Processes of containers that the runtime lists as ended or not at all. The kubelet has started the pod again, or will.
+/// Processes of containers that the runtime lists as ended or not at all. The kubelet starts such pods again.
 fn ended_runs(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let listed = &calls.listed()?.listed;
     let rows = rows(&shims.processes, calls, |process| {

@@ -104,7 +104,7 @@ fn host(evidence: &str) -> Host {
     serde_json::from_str(evidence).unwrap()
 }
 
-/// The findings as they are shown, if calls are slow and a critical finding with this code was made too.
+/// The findings as they are shown, if calls are slow and there is a critical finding with this code.
 fn arranged(evidence: &str, code: &'static str) -> Vec<Finding> {
     let mut findings = checked(evidence, true, true);
     findings.push(Finding::new(code, "", "").severity(Severity::Critical));
@@ -112,7 +112,7 @@ fn arranged(evidence: &str, code: &'static str) -> Vec<Finding> {
 }
 
 #[test]
-fn findings_follow_from_the_evidence() {
+fn each_host_evidence_gives_its_code_and_severity() {
     for row in FINDINGS.trim().lines() {
         let (evidence, expected) = row.split_once(" =>").unwrap();
         let recording = serde_json::to_string(&host(evidence)).unwrap();
@@ -162,7 +162,7 @@ fn trouble_of_the_daemon_precedes_pressure_and_missing_answers() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_named() {
+async fn unreadable_parts_of_the_host_are_named() {
     let empty = FakeHost::new();
     empty.remove("proc");
     let host = Box::pin(collect(&empty.target(), Duration::ZERO)).await;
@@ -212,9 +212,9 @@ async fn watch_compares_each_look_with_the_one_before() {
         ..host.target()
     });
     let first = watch.look(false).await;
-    // One look does not show what lasts.
+    // A single look cannot show that a state lasts.
     assert!(!first.daemon.unwrap().lasting.stopped);
-    // Of its arguments and its configuration.
+    // The directories are those of its arguments and its configuration.
     assert!(first.disks.iter().map(|disk| &*disk.path).eq(["/state"]));
     let unread = "/state/file/a: ENOTDIR: Not a directory".to_owned();
     assert!(first.unreadable.contains(&unread), "{:?}", first.unreadable);

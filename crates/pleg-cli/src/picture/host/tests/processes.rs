@@ -1,4 +1,4 @@
-//! What samples of a host show of its processes.
+//! Tests of what two samples of a host show about its processes.
 
 use itertools::Itertools as _;
 
@@ -33,7 +33,7 @@ conmon -c c2 --exit-dir /run/libpod/exits
 other -id s5";
 
 #[test]
-fn shims_of_the_socket_are_found() {
+fn only_shims_of_the_examined_socket_are_found() {
     let host = FakeHost::new();
     host.write("cri.sock", "");
     host.write("cri.sock.other", "");
@@ -78,14 +78,14 @@ fn program_of_a_user_or_a_pod_is_no_shim() {
 }
 
 #[test]
-fn only_what_both_samples_show_is_reported() {
+fn state_in_only_one_sample_is_not_reported() {
     let host = FakeHost::new();
     for pid in [10, 11, 12] {
         host.run(pid, &format!("containerd-shim -id s{pid}"));
     }
     set(&host, "10 containerd-shim t 1, 12 containerd-shim T 1");
     set(&host, "100 app Z 11, 101 app Z 11, 102 app S 11");
-    // Its first thread has ended, others run.
+    // The first thread of process 103 has ended and others run, so it is no zombie.
     let stat = "103 (app) Z 11 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 2 0 100000 0 512 0\n";
     host.write("proc/103/stat", stat);
     for (thread, state) in [(13, 'D'), (14, 'D'), (15, 'S')] {
@@ -171,7 +171,7 @@ fn init_that_is_gone_in_both_samples_is_reported() {
 fn program_such_as_runc_that_hangs_is_found() {
     let host = FakeHost::new();
     host.run(10, "containerd-shim -id s1");
-    // People start 13 and 14. 15 waits for the end of its container.
+    // A user has started 13. 14 is another program, and 15 waits for the end of its container.
     let all = "800 containerd S 1, 11 runc S 10, 12 crun T 800, 13 runc S 1, 14 sleep S 10, 15 runsc S 10";
     set(&host, all);
     for (uptime, expected) in [("5000.0", "11 s1 false, 12  true"), ("1004.0", "")] {
