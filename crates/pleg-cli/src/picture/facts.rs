@@ -1,4 +1,4 @@
-//! The facts that an agent collects every 30 s: the runtime's conditions, and findings about its endpoint, pods and host.
+//! The facts that an agent collects every 30 s: the runtime's conditions, findings about its endpoint, pods and host.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use crate::connect::{Chosen, Target};
 use crate::text::{clip, duration, lower, safe};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// The period while the runtime does not answer or a thread may block, because some facts of the host need two looks.
+/// The period while the runtime does not answer or a thread may block, because some facts need two looks at the host.
 const TROUBLED: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Limits of the metrics: the findings at a time, the characters of a runtime's name or version, the runtimes.
@@ -121,7 +121,7 @@ pub(crate) struct Collector {
     host: Option<host::Watch>,
     /// Names and versions of the runtimes in the metrics.
     runtimes: BTreeSet<[String; 2]>,
-    /// The last two snapshots of the pods while the runtime answered. `earlier` was made before the last host look.
+    /// The last two snapshots of the pods while the runtime answered. `earlier` precedes the last look at the host.
     earlier: Option<Vec<PodView>>,
     views: Option<Vec<PodView>>,
     pods: Pods,
@@ -142,7 +142,7 @@ impl Collector {
         })
     }
 
-    /// Collects every [`PERIOD`], and when the runtime stops or begins to answer.
+    /// Collects facts every [`PERIOD`], and when the runtime stops or starts to answer.
     pub(crate) async fn run(mut self, shown: &watch::Sender<Facts>) -> Infallible {
         let (mut health, clock) = (self.pleg.health(), self.pleg.clock());
         loop {

@@ -49,7 +49,7 @@ pub(crate) struct Finding {
     pub(crate) next: String,
     pub(crate) seconds: Option<f64>,
     pub(crate) not_ready: bool,
-    /// The code of the finding that explains this one. This one is shown after it.
+    /// The code of the finding that explains this one, and is shown before it.
     pub(crate) cause: Option<Code>,
     /// The codes of findings that this one explains, where both are found.
     #[serde(skip)]
@@ -166,7 +166,7 @@ impl Finding {
         }
     }
 
-    /// One finding about pods. Each line has the name of a pod and the evidence. In the summary, `{}` stands for the names.
+    /// One finding about pods, each line with a pod's name and the evidence. `{}` in the summary stands for the names.
     pub(crate) fn about(
         code: &'static str,
         lines: impl IntoIterator<Item = (String, String)>,
@@ -184,7 +184,7 @@ impl Finding {
         self
     }
 
-    /// Adds these lines of evidence. Of all lines, ten are kept, and a last line says how many more there are.
+    /// Adds these lines of evidence. Keeps ten lines in all, and adds one that counts the others.
     pub(crate) fn because_of(mut self, lines: impl IntoIterator<Item = String>) -> Self {
         const SHOWN: usize = 10;
         self.evidence.extend(lines);
@@ -209,7 +209,7 @@ impl Finding {
     }
 }
 
-/// Sorts findings: the worst first, each cause before what it explains, with the higher severity. Each code is shown once.
+/// Sorts findings: the worst first. A cause precedes what it explains, and is at least as severe. Keeps each code once.
 pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
     let mut findings = findings.into_iter().unique_by(|f| f.code).collect_vec();
     // Repeated, because a cause can have a cause. Chains of more than four do not exist.
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
     use crate::text::lower;
 
-    /// Each test that makes a finding checks that the runbook explains it.
+    /// Fails if the runbook has no section for the code. Every finding that a test makes is checked.
     pub(super) fn check_runbook(code: &str) {
         let runbook = include_str!("../../../../docs/runbook.md");
         let heading = format!("\n### {code}\n");
@@ -292,7 +292,7 @@ mod tests {
         arrange(all.split("; ").map(found).collect())
     }
 
-    /// Findings over several layers, in one layer, and without one that is explained => their order, with severity and cause.
+    /// Findings: of several layers, of one layer, and without a cause among them => their order, severity and cause.
     const ARRANGED: &str = "
 stale critical; runtime_silent critical; list_slow warning stale; dead_containers info; io_pressure warning list_slow \
 => io_pressure critical ; list_slow critical io_pressure; stale critical list_slow; runtime_silent critical ; dead_containers info

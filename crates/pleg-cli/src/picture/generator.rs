@@ -14,10 +14,10 @@ pub(crate) struct Generator {
     pub(crate) state: State,
     /// The error with which the last stream ended, if none is open.
     pub(crate) why: Option<String>,
-    /// The reason why the generator does not subscribe, if a kubelet might lose events.
+    /// The reason why the generator does not subscribe, if that might harm a kubelet or the runtime.
     pub(crate) not_subscribed: Option<String>,
     pub(crate) events: u64,
-    /// Events that the lists show to be missing.
+    /// Missed events: changes that only lists showed.
     pub(crate) missed: u64,
     /// STARTED and STOPPED events that arrived, and those missed.
     pub(crate) expected: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Reason {
 }
 
 impl Generator {
-    /// Adds the present degraded reasons.
+    /// Notes the current degraded reasons, and those that are over.
     pub(crate) fn watch(&mut self, health: &Health, now: Instant) {
         for reason in self.degraded.values_mut() {
             reason.since = reason.since.filter(|_| reason.lasts);
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_is_a_finding() {
+    fn each_degraded_or_not_ready_reason_becomes_a_finding() {
         let proven = Generator {
             state: State::Proven,
             ..Generator::default()

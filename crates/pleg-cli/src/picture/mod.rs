@@ -62,7 +62,7 @@ impl Picture {
         self.findings.iter().any(|finding| finding.code == code)
     }
 
-    /// In seconds.
+    /// The seconds since then.
     pub(crate) fn age(&self, since: Instant) -> f64 {
         self.now.since(since).as_secs_f64()
     }

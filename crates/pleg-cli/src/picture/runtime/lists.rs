@@ -1,16 +1,16 @@
-//! Full lists as of a generic PLEG: their time and size, how many pods would make them too slow, and ignored filters.
+//! Full lists like those of a generic PLEG: time and size, how many pods would make them too slow, ignored filters.
 
 use super::*;
 
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 const ROUNDS: u32 = 3;
-/// The largest answer that is received: the largest that CRI-O sends.
+/// The largest answer that this command accepts: the largest that CRI-O sends.
 pub(super) const RECEIVED: usize = 80 << 20;
-/// The largest answer that a kubelet receives.
+/// The largest answer that a kubelet accepts.
 const LIMIT: u64 = 16 << 20;
-/// The duration of a relist from which on the kubelet is late, in milliseconds. It relists every second.
+/// A relist of at least this many milliseconds makes the kubelet late: it relists every second.
 const LATE: f64 = 1000.0;
-/// The duration from which on the kubelet learns of most changes much too late.
+/// A relist of at least this duration makes a kubelet learn of most changes much too late.
 const VERY_LATE: f64 = 30_000.0;
 const LARGE: f64 = 0.8;
 /// The time per pod cannot be estimated with fewer pods.
@@ -72,7 +72,7 @@ impl Round {
         both.filter(|(_, call)| call.millis > 0.0)
     }
 
-    /// The first call with another failure than a timeout.
+    /// The first call that failed with another error than a timeout.
     fn failure(&self) -> Option<(&'static str, &Failure)> {
         let mut failed = self.calls().filter(|(_, call)| !call.timed_out());
         failed.find_map(|(name, call)| Some((name, call.failure.as_ref()?)))
@@ -87,7 +87,7 @@ impl Round {
     }
 }
 
-/// Lists at the start, in the middle and before the end.
+/// Lists at the start, and after one and two thirds of the time. Then lists a pod that does not exist.
 pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
     let (mut lists, clock) = (Lists::default(), runtime.clock());
     let begin = clock.now();

@@ -1,6 +1,6 @@
 //! What the runtime shows: its calls, its event stream, its pods, its own conditions.
 //!
-//! A generator reads the node as in an agent, and its calls are measured; in addition [`lists`] makes a kubelet's lists. The
+//! A generator reads the node as in an agent, and its calls are measured; [`lists`] also makes a kubelet's lists. The
 //! evidence is plain data, so [`check`] finds the same in a recording.
 
 mod lists;
@@ -48,7 +48,7 @@ pub(crate) struct Evidence {
     pub(crate) endpoint: String,
     /// It is the embedded simulated runtime.
     pub(crate) simulated: bool,
-    /// Empty if it did not answer.
+    /// Empty if the runtime did not answer.
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) unusable: Option<Unusable>,
@@ -115,7 +115,7 @@ pub(crate) struct Conditions {
     pub(crate) failure: Option<Failure>,
 }
 
-/// Shown as its status, with the reason and the message.
+/// A condition, displayed as its status with the reason and the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
 #[display(
     "{status}{}{}",

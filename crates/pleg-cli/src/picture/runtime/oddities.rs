@@ -1,19 +1,19 @@
-//! Pods in states that a kubelet does not leave them in: a container that runs twice, two ready sandboxes, a sandbox without
-//! containers, a container that is not started, containers that restart again and again.
+//! Pods in states that a kubelet does not leave them in: a container that runs twice, two ready sandboxes, a sandbox
+//! without containers, a container that is not started, containers that restart again and again.
 
 use super::*;
 use crate::view::ago;
 
 /// In milliseconds.
 const MINUTE: f64 = 60_000.0;
-/// The age from which on a created container should run: a kubelet starts it within seconds.
+/// A created container should run before this age: a kubelet starts it within seconds.
 const UNSTARTED: f64 = 2.0 * MINUTE;
-/// The age from which on a sandbox should have a container. Before, images may still be pulled.
+/// A sandbox should have a container before this age. Until then, images may still be pulled.
 const EMPTY: f64 = 10.0 * MINUTE;
 /// A container with this many restarts, the last within `RECENT`, crashes in a loop: a kubelet waits 5 min at most.
 const MANY_ATTEMPTS: u32 = 3;
 const RECENT: f64 = 10.0 * MINUTE;
-/// The number of restarts in a minute from which on they load the node.
+/// This many restarts in a minute load the node.
 const MANY_RESTARTS: usize = 30;
 /// The maximum number of pods that are recorded with each code.
 const MOST: usize = 100;
@@ -188,7 +188,7 @@ mod tests {
 
     const NOW: WallTime = WallTime::from_nanos(1_700_000_000_000_000_000);
 
-    /// A pod from the states of its sandboxes, each with its age in seconds, and of its containers, each with attempt and age.
+    /// A pod from the states of its sandboxes, with their ages in seconds, and of its containers, with attempt and age.
     fn pod(text: &str) -> [PodView; 1] {
         let mut status = PodStatus::nothing("u1".into());
         (status.namespace, status.name) = ("shop".into(), "cart".into());

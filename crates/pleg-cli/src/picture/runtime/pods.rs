@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// The number of dead containers from which on lists are large and slow.
+/// This many dead containers make lists large and slow.
 const MANY_DEAD: usize = 1000;
 /// A kubelet keeps one dead container of each name and one dead sandbox of each pod. This many others are unusual.
 const MANY_SUPERFLUOUS: usize = 200;
 /// The smallest difference between wall and monotonic clock that counts as a step, in milliseconds.
 const STEP: f64 = 1000.0;
-/// The tolerance, because the wall clock and the creation times are not read at the same time.
+/// The tolerance for creation times in the future: they and the wall clock are not read at the same time.
 const FUTURE: Duration = Duration::from_secs(2);
 
 /// The pods of the node, in two looks: before and after the host was examined.
@@ -124,7 +124,7 @@ pub(super) fn running(view: &PodView) -> impl Iterator<Item = &ContainerStatus> 
     containers.filter(|container| container.state == ContainerState::Running)
 }
 
-/// Whether the wall clock was set during the examination, or so far back before it that pods are from the future.
+/// Signs that the wall clock was set during the examination, or so far back before it that pods are from the future.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WallClock {
@@ -135,7 +135,7 @@ pub(crate) struct WallClock {
 }
 
 impl WallClock {
-    /// The clock was set by `step` nanoseconds, and shows `now`.
+    /// `step`: the nanoseconds by which the wall clock was set. `now`: the time that it shows.
     pub(super) fn new(step: i64, now: WallTime, views: &[PodView]) -> Self {
         let created = views.iter().flat_map(objects).filter_map(|(_, _, at)| at);
         Self {

@@ -9,7 +9,7 @@ use super::*;
 use crate::args::EventsPolicy;
 use crate::connect::Target;
 
-/// The time that the generator has to read the node at first, and again at the end.
+/// The time that the generator has to read the node at the start, and again at the end.
 const READ: Duration = Duration::from_secs(4);
 const LOOK: Duration = Duration::from_millis(250);
 /// The generator relists at least this often, to check the stream.
@@ -52,7 +52,7 @@ pub(crate) async fn collect<T>(
     let (health, counters, views) = (pleg.health(), pleg.counters(), pleg.snapshot());
     let problems = Problem::all(&health.pod_problems(), clock.now());
     stream.end(&health.current(), &counters, clock.now());
-    // The end of the generator ends the calls that hang, so that they are measured.
+    // End the generator, which cancels the calls that hang, so that the meter has them.
     pleg.shutdown().await;
     let mut calls = target.meter.each();
     repeat_slow(&runtime, &mut calls).await;

@@ -6,7 +6,7 @@ use super::*;
 
 /// The time without an answer after which a call counts as hung.
 const HANGS: Duration = Duration::from_secs(2);
-/// The time from which on a status call is slow, in milliseconds. It usually takes 1 to 10.
+/// A status call of at least this many milliseconds is slow. It usually takes 1 to 10.
 const SLOW: f64 = 1000.0;
 const MOST: usize = 100;
 
@@ -35,7 +35,7 @@ pub(crate) struct PodCall {
     /// Empty for a list of the pod.
     pub(crate) id: String,
     pub(crate) millis: f64,
-    /// It was not answered in that time.
+    /// The runtime did not answer within this time.
     pub(crate) hangs: bool,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct SlowPod {
     pub(crate) millis: f64,
 }
 
-/// A pod whose calls fail or hang at the end.
+/// A pod about which calls fail or hang.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Problem {
     pub(crate) pod: String,
-    /// Its name is recorded with the other names of pods.
+    /// Not recorded here: `Pods` has the names of all pods.
     #[serde(skip)]
     pub(crate) of: record::Pod,
     /// As `PodProblemKind::as_str`.
@@ -61,7 +61,7 @@ pub(crate) struct Problem {
     pub(crate) container: String,
     pub(crate) seconds: f64,
     pub(crate) failure: Option<Failure>,
-    /// The generator's sentence.
+    /// The generator's sentence about the problem.
     #[serde(skip)]
     pub(crate) text: String,
 }

@@ -66,7 +66,7 @@ const FINDINGS: &str = r#"
 "#;
 
 #[test]
-fn findings_follow_from_the_evidence() {
+fn each_runtime_evidence_gives_only_its_own_finding() {
     for row in FINDINGS.trim().lines() {
         let (change, texts) = row.split_once(" =>").unwrap();
         let change: serde_json::Map<_, _> = serde_json::from_str(change).unwrap();
