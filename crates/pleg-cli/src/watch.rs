@@ -25,7 +25,7 @@ use crate::record::{DEGRADED, LAGGED, NOT_READY, Pod, READY, RECOVERED, Record};
 use crate::table::{Cell, Table, Width, colour, dim};
 use crate::text::{short, span, time_of_day};
 
-/// Begins every line if the pods are simulated although nobody asked for that.
+/// The first word of every line if the pods are simulated although `--sim` was not given.
 const SIMULATED: &str = "simulated";
 
 /// The widths are chosen before the rows are known.
@@ -122,7 +122,7 @@ impl Printer {
         }
     }
 
-    /// Prints the record. The text of one that is no event takes the place of the columns after the type.
+    /// Prints the record. The text of a record that is no event takes the place of the columns after the type.
     fn row(&self, table: &Table, record: &Record) -> io::Result<()> {
         let text = |text: Option<&str>| Cell::new(text.unwrap_or_default());
         let (style, dim) = (style(record), dim());

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Without an answer for this long, what is shown is called old.
+/// The screen calls its data old after this time without an answer.
 const OLD_AFTER: Duration = Duration::from_secs(3);
 const RECORDS: usize = 100;
 
@@ -102,7 +102,7 @@ impl App {
             return;
         }
         let page = &view.pods;
-        // An answer to an earlier query says nothing about the present selection.
+        // The answer to a query that had another pod selected has no place of the selected one.
         if !self.selected.is_empty() && answer.query.selected == self.selected {
             match page.selected {
                 Some(at) => self.cursor = at,
@@ -117,7 +117,7 @@ impl App {
         }
     }
 
-    /// While paused: a pod that is opened or selected is shown, and nothing else is new.
+    /// While paused: shows the detail of a pod that was opened or selected, and changes nothing else.
     fn take_detail(&mut self, answered: &View) {
         let wanted = self.detailed();
         let is_of = |view: &View| {
@@ -158,7 +158,7 @@ impl App {
         }
     }
 
-    /// Chooses the first pod on the screen such that the cursor is on the screen.
+    /// Chooses the first pod on the screen so that the cursor is visible.
     pub(super) fn scroll_to_cursor(&mut self, height: usize) {
         self.height = height;
         let Some(view) = self.view.clone() else {

@@ -129,7 +129,7 @@ impl App {
         self.prompt = Some(Prompt {
             field,
             text: match field {
-                // A new search, as in less.
+                // A search begins with an empty text, as in less.
                 Field::Search => String::new(),
                 Field::Namespace => self.query.namespace.clone(),
                 Field::Labels => labels.unwrap_or_default(),

@@ -29,7 +29,7 @@ use crate::view::{MOST_ROWS, PodRow, Query, View};
 use app::{App, Field, Page, Prompt};
 use source::{Answer, Source};
 
-/// Ages change on the screen without any change of the node.
+/// The screen is drawn at least this often: ages grow even if the node does not change.
 const REDRAW_PERIOD: Duration = Duration::from_secs(1);
 /// The exit code that shells expect after SIGHUP.
 const HUNG_UP: u8 = 129;
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
         tokio::select! {
             event = events.next() => match event {
                 Some(Ok(Event::Key(key))) => if app.key(key).is_break() { break },
-                // A new size, for example.
+                // After a change of the terminal's size, for example, only draw again.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error).context("cannot read from the terminal"),
                 None => break,
@@ -75,8 +75,8 @@ struct Terminal(DefaultTerminal);
 impl Terminal {
     fn open() -> io::Result<Self> {
         let opened = ratatui::try_init().inspect_err(|_| drop(ratatui::try_restore()))?;
-        // The hook of ratatui restores the terminal and reports the panic; it is called for this thread only. A panic of
-        // another thread ends one task, which is restarted or ends this command, and a report would garble the screen.
+        // ratatui's hook restores the terminal and reports the panic. Call it for this thread only: a panic of another
+        // thread ends one task, which is restarted or ends this command, and a report would garble the screen.
         let own = thread::current().id();
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
@@ -89,7 +89,7 @@ impl Terminal {
 }
 
 impl Drop for Terminal {
-    /// There is nothing to do about errors: the terminal may be gone.
+    /// Ignores errors: the terminal may be gone.
     fn drop(&mut self) {
         drop(ratatui::try_restore());
     }

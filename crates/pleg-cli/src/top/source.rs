@@ -11,7 +11,7 @@ use crate::connect::Target;
 use crate::observer::Observer;
 use crate::picture::facts::Collector;
 
-/// How often a view is computed, or an agent asked for it.
+/// The period in which a view is computed, or requested from an agent.
 const PERIOD: Duration = Duration::from_millis(250);
 /// The pause after a view is at least this many times as long as its computation, which is slow for a large node.
 const PAUSE: u32 = 9;
@@ -65,7 +65,7 @@ impl Source {
     }
 }
 
-/// Starts a generator. The runtime need not answer: then the view says so.
+/// Starts a generator. If the runtime does not answer, the view shows it.
 async fn observe(args: &TopArgs) -> anyhow::Result<(Arc<Observer>, Pleg, Target)> {
     let (target, _) = Target::choose_or_simulate(&args.connection.runtime, Output::Table)?;
     let (pleg, events) = target.spawn(args.connection.events, Settings::default())?;

@@ -15,10 +15,10 @@ const GENERIC_PERIOD_SECONDS: f64 = 1.0;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Cost {
-    /// The time in which they were made.
+    /// The time in which the calls were made.
     pub(crate) seconds: f64,
     pub(crate) ours: CallCosts,
-    /// Absent in the first minute after the start, and until a list has ended.
+    /// Absent in the first two minutes after the start, and until a list has ended.
     pub(crate) generic: Option<CallCosts>,
     pub(crate) basis: String,
 }

@@ -21,7 +21,7 @@ pub(crate) fn with_moments(view: &View) -> Value {
     let now: Result<jiff::Timestamp, _> = view.time.parse();
     let now = now.map_or(0.0, |time| time.as_millisecond() as f64 / 1e3);
     let mut sent = json!(view);
-    // They have messages of their own.
+    // `/debug/live` sends records in messages of their own.
     sent["feed"]["records"].take();
     to_moments(&mut sent, now);
     let listed = sent["relist"]["lastAt"].as_f64();
@@ -81,7 +81,7 @@ fn to_moments(value: &mut Value, now: f64) {
     }
 }
 
-/// The patch from `old` to `new`; `None` if they are the same. Equal moments keep the value in `old`, so they do not drift.
+/// The patch from `old` to `new`; `None` if they are the same. Equal moments keep the value in `old`, and do not drift.
 pub(crate) fn difference(old: &Value, new: &mut Value) -> Option<Value> {
     if let (Value::Array(old), Value::Array(new)) = (old, &mut *new) {
         // An array is sent as a whole if it differs. First, moments that count as the same get the old value.

@@ -2,20 +2,20 @@
 
 use super::*;
 
-/// The most records that are kept. With texts as long as they may be, they need 6 MB, and 0.7 MB with usual ones.
+/// The maximum number of records. With texts of the maximum length they need 6 MB, with usual ones 0.7 MB.
 const MOST_RECORDS: usize = 2_000;
-/// The most bytes of records in one response: there may be many clients.
+/// The maximum number of bytes of records in one response: there may be many clients.
 const PAGE_BYTES: usize = 64 << 10;
 /// The number of seconds over which the rate is averaged.
 const RATE_SECONDS: u64 = 10;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
-    /// When the feed began, which tells apart the record numbers of two agent processes.
+    /// When the feed began. Identifies the agent process whose record numbers these are.
     pub(super) began_at: WallTime,
     records: VecDeque<(WallTime, Record)>,
     next: u64,
-    /// Everything since then is kept.
+    /// The feed has every record since then.
     complete_since: WallTime,
     began: Instant,
     /// How many events occurred in each of the last seconds that had any.
@@ -29,7 +29,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// The first line says what follows.
+    /// The first line is the head.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         [json::line(&self.head), self.lines].concat()
     }
@@ -47,7 +47,7 @@ impl Feed {
         }
     }
 
-    /// Adds a record, and numbers it. What existed at the start has no number: it is no event.
+    /// Adds a record, and numbers it. `Synced` gets no number, so `/debug/events` leaves it out.
     pub(super) fn add(&mut self, now: Instant, at: WallTime, record: &Record) {
         if record.is_event() {
             *self.rates.entry(second(now)).or_default() += 1;
@@ -68,7 +68,7 @@ impl Feed {
         }
     }
 
-    /// The records that were added later than `since` and after number `after`, as far as one response may hold.
+    /// The records that were added later than `since` and after number `after`, as many as one response may hold.
     pub(crate) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
         let records = self.records.iter();
         let numbered = records.filter_map(|(at, record)| Some((*at, record.seq?, record)));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_is_averaged_over_the_last_seconds() {
+    fn event_rate_is_averaged_over_the_last_ten_seconds() {
         let mut feed = Feed::new(at(0), wall(0));
         for n in 0..20_000 {
             let now = Instant::from_origin(Duration::from_millis(100_000 + n));

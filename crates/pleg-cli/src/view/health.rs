@@ -35,12 +35,12 @@ pub(crate) struct Reason {
     /// The code of the finding that explains this one and comes before it in the list.
     pub(crate) cause: Option<String>,
     pub(crate) action: String,
-    /// Where the runbook explains the finding. Empty if it does not.
+    /// Where the runbook explains the finding. Empty for `agent_silent`.
     pub(crate) runbook: String,
 }
 
 impl Reason {
-    /// An agent does not answer its client.
+    /// The reason that `pleg top` shows if its agent does not answer.
     pub(crate) fn silent_agent(error: &str, seconds: f64) -> Self {
         Self {
             code: "agent_silent".to_owned(),
@@ -118,7 +118,7 @@ impl Relist {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StreamView {
-    /// `polling`, `starting`, `unconfirmed`, `confirmed`, `losing`, `down`, or `silent` while the runtime answers no call.
+    /// `polling`, `starting`, `unconfirmed`, `confirmed`, `losing`, `down`, or `silent` if the runtime answers no call.
     pub(crate) state: String,
     pub(crate) seconds: Option<f64>,
     pub(crate) reason: Option<String>,

@@ -52,7 +52,7 @@ pub(crate) use query::{MOST_ROWS, Query};
 use series::{INTERVAL, interval};
 pub(crate) use series::{Point, Series};
 
-/// The most characters of a name, and of a longer text. A runtime may report texts of any length.
+/// The maximum number of characters of a name, and of a longer text. A runtime may report texts of any length.
 const MOST_NAME: usize = 256;
 const MOST_TEXT: usize = 1024;
 
@@ -63,7 +63,7 @@ const MOST_TEXT: usize = 1024;
 pub(crate) struct View {
     /// Now, by the clock of the process that observes the node: UTC, RFC 3339.
     pub(crate) time: String,
-    /// Since when it observes the node.
+    /// When this process began to observe the node.
     pub(crate) since: String,
     pub(crate) node: String,
     pub(crate) runtime: String,
@@ -87,7 +87,7 @@ pub(crate) struct Latency {
     /// A complete list, or a call about one pod, that takes longer than this is a finding.
     pub(crate) lists_slow_ms: f64,
     pub(crate) reads_slow_ms: f64,
-    /// Complete lists: each call.
+    /// The calls of complete lists.
     pub(crate) lists: Vec<Point>,
     /// Calls about one pod, one container or one sandbox.
     pub(crate) reads: Vec<Point>,
@@ -102,7 +102,7 @@ pub(crate) struct FeedPage {
     pub(crate) records: Vec<Record>,
     /// Lifecycle events per second, in the last ten seconds.
     pub(crate) events_per_second: f64,
-    /// Every record since then is kept.
+    /// The feed has every record since then.
     pub(crate) complete_since: String,
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 /// The maximum number of changed pods that are remembered until the next `tick`.
 const MOST_CHANGED: usize = 10_000;
-/// As of the finding `list_slow`.
+/// The threshold of the finding `list_slow`.
 const LIST_SLOW_MS: f64 = 3_000.0;
 
 /// The recent records, and what was measured. Its size is bounded.
@@ -22,7 +22,7 @@ pub(crate) struct Inputs<'a> {
     /// The wall clock at the instant of the picture.
     pub(crate) wall: WallTime,
     pub(crate) pods: &'a [PodView],
-    /// How the containers of the pod that is shown in detail ended.
+    /// The exits of the containers of the pod that is shown in detail.
     pub(crate) ends: &'a [Exit],
     pub(crate) calls: &'a Calls,
 }
@@ -51,7 +51,7 @@ impl Model {
         }
     }
 
-    /// Must be called as often as the generic PLEG lists: once a second. `ids`: how many statuses of a pod it would read.
+    /// Call this as often as the generic PLEG lists: once a second. `ids`: the statuses of a pod that it would read.
     pub(crate) fn tick(&mut self, now: Instant, ids: impl Fn(&PodUid) -> usize) {
         for uid in self.changed.drain() {
             for _ in 0..ids(&uid) {

@@ -35,7 +35,7 @@ pub(crate) struct PodRow {
     pub(crate) running: usize,
     pub(crate) restarts: u64,
     pub(crate) last_exit: Option<ExitRow>,
-    /// How long ago a state changed last.
+    /// The time since the last change of a sandbox's or container's state.
     pub(crate) changed_seconds: Option<f64>,
     /// The time since the start of the read that shows this state. Absent if the state is only known from events.
     pub(crate) fresh_seconds: Option<f64>,
@@ -55,7 +55,7 @@ pub(crate) struct ContainerRow {
     pub(crate) id: String,
     pub(crate) state: String,
     pub(crate) failed: bool,
-    /// How long it is in this state.
+    /// How long the container has been in this state.
     pub(crate) seconds: Option<f64>,
     pub(crate) restarts: u32,
     pub(crate) exit_code: Option<i32>,
@@ -165,7 +165,7 @@ impl PodRow {
         first.then_with(|| self.pod.cmp(&other.pod))
     }
 
-    /// Problems are the least, then failed containers.
+    /// The key of the order by state: problems first, then failed containers.
     fn badness(&self) -> impl Ord + use<> {
         (!self.state.is_problem(), !self.failed, self.state)
     }
@@ -269,7 +269,7 @@ fn changed(status: &PodStatus) -> Option<WallTime> {
     containers.chain(sandboxes).flatten().max()
 }
 
-/// Since when the container is in its state, by the runtime's clock.
+/// The time at which the container entered its state, by the runtime's clock.
 fn state_since(container: &ContainerStatus) -> Option<WallTime> {
     let details = &container.details;
     match container.state {

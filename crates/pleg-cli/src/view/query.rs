@@ -1,11 +1,11 @@
-//! What of a node is asked for: which pods, in which order, and which page of them.
+//! The query for a view: which pods, in which order, and which page of them.
 
 use super::*;
 
 /// The maximum number of pods, and of records, in a view.
 pub(crate) const MOST_ROWS: usize = 200;
 
-/// Which pods and records are shown; the parameters of a URL have the same names.
+/// Selects pods and records; the parameters of a URL have the same names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Query {
@@ -56,7 +56,7 @@ impl Query {
         serde_html_form::to_string(self).unwrap_or_default()
     }
 
-    /// Parses parameters of a URL; unknown ones are ignored. Without a limit the page is as large as it may be.
+    /// Parses parameters of a URL; unknown ones are ignored. Without a limit, the page has [`MOST_ROWS`] pods.
     pub(crate) fn from_parameters(text: &str) -> Result<Self, String> {
         let mut query: Self = serde_html_form::from_str(text).map_err(|error| error.to_string())?;
         query.limit = query.limit.min(MOST_ROWS);

@@ -5,7 +5,7 @@ use super::*;
 /// The length of an interval, and how many are kept: a quarter of an hour.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 const INTERVALS: usize = 90;
-/// Totals leave out this first time, because reading all pods at the start says nothing about the usual rate of calls.
+/// Totals leave out this first time, because the reads of all pods at the start are not the usual rate of calls.
 const START: Duration = Duration::from_secs(60);
 
 /// Durations, summed up by intervals. Its size is bounded.

@@ -7,9 +7,9 @@ use super::*;
 use crate::record::Page;
 use crate::text::duration;
 
-/// The agent is asked for new records once in this time.
+/// The period in which this command asks the agent for new records.
 const PERIOD: Duration = Duration::from_millis(500);
-/// The code of the record which says that the agent does not answer.
+/// The code of the record for an agent that does not answer.
 const SILENT: &str = "agent_silent";
 
 pub(super) async fn run(
@@ -70,7 +70,7 @@ impl Follower {
             });
         }
         if head.agent != self.head.agent {
-            // The agent was restarted: its numbers start again, and it does not know which records were lost.
+            // The agent was restarted: its record numbers start again, and nobody knows which records were lost.
             let (last, more) = (0, true);
             self.head = Page { last, more, ..head };
             let message = "the agent was restarted: its last records may not be shown";

@@ -87,7 +87,7 @@ impl Top {
         lines.collect()
     }
 
-    /// The lines on the screen, with one space between words. At most one line has the cursor.
+    /// The lines on the screen, with one space between words. Requires at most one line with the cursor.
     fn screen(&mut self) -> String {
         let lines = self.lines();
         let screen = lines.iter().map(|line| squeezed(line) + "\n");
@@ -96,7 +96,7 @@ impl Top {
         screen
     }
 
-    /// Plays rows of keys, the texts that the screen shows then, and those that it does not show. `⏎` is the end of a line.
+    /// Plays rows of keys, texts that the screen must show then, and texts that it must not show. `⏎` ends a line.
     #[track_caller]
     fn play(&mut self, rows: &str) {
         for row in rows.lines().filter(|row| !row.is_empty()) {
@@ -271,7 +271,7 @@ g => This pod does not exist any more. | ContainerDied
 }
 
 #[test]
-fn pause_keeps_what_is_shown_but_opens_pods() {
+fn paused_screen_is_unchanged_but_opens_pods() {
     let mut top = Top::new(Sample::new(), (80, 24));
     top.keys("p");
     top.sample.pods.retain(|pod| &*pod.status.name != "dns");
@@ -303,7 +303,7 @@ fn texts_from_outside_are_escaped_and_cut() {
 }
 
 #[test]
-fn tiny_and_changing_sizes_do_not_fail() {
+fn drawing_succeeds_at_tiny_and_changing_sizes() {
     let mut sample = Sample::new();
     sample.hang("web-1");
     let mut top = Top::new(sample, (80, 24));

@@ -77,7 +77,7 @@ impl Lines {
     }
 }
 
-/// The text in at most this many lines. An ellipsis says that there are more.
+/// The text in at most this many lines. An ellipsis at the end replaces further lines.
 pub(super) fn wrapped_within(most: usize, text: &str, columns: usize) -> Vec<String> {
     let mut lines = wrapped(text, columns);
     if lines.len() > most {

@@ -173,7 +173,7 @@ fn pod(namespace: &str, name: &str) -> Pod {
     Pod::new(&format!("uid-{name}").into(), namespace, name)
 }
 
-/// A container dies with this code, by the event stream.
+/// The record of a container that exited with this code, from the event stream.
 pub(crate) fn died(at: WallTime, namespace: &str, pod: &str, container: &str, code: i32) -> Record {
     Record {
         pod: Some(self::pod(namespace, pod)),
