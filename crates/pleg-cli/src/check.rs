@@ -1,4 +1,4 @@
-//! `pleg check`, a plugin of the node-problem-detector: prints one line, and exits with 0 (ok), 1 (a problem) or 2 (unknown).
+//! `pleg check`, a plugin of the node-problem-detector: prints one line; exits with 0 (ok), 1 (problem), 2 (unknown).
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use crate::args::CheckArgs;
 use crate::text::{clip, lasting, lower, safe};
 use crate::view::{Query, Reason, View};
 
-/// The maximum length of the line in characters: what the node-problem-detector keeps by default.
+/// The maximum length of the line in characters. The node-problem-detector keeps this many by default.
 const MOST_TEXT: usize = 80;
 
 pub(crate) async fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
 async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
     let client = AgentClient::new(args.agent.clone(), &args.client)?;
     if args.ready_only {
-        // The probe's page needs no token.
+        // `/readyz` needs no token.
         let (code, body) = client.get("/readyz").await?;
         let first = body.lines().next().unwrap_or_default();
         return match code.as_u16() {

@@ -24,7 +24,7 @@ use crate::text::{safe, safe_lines};
 use crate::{agent, bounded};
 
 const CONFIG: &str = "config";
-/// The flag that has no value, but is counted.
+/// The flag that has no value, but is counted: `-vv`.
 const VERBOSE: &str = "verbose";
 /// The flags that select a real or a simulated runtime. They exclude each other.
 pub(crate) const ENDPOINT: &str = "runtime-endpoint";
@@ -123,7 +123,7 @@ fn settable(command: &Command) -> impl Iterator<Item = &Arg> {
     args.filter(|arg| arg.get_long().is_some_and(|name| name != CONFIG))
 }
 
-/// The settings in a file of TOML without tables, or its problems, one a line.
+/// The settings in a TOML file without tables, or all problems of the file.
 fn read(file: &Path) -> Result<Settings, Vec<String>> {
     let shown = file.display();
     let unread = |error| vec![format!("cannot read {shown}: {error}")];

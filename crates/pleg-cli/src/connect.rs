@@ -28,7 +28,7 @@ const PERMANENT: [CallErrorKind; 4] = {
     [TooLarge, PermissionDenied, Unimplemented, Malformed]
 };
 
-/// The runtime, which may be found later. Clones share it.
+/// The chosen runtime. It may be found later; clones share it.
 #[derive(Clone, derive_more::Constructor, derive_more::Display)]
 #[display("{}", found.get().map_or_else(|| NONE_YET.to_owned(), ToString::to_string))]
 pub(crate) struct Chosen {

@@ -10,7 +10,7 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 use crate::record::{DEGRADED, LAGGED, NOT_READY, READY, RECOVERED, Record, SYNCED};
 
-/// Which records are shown. Records about the whole node pass every filter but that of the type.
+/// Selects the records to show. Records about the whole node pass every filter but `--type`.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
@@ -28,7 +28,7 @@ pub(crate) struct Filters {
     /// Leave out what existed at the start
     #[arg(long)]
     no_initial: bool,
-    /// For each pod: true if it has the labels. A removed pod has no labels any more.
+    /// By pod uid: true if the pod has the labels. Remembered, because the cache has no labels of a removed pod.
     #[arg(skip)]
     has_labels: HashMap<String, bool>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct PodFilter {
 }
 
 impl PodFilter {
-    /// A pod without a sandbox has no known labels.
+    /// Returns true if the pod matches. A pod without a sandbox matches no selector: its labels are unknown.
     pub(crate) fn matches(&self, status: &PodStatus) -> bool {
         let selected = |selector: &Selector| selector.matches_pod(status) == Some(true);
         self.has_namespace(&status.namespace) && self.selector.as_ref().is_none_or(selected)
@@ -85,7 +85,6 @@ impl Filters {
         let Some(pod) = &record.pod else { return true };
         let full = format!("{}/{}", pod.namespace, pod.name);
         let texts = [&pod.name, &full, &pod.uid];
-        // An asterisk at the end of the pattern stands for any text.
         let named = |pattern: &String| match pattern.strip_suffix('*') {
             Some(prefix) => texts.iter().any(|text| text.starts_with(prefix)),
             None => texts.contains(&pattern),
@@ -205,7 +204,7 @@ mod tests {
         let exits = [Some(0), Some(137), None].map(|code| event("ContainerDied", code, false));
         let starts = [true, false].map(|initial| event("ContainerStarted", None, initial));
         let ([ok, failed, unknown], [old, new]) = (&exits, &starts);
-        // A record, the filters that show it, and those that do not.
+        // A record, the filters that show it, and the filters that hide it.
         let selected = "web-1; shop/web-1; uid-web-1; web-*; shop/*; db web-1; -n shop -n test";
         for (record, shown_by, hidden_by) in [
             (ok, selected, "web; test/web-1; -n test; --failed"),
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn selector_is_parsed_and_applied() {
+    fn selector_matches_labels_and_invalid_text_is_rejected() {
         let labels = HashMap::from([("app", "web"), ("canary", "")]);
         let label = |key: &str| labels.get(key).copied();
         let matching = "app=web; app==web; app!=db; tier!=cache; canary; app=web, !tier";

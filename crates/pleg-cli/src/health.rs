@@ -14,9 +14,9 @@ use crate::text::duration;
 
 /// The period of checks while nothing changes, because some troubles begin only as time passes.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// A trouble that is younger is recorded without a duration. A shorter wait for the first list is not recorded at all.
+/// A trouble younger than this is recorded without a duration. A shorter wait for the first list is not recorded.
 const SECOND: Duration = Duration::from_secs(1);
-/// The codes of pods whose calls fail, and of pods whose calls hang.
+/// The codes of the findings about pods whose calls fail, and about pods whose calls hang.
 const OF_PODS: [&str; 2] = ["pods_failing", "pods_hung"];
 
 /// The troubles at the last check. Keys: [`NOT_READY`], a finding's code, `pod UID`. `None` before the first check.

@@ -15,7 +15,7 @@ const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 const HEALTHZ_PORT: u16 = 10248;
 /// Programs that contain a kubelet, which then has no command line of its own.
 const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
-/// The feature gate, and those that include it.
+/// The feature gate of the evented PLEG, and the gates that include it.
 const EVENTED: &str = "EventedPLEG";
 const INCLUDING: [&str; 2] = ["AllAlpha", "AllBeta"];
 type Gates = BTreeMap<String, bool>;
@@ -98,7 +98,7 @@ impl Kubelet {
         flag.map(str::to_owned).or_else(configured)
     }
 
-    /// The endpoint of the kubelet's runtime, if that is known to have another socket than this.
+    /// The endpoint of the kubelet's runtime, if it is known to be another socket than `socket`.
     pub(crate) fn other_runtime(&self, proc: &Proc, socket: &Path) -> Option<String> {
         let endpoint = self.endpoint().filter(|_| self.embedded_in.is_none())?;
         (is_same(proc, self.pid, &endpoint, socket) == Some(false)).then_some(endpoint)
@@ -115,7 +115,7 @@ impl Kubelet {
         Some(self.here(Path::new(value(&self.arguments, &["--log-file"])?)))
     }
 
-    /// A path of the process, from here.
+    /// The path by which this program reaches a file that the kubelet sees at `path`.
     fn here(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
             Ok(path) => self.directory.join("root").join(path),
@@ -138,7 +138,7 @@ impl Kubelet {
         if let Some(dir) = flag("--config-dir") {
             match fs::read_dir(self.here(&dir)) {
                 Ok(all) => others.extend(all.flatten().map(|entry| dir.join(entry.file_name()))),
-                // A file that cannot be read.
+                // No such file exists, so it counts as one that cannot be read.
                 Err(_) => others.push(dir.join("*.conf")),
             }
         }
@@ -219,13 +219,13 @@ pub(crate) fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> Op
     let inside = proc.inside(pid, &address.to_string_lossy());
     let theirs = match inside.try_exists() {
         Ok(_) => identity(&inside),
-        // AppArmor, or the lack of SYS_PTRACE, hides the root of the process. Its sockets may be mounted at the same paths here.
+        // AppArmor, or the lack of SYS_PTRACE, hides the root. The sockets in it may be mounted at the same paths here.
         Err(_) => Some(identity(address)?),
     };
     Some(theirs == Some(ours))
 }
 
-/// The device and the inode, which tell apart two files.
+/// The device and the inode, which identify a file.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     let found = fs::metadata(path).ok()?;
     Some((found.dev(), found.ino()))

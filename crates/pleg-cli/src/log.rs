@@ -1,5 +1,5 @@
-//! The output of a command on standard error: the log, notices and the error that ends it, in one format: text, or one JSON
-//! object per line. If standard error is the journal, each line begins with its priority, as `sd-daemon(3)` describes.
+//! The output of a command on standard error: the log, notices and the error that ends it, all as text, or all as one
+//! JSON object per line. If standard error is the journal, each line begins with its priority: see `sd-daemon(3)`.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -62,7 +62,7 @@ fn print(level: Level, style: Style, label: &str, message: &str) {
     let _ = write!(anstream::stderr(), "{}{line}", priority.unwrap_or_default());
 }
 
-/// Logs to standard error at the level in `PLEG_LOG` or `verbose`. `quiet`: no warnings, as the output shows health.
+/// Logs to standard error at the level in `PLEG_LOG` or `verbose`. `quiet`: no warnings, which the output shows.
 pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::Result<()> {
     FORMAT.get_or_init(|| format);
     // Escaped, because a message may contain text of a runtime.
@@ -165,11 +165,11 @@ fn filter(verbose: u8, quiet: bool) -> anyhow::Result<EnvFilter> {
 
 fn parse(filter: &str) -> anyhow::Result<EnvFilter> {
     for directive in filter.split(',').map(str::trim) {
-        // The filter would take an unknown level for the name of a module, and log nothing else.
+        // `EnvFilter` would take an unknown level for the name of a module, and log nothing else.
         let is_level = directive.parse::<LevelFilter>().is_ok() || directive.starts_with("pleg");
         let is_word = !directive.contains(['=', '[', ':']);
         ensure!(!is_word || is_level, "{directive:?} is not a level");
-        // The filter would ignore the second value.
+        // `EnvFilter` would ignore the second value.
         let has_one = directive.contains(['[', '{']) || directive.matches('=').count() < 2;
         ensure!(has_one, "{directive:?} has two values");
     }
@@ -181,7 +181,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn invalid_filter_is_an_error() {
+    fn invalid_log_filter_is_rejected() {
         for valid in ["info", "pleg=debug", "warn,pleg_cri=trace", "pleg", "off"] {
             assert!(parse(valid).is_ok(), "{valid}");
         }

@@ -1,6 +1,6 @@
-//! The `pleg` command: `watch`, `top` and `pods` show the pods of a node, `agent` serves metrics and health,
-//! `check` asks the agent, `doctor` finds out what is wrong, `sim` runs a simulated runtime, and `config` checks the agent's
-//! configuration file. `completions` and `man` are for packages.
+//! The `pleg` command: `watch`, `top` and `pods` show the pods of a node, `agent` serves metrics and health, `check`
+//! asks the agent, `doctor` finds out what is wrong, `sim` runs a simulated runtime, and `config` checks the agent's
+//! configuration file. Packages are built with `completions` and `man`.
 
 mod agent;
 mod agent_client;

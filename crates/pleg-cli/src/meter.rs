@@ -24,19 +24,19 @@ pub(crate) type Timings = BTreeMap<Key, Timing>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timing {
     pub(crate) longest: Duration,
-    /// The longest wait for a call that was not answered.
+    /// The longest call that was cancelled before the runtime answered.
     pub(crate) unanswered: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
-    /// The time of the last answer; before the first answer, of the start.
+    /// The time of the last answer; before the first answer, the time of the start.
     pub(crate) unanswered_since: Instant,
-    /// Complete lists: each call.
+    /// The calls of complete lists.
     pub(crate) lists: Series,
     /// Calls about one pod, one container or one sandbox.
     pub(crate) reads: Series,
-    /// These calls by their keys, only for doctor: the map grows with the number of ids.
+    /// The calls of `reads` by key, only for `pleg doctor`: the map grows with the number of ids.
     each: Option<Timings>,
 }
 
@@ -50,7 +50,7 @@ impl Calls {
         }
     }
 
-    /// A call has ended. `answered` says whether the runtime has answered it; `None` if the call was cancelled.
+    /// Records a call that has ended. `answered`: true if the runtime answered; `None` if the call was cancelled.
     pub(crate) fn ended(&mut self, key: &Key, at: Instant, took: Duration, answered: Option<bool>) {
         match (key.0, &*key.1) {
             (VERSION, _) => {}
@@ -75,7 +75,7 @@ impl Calls {
 /// The measurements of one runtime's calls. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
-    /// Instants of the measurements are of this clock.
+    /// The clock of all instants of the measurements.
     pub(crate) clock: Clock,
     calls: Arc<Mutex<Calls>>,
 }
@@ -95,12 +95,12 @@ impl Meter {
         self.calls.lock().clone()
     }
 
-    /// All calls that were kept, and have ended or were cancelled.
+    /// The calls since [`Self::keep_each`] that have ended or were cancelled.
     pub(crate) fn each(&self) -> Timings {
         self.calls().each.unwrap_or_default()
     }
 
-    /// Measures a call, also one that is cancelled.
+    /// Measures a call, even one that is cancelled.
     async fn measure<T>(
         &self,
         operation: &'static str,
@@ -115,7 +115,6 @@ impl Meter {
     }
 }
 
-/// Returns true if the error is an answer of the runtime.
 pub(crate) fn is_answer(error: &CallError) -> bool {
     use CallErrorKind::{Cancelled, DeadlineExceeded, PermissionDenied, Unavailable};
     ![DeadlineExceeded, Unavailable, PermissionDenied, Cancelled].contains(&error.kind)
@@ -138,7 +137,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A runtime whose lists, statuses and `Version` are measured. A subscribe is not: it only makes a connection.
+/// A runtime whose lists, statuses and `Version` are measured. Subscribing is not: it only makes a connection.
 pub(crate) struct ObservedRuntime<R> {
     pub(crate) runtime: R,
     pub(crate) meter: Meter,
@@ -209,11 +208,11 @@ mod tests {
             clock.sleep_until(clock.now().after(SECOND)).await;
             kind.map_or(Ok(()), |kind| Err(CallError::new(of.0, kind, "no")))
         };
-        // Its error is what is measured.
+        // Only the measurement matters, not the result.
         let _ = meter.measure(of.0, of.1, call).await;
     }
 
-    /// The same call, cancelled after half a second.
+    /// A call as by [`call`], cancelled after half a second.
     async fn cancelled(meter: &Meter, of: (&'static str, &str)) {
         let call = call(meter, of, None);
         assert!(tokio::time::timeout(SECOND / 2, call).await.is_err());

@@ -45,7 +45,7 @@ impl Observer {
         })
     }
 
-    /// Records what the generator delivers, and collects the facts that it does not know, until this future is dropped.
+    /// Records what the generator delivers, and collects facts about runtime and host, until this future is dropped.
     pub(crate) async fn run(&self, events: Subscription, collector: Collector) -> Infallible {
         tokio::select! {
             never = self.record(events) => never,
@@ -53,7 +53,7 @@ impl Observer {
         }
     }
 
-    /// Records what the generator delivers, except what existed at the start. After the generator has ended, only waits.
+    /// Records what the generator delivers, except what existed at the start. When the generator has ended, only waits.
     async fn record(&self, mut events: Subscription) -> Infallible {
         let pleg = &self.pleg;
         let (clock, started) = (pleg.clock(), pleg.clock().wall());
@@ -91,7 +91,7 @@ impl Observer {
         Picture::now(&self.pleg, facts, &mut self.generator.lock())
     }
 
-    /// Is notified when something in the view has changed other than ages and durations.
+    /// A receiver that is notified when the view has changed, except for ages and durations.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -23,7 +23,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {
     let target = Target::choose(&args.runtime)?;
     notice(&format!("reading {}", target.runtime));
-    // One list suffices.
+    // One list suffices, so there is no event stream.
     let (pleg, _) = target.spawn(EventsPolicy::Never, Settings::default())?;
     target.until_listed(&pleg, None).await?;
     let synced = tokio::time::timeout(SYNC_TIMEOUT, pleg.wait_until_synced());

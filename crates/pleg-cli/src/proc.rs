@@ -33,7 +33,7 @@ pub(crate) struct Process {
     ticks: u64,
     /// The virtual memory of the process in bytes.
     pub(crate) memory: u64,
-    /// Clock ticks from the boot to its start. They tell apart two processes with the same PID.
+    /// Clock ticks from the boot to the start of the process. They differ for two processes with the same PID.
     started: u64,
     pages: u64,
 }
@@ -99,7 +99,7 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / second.filter(|ticks| *ticks > 0).unwrap_or(100) as f64
 }
 
-/// The owner of a process, by its real user and its control group: root outside of pods, root in a pod, or another user.
+/// The owner of a process, by its real user and control group: root outside of pods, root in a pod, or another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Belongs {
     System,
@@ -179,13 +179,13 @@ impl Proc {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// A figure in a file of the kernel: the word at this place.
+    /// A figure in a file of the kernel: its word number `n`, counted from 0.
     pub(crate) fn word<T: FromStr>(&self, path: &str, n: usize) -> Option<T> {
         let text = self.read(path).ok()?;
         text.split_whitespace().nth(n)?.parse().ok()
     }
 
-    /// A path, as the process sees it.
+    /// The path by which this program reaches a file that another process sees at `path`.
     pub(crate) fn inside(&self, pid: u32, path: &str) -> PathBuf {
         let root = self.path(&format!("{pid}/root"));
         root.join(path.trim_start_matches('/'))
@@ -240,7 +240,7 @@ impl Proc {
 
     /// The sum of the times that the threads of a process have waited for a CPU.
     pub(crate) fn waited(&self, pid: u32) -> Option<Duration> {
-        // The time on a CPU, and the time of waiting for one, in nanoseconds.
+        // The words are the time on a CPU and the time of waiting for one, in nanoseconds.
         let waited = |(_, dir)| self.word(&format!("{dir}/schedstat"), 1);
         let waited = self.threads(pid).filter_map(waited);
         waited.reduce(u64::saturating_add).map(Duration::from_nanos)
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn own_process_is_read() {
+    fn own_process_has_plausible_figures() {
         let proc = Proc::below(Path::new("/"));
         let own = proc.process(std::process::id()).unwrap();
         assert!(proc.process("self").unwrap().is(&own));

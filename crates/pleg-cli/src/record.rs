@@ -1,4 +1,4 @@
-//! The records of `pleg watch` and of the agent: lifecycle events and changes of health. Names of JSON fields are stable.
+//! The records of `pleg watch` and of the agent: lifecycle events and changes of health. JSON field names are stable.
 
 use pleg::core::{LifecycleType, PodLifecycleEvent, PodName, PodStatus, PodUid, WallTime};
 use pleg::runtime::clock::Clock;
@@ -23,9 +23,9 @@ pub(crate) const READY: &str = "Ready";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Record {
-    /// The record's number at the agent.
+    /// The number that the agent gave the record.
     pub(crate) seq: Option<u64>,
-    /// When it was detected: UTC, RFC 3339.
+    /// When the change was detected: UTC, RFC 3339.
     pub(crate) time: String,
     pub(crate) r#type: String,
     pub(crate) pod: Option<Pod>,
@@ -100,7 +100,7 @@ impl Record {
     fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let subject = event.subject.as_ref();
         let detected = clock.wall_at(event.detected);
-        // A late exit code has the time of the exit.
+        // `ContainerChanged` for a late exit code has the time of the exit, so a latency would be too long.
         let is_late = event.event == LifecycleType::ContainerChanged;
         let happened = event.happened_at.filter(|_| !is_late);
         let happened = happened.filter(|at| (started..=detected).contains(at));
@@ -119,7 +119,6 @@ impl Record {
         }
     }
 
-    /// The record of what the generator delivered.
     pub(crate) fn delivery(delivery: &Delivery, pleg: &Pleg, started: WallTime) -> Option<Self> {
         let at = pleg.clock().wall();
         match delivery {

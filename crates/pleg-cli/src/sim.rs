@@ -1,4 +1,4 @@
-//! `pleg sim`, and the embedded simulated runtime of `--sim`. Both serve a unix socket, for the same client.
+//! `pleg sim`, and the embedded simulated runtime of `--sim`. Both serve a unix socket, so that one client fits both.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Formats figures, and formats and escapes text. The name of a container may contain escape sequences for the terminal.
+//! Formats figures and text, and escapes text: the name of a container may contain escape sequences for the terminal.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -42,7 +42,7 @@ fn is_unsafe(c: char) -> bool {
             | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The most bytes of what a terminal shows as one character: combining marks can be stacked without end.
+/// The maximum number of bytes of one character on the terminal: combining marks can be stacked without end.
 const MOST_CLUSTER: usize = 32;
 
 /// The number of terminal columns that an escaped text needs.
@@ -130,7 +130,7 @@ pub(crate) fn exit(code: Option<i32>, unknown: &str, reason: &str) -> String {
     format!("{code} {reason}").trim().to_owned()
 }
 
-/// The text with what belongs before and after it. Nothing if the text is empty.
+/// The text between `before` and `after`, or nothing if the text is empty.
 pub(crate) fn enclosed(before: &str, text: &str, after: &str) -> String {
     match text {
         "" => String::new(),
@@ -138,7 +138,7 @@ pub(crate) fn enclosed(before: &str, text: &str, after: &str) -> String {
     }
 }
 
-/// The name of a variant.
+/// The name of an enum's variant, in lower case.
 pub(crate) fn lower(variant: impl Debug) -> String {
     format!("{variant:?}").to_lowercase()
 }
@@ -167,7 +167,7 @@ pub(crate) fn short(id: &str) -> String {
     id.chars().take(12).collect()
 }
 
-/// In milliseconds, to the microsecond.
+/// The duration in milliseconds, rounded to the microsecond.
 pub(crate) fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }

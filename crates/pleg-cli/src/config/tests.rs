@@ -1,4 +1,4 @@
-//! Tests of the layers of settings, and of the example file. The tests in tests/suite set variables and have errors.
+//! Tests of the layers of settings, and of the example file. tests/suite/input.rs tests variables and errors.
 
 use std::time::Duration;
 

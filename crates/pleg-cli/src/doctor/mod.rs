@@ -1,8 +1,8 @@
-//! `pleg doctor`: reads the node for some seconds, and reports whether its PLEG is unhealthy or will be, why, and what to do.
+//! `pleg doctor`: reads a node for some seconds; reports whether its PLEG is or will be unhealthy, why, what to do.
 //!
-//! The findings follow from the evidence alone, so a recording gives the same findings elsewhere. By default a recording has
-//! numbers instead of the names of pods, containers and mounts, and no text of the runtime. Command lines, environments,
-//! labels and annotations are never collected.
+//! The findings follow from the evidence alone, so a recording gives the same findings elsewhere. By default it has
+//! numbers instead of the names of pods, containers and mounts, and no text of the runtime. Command lines,
+//! environments, labels and annotations are never collected.
 
 mod report;
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
     }))
 }
 
-/// Returns an exit code as plugins of monitoring systems do.
+/// Returns the exit code, as a monitoring plugin: 0 healthy, 1 warning, 2 critical, 3 nothing could be examined.
 async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
     let examination = match &args.replay {
         Some(file) => load(file)?,

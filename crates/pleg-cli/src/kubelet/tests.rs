@@ -8,7 +8,7 @@ fn node(line: &str) -> FakeHost {
     host
 }
 
-/// Why there may be a subscriber; empty if there is none.
+/// The reason why a kubelet may subscribe; empty if none may.
 fn why(host: &FakeHost) -> String {
     find_subscriber(host.root(), None).unwrap_or_default()
 }
@@ -57,7 +57,7 @@ fn feature_gate_of_command_line_or_file_is_found() {
 }
 
 /// Flags; text of the configuration file => whether the kubelet counts as a subscriber to our socket, and the endpoint
-/// of its runtime if that is another one, otherwise the port of its `/healthz`. In rows with `HERE`, its root cannot be read.
+/// of its runtime if that is another one, otherwise the port of its `/healthz`. With `HERE`, its root cannot be read.
 const ENDPOINTS: &str = "
 ; => true 10248
 ; healthzPort: 7 => true 7
@@ -124,7 +124,7 @@ fn kubelet_whose_configuration_is_unknown_counts_as_subscriber() {
     assert!(hide(FakeHost::new()).contains("not visible"));
     assert_eq!(hide(node("kubelet")), "", "its command line is visible");
     let k3s = node("k3s");
-    // It has set a title.
+    // k3s has set its own process title.
     k3s.write("proc/800/cmdline", "/usr/local/bin/k3s server\0");
     assert!(why(&k3s).contains("k3s (pid 800) contains a kubelet"));
     k3s.remove("proc");

@@ -1,4 +1,4 @@
-//! The manifests.
+//! Tests of the manifests for Kubernetes.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
@@ -77,7 +77,7 @@ fn arguments_ports_mounts_and_rights_of_the_manifest_agree() {
     assert_eq!(container["securityContext"], allowed);
 }
 
-/// The patch is commented out.
+/// In the file, the patch is commented out.
 #[test]
 fn patch_in_the_kustomization_replaces_every_containerd_path() {
     let text = read("kubernetes/kustomization.yaml");

@@ -1,4 +1,4 @@
-//! The unit file.
+//! Tests of the unit file.
 
 use std::fs;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use super::{agent, has, read, succeeds};
 
 const UNIT: &str = "systemd/pleg-agent.service";
-/// The most exposure that `systemd-analyze security` may report, in tenths.
+/// The maximum exposure that `systemd-analyze security` may report, in tenths.
 const MOST_EXPOSURE: &str = "25";
 
 #[test]
@@ -21,7 +21,7 @@ fn unit_runs_an_agent_and_systemd_finds_it_hardened() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pleg-agent.service");
-    // Some program that exists here.
+    // `verify` needs a program that exists.
     let program = std::env::current_exe().unwrap();
     let unit = unit.replace("/usr/local/bin/pleg", &program.to_string_lossy());
     fs::write(&file, unit).unwrap();
