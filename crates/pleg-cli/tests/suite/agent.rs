@@ -106,7 +106,7 @@ pub(super) async fn ask(
 
 /// The agent waits for its runtime without a timeout, and reports not ready.
 #[tokio::test]
-async fn agent_waits_for_its_runtime() {
+async fn agent_is_not_ready_until_its_runtime_serves() {
     let mut sim = Sim::down();
     let agent = sim.agent("").await;
     let (code, _, body) = agent.get("/healthz").await;
@@ -153,7 +153,7 @@ async fn notified(manager: &UnixDatagram, start: &str, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn watchdog_is_fed_whatever_the_state_of_the_runtime() {
+async fn watchdog_is_fed_while_the_runtime_is_missing_or_hangs() {
     let mut sim = Sim::down();
     let socket = sim.dir.path("notify.sock");
     let manager = UnixDatagram::bind(&socket).expect("bound");
@@ -177,7 +177,7 @@ async fn watchdog_is_fed_whatever_the_state_of_the_runtime() {
     let runtime = sim.running.as_ref().expect("it runs");
     runtime.signal("STOP").await;
     notified(&manager, "STATUS=ready; ", "runtime_silent: ").await;
-    // Only the sum of the waits is checked: this process may be late itself.
+    // Only the sum of the waits is checked: this test may be late itself.
     let clock = Clock::start();
     let began = clock.now();
     feeds(6).await;

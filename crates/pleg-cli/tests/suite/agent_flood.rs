@@ -1,6 +1,6 @@
 //! Clients that stall or flood `pleg agent`: it answers others soon, stays connected, loses no event, returns memory.
 
-#![allow(clippy::print_stdout, reason = "a test says what it measured")]
+#![allow(clippy::print_stdout, reason = "a test prints what it measured")]
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream as Blocking};
@@ -200,7 +200,7 @@ async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
         assert!(took[4] < Duration::from_secs(1), "{path}: {took:?}");
     }
 
-    // The runtime restarts, so new connections to it are needed.
+    // After a restart of the runtime, the agent needs descriptors for new connections.
     sim.stop().await;
     let confirmed = "pleg_stream_state{state=\"confirmed\"}";
     agent.until_metric(confirmed, 0.0).await;

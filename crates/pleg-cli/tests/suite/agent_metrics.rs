@@ -12,7 +12,7 @@ use super::run::{Sim, arg, parse};
 
 /// The longest wait: the runtime's `Status` is read every 30 s.
 const PATIENCE: Duration = Duration::from_secs(80);
-/// The series of a node, and how many of them are left for findings (`pleg_finding`).
+/// The maximum number of series of a node, and how many of them findings may add (`pleg_finding`).
 const MOST_SERIES: usize = 120;
 const MOST_FINDINGS: usize = 12;
 
@@ -117,7 +117,7 @@ async fn each_documented_metric_exists_and_moves() {
     let agent = sim.agent(&format!("{periods} --kubelet-names")).await;
     let plain = sim.agent(periods).await;
     let mut seen = Seen::default();
-    // No runtime yet.
+    // The runtime does not run yet.
     let errors = "pleg_lists_failed_total kubelet_runtime_operations_errors_total";
     seen.until_moved(&agent, errors.split(' ').collect()).await;
 
@@ -150,7 +150,7 @@ async fn each_documented_metric_exists_and_moves() {
 /// The number of scrapes of a node, 15 s apart: before the troubles begin, and after.
 const CALM: usize = 20;
 const TROUBLE: usize = 60;
-/// Series of the troubles that have an alert, in addition to the degraded reasons. The last two exist only after the trouble.
+/// Series of troubles that have an alert, in addition to the degraded reasons. The last two appear with the trouble.
 const ALERTED: &str = "\
 not_ready{reason=\"stale\"} 1
 runtime_condition{condition=\"NetworkReady\"} 0
@@ -161,7 +161,7 @@ finding{code=\"disk_full\",severity=\"critical\"} 1";
 /// Churn fires no alert. Troubles fire all but those for a missing agent. A panel has 1 to 12 lines, or 50 table rows.
 #[tokio::test]
 async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
-    // `apt-get install prometheus` has it.
+    // The Debian package prometheus has promtool.
     let promtool = |args: &[&str]| Command::new("promtool").args(args).output();
     if promtool(&["--version"]).is_err() {
         let in_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
@@ -193,7 +193,7 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     }
     scrapes.resize(CALM + TROUBLE, last);
 
-    // With the labels that Prometheus adds.
+    // The series of 20 nodes, with the labels that Prometheus adds.
     let names: BTreeSet<&String> = scrapes.iter().flat_map(BTreeMap::keys).collect();
     let nodes = (0..20).flat_map(|node| names.iter().map(move |name| (node, *name)));
     let series = nodes.map(|(node, name)| {

@@ -25,7 +25,7 @@ pub(crate) struct Browser {
     last_call: u64,
     /// Errors and warnings of the page and the browser.
     complaints: Vec<String>,
-    /// It writes to this directory.
+    /// The browser writes to this directory.
     _dir: TestDir,
 }
 

@@ -26,7 +26,7 @@ impl Examined {
         Self { report, code }
     }
 
-    /// Nothing of the host is visible to the command, because other tests change that.
+    /// Gives the command an empty root, because other tests change what it would see of the host.
     async fn new(socket: &Path, args: &str) -> Self {
         let host = TestDir::new();
         Self::with_host(socket, &format!("{args} --root {}", arg(host.root()))).await
@@ -40,7 +40,7 @@ impl Examined {
         self.report["findings"].as_array().expect("findings")
     }
 
-    /// Requires the code of the first finding, a text in its summary, and the exit code. Ignores load: of other tests.
+    /// Requires the code and summary of the first finding, and the exit code. Ignores load, which other tests cause.
     #[track_caller]
     fn assert_first(&self, code: &str, summary: &str, exit: i32) {
         let is_load = |code: &str| code.ends_with("_pressure") || code == "blocked_tasks";
@@ -111,7 +111,7 @@ async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
         let examined = Examined::new(&sim.socket, &args).await;
         (examined, fs::read_to_string(&file).expect("a recording"))
     };
-    // No statuses in events, so that the generator reads statuses.
+    // Without events, which carry statuses, the generator reads statuses.
     let (examined, recording) = record("--events never").await;
     for name in "secret-app test/secret-pod annotation label environ".split(' ') {
         assert!(!recording.contains(name), "{name} is in {recording}");
@@ -172,7 +172,7 @@ async fn healthy_node_has_no_finding_above_information() {
     assert_has(&end.out, figures);
 }
 
-/// Not at the same time: a mount that hangs, and an examination of the host.
+/// Locked by tests that examine the host: only one of them may see the hanging mount.
 static HOST: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test]

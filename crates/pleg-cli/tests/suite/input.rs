@@ -118,7 +118,7 @@ async fn socket_without_runtime_is_named_with_what_is_wrong() {
 
 /// Root has every permission, so the command runs as another user, with setpriv.
 #[tokio::test]
-async fn missing_permission_fails_at_once() {
+async fn command_without_permission_for_the_socket_fails_at_once() {
     let dir = TestDir::new();
     let [socket, copy] = ["closed", "pleg"].map(|name| dir.path(name));
     let _listener = UnixListener::bind(&socket).expect("bound");

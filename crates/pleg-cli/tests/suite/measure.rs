@@ -1,5 +1,5 @@
-//! The memory and the CPU time of `pleg agent`: beside the budgets of docs/fleet.md (`just measure-agent` runs these tests
-//! with a release build), and with runtimes that send much more than they are asked for.
+//! The memory and the CPU time of `pleg agent`: within the budgets of docs/fleet.md (`just measure-agent` runs these
+//! tests with a release build), and with runtimes that send much more than a list or status needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -39,7 +39,7 @@ async fn ctl_commands_take_effect_at_run_time() {
 
 /// The client is written in Python, with its own HTTP/2 and protobuf code.
 #[tokio::test(flavor = "multi_thread")]
-async fn independent_client_is_served() {
+async fn client_with_its_own_protobuf_code_is_served() {
     let sim = Sim::start().await;
     let (_, id) = sim.run_pod("web").await;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/containerd/cri.py");

@@ -77,10 +77,10 @@ impl Terminal {
 }
 
 #[tokio::test]
-async fn terminal_has_wanted_colours_and_is_restored_at_the_end() {
+async fn no_color_is_obeyed_and_the_terminal_is_restored() {
     let sim = Sim::start().await;
     sim.run_pod("web-1").await;
-    // NO_COLOR, keys or a signal, text that the command prints then, and the exit code. F12 panics in debug builds only.
+    // NO_COLOR, keys or a signal, text that the command prints then, its exit code. F12 panics only in debug builds.
     for (no_color, end, shown, code) in [
         ("", "q", "", 0),
         ("1", "\u{3}", "", 0),
@@ -110,7 +110,7 @@ async fn terminal_has_wanted_colours_and_is_restored_at_the_end() {
 }
 
 #[tokio::test]
-async fn command_fits_its_terminal_and_ends_with_it() {
+async fn top_fits_a_resized_terminal_and_ends_with_it() {
     let mut terminal = Terminal::top("--sim", "").await;
     terminal.until("demo/").await;
     let process = format!("/proc/{}", terminal.pid);

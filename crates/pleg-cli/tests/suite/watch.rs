@@ -33,12 +33,12 @@ fn shown(event: &Value) -> String {
 }
 
 #[tokio::test]
-async fn json_is_one_object_per_line() {
+async fn watch_prints_existing_pods_and_then_changes_as_json() {
     let sim = Sim::start().await;
     sim.run_job("before", 3).await;
     let mut watch = sim.run("watch -o json");
 
-    // First the existing pods, from the list, although the runtime replays events from before the subscribe.
+    // First the existing pods, from the list, although the runtime replays earlier events to a new subscriber.
     let mut at_start = BTreeSet::new();
     for _ in 0..2 {
         let event = parse(&watch.line().await);
