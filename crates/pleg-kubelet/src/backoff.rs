@@ -1,7 +1,7 @@
 //! The crash back-off: how long an ended container waits for its restart.
 //!
-//! The rule is that of the kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod, container name and hash of the
-//! container, so the back-off of a changed container starts over:
+//! The rule is that of upstream's kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod, container name and hash of
+//! the container, so the back-off of a changed container starts over:
 //!
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the delay, up to 5 min.

@@ -31,7 +31,7 @@ pub(crate) type Files = BTreeMap<PathBuf, VolumeFile>;
 pub(crate) struct Fields<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) node: &'a NodeConfig,
-    /// The addresses of the pod's sandbox. Empty for files, which cannot have addresses.
+    /// The addresses of the pod's sandbox. Empty for files: a file cannot show addresses.
     pub(crate) pod_ips: &'a [IpAddr],
 }
 

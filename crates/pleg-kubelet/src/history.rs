@@ -63,8 +63,8 @@ pub(crate) struct PodHistory {
     pub(crate) unanswered: Option<Instant>,
     /// Since when status calls for the newest sandbox have failed. A sandbox status has the pod's addresses.
     pub(crate) addresses_missing: Option<Instant>,
-    /// Ids of an earlier pod with this uid (its manifest was put back), also of containers that are gone and of those
-    /// that end later. Only their attempts and restart counts are used.
+    /// Ids of an earlier pod with this uid (its manifest was put back), including containers that are gone or still
+    /// run. Only their attempts and restart counts are used.
     pub(crate) earlier: BTreeSet<Id>,
     pub(crate) back_off: BackOff,
 }
@@ -76,7 +76,7 @@ struct Name {
     next_attempt: u32,
     /// The highest restart count in the annotations of the containers of this name.
     restart_count: Option<u32>,
-    /// How the last container ended, kept after its removal.
+    /// How the last container ended. Stays after its removal.
     end: Option<End>,
 }
 
@@ -292,7 +292,7 @@ impl PodHistory {
         (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)
     }
 
-    /// Records that a removal of garbage is about to be tried; or returns the instant at which it may be tried.
+    /// Records a removal of garbage that is about to be tried, or returns the instant from which it may be tried.
     pub(crate) fn begin_removal(
         &mut self,
         id: &Id,
@@ -300,7 +300,7 @@ impl PodHistory {
         now: Instant,
     ) -> Option<Instant> {
         let mut containers = view.status.containers.iter();
-        // A start of this container may yet take effect or may have failed. Only its status can show which.
+        // A start call may still start this container, or may have failed. Only a new status can show which.
         let is_startable = containers
             .any(|c| c.id == *id && c.state == ContainerState::Created && c.error.is_none());
         let unread = self.unread_since(id, view, now);
@@ -342,7 +342,7 @@ impl PodHistory {
 }
 
 impl Name {
-    /// Stores the end of the container with the highest attempt. If it is stored already, fills in missing fields.
+    /// Keeps the exit of the container with the highest attempt. Fills in missing fields of the exit already stored.
     fn ended(&mut self, end: End) {
         match &mut self.end {
             Some(known) if known.id == end.id => {

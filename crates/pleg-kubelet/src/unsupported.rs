@@ -168,7 +168,7 @@ fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &
     }
 }
 
-/// Returns false for values that the API treats as not given.
+/// Returns false for values that the API treats as unset.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,

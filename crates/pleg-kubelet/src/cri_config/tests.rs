@@ -193,7 +193,7 @@ fn command_arguments_and_variables_are_expanded() {
 }
 
 #[test]
-fn mounts_have_their_paths_on_the_node() {
+fn volumes_are_mounted_from_their_paths_on_the_node() {
     let config = app(json!({
         "env": [{"name": "DAY", "value": "1"}],
         "volumeMounts": [
@@ -218,7 +218,7 @@ fn mounts_have_their_paths_on_the_node() {
         ("etc-hosts", "/etc/hosts", false),
         ("/srv/data", "/data", true),
         ("volumes/kubernetes.io~empty-dir/tmp", "/tmp", false),
-        // Only the kubelet changes the files.
+        // Read-only: only the kubelet changes these files.
         ("volumes/kubernetes.io~downward-api/pod", "/pod", true),
         // A volume without a source is an emptyDir.
         ("volumes/kubernetes.io~empty-dir/bare", "/bare", false),
@@ -245,7 +245,7 @@ fn mounts_have_their_paths_on_the_node() {
 }
 
 #[test]
-fn stop_signal_and_groups_policy_are_passed_on() {
+fn stop_signal_and_groups_policy_are_passed_to_the_runtime() {
     let spec = json!({
         "securityContext": {"supplementalGroupsPolicy": "Strict"},
         "containers": [{"name": "app", "lifecycle": {"stopSignal": "SIGUSR1"}}],

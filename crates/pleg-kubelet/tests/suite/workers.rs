@@ -54,7 +54,7 @@ struct State {
     finished_pods: Vec<PodUid>,
     /// How many more calls of `finish` fail.
     failing_ends: usize,
-    /// Pods without a specification that are claimed.
+    /// Pods that `owns` claims.
     owned: Vec<PodUid>,
 }
 
@@ -154,7 +154,7 @@ impl Node {
         node
     }
 
-    /// Pods that exist, with specification 1.
+    /// A node where these pods exist, with specification 1.
     fn unsynced(runtime: FakeRuntime, pods: &[(&str, Does)]) -> Self {
         let (node, state) = (runtime.clone(), Arc::default());
         let recorder = Recorder { node, state };
@@ -233,7 +233,7 @@ async fn wake_during_a_run_causes_one_more_run() {
     let runs = |uid| node.runs_since(before, uid).len();
     assert_eq!((runs("p"), runs("q")), (0, 3), "the run of p has not ended");
     node.pass(MINUTE).await;
-    assert_eq!(runs("p"), 1, "once for the three");
+    assert_eq!(runs("p"), 1, "one run for three wakes");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Phases, conditions and addresses. The statuses of `static_pods` have all fields.
+//! Phases, conditions and addresses. Tests of `static_pods` compare all fields.
 
 use serde_json::{Value, json};
 

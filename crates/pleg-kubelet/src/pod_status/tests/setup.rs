@@ -1,4 +1,4 @@
-//! Inputs of statuses.
+//! Input of `pod_status`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -144,7 +144,7 @@ impl Node {
     }
 }
 
-/// Containers from the notation of the tests. All started a minute ago; those that ended did so half a minute ago.
+/// Containers from the notation of the tests. All started a minute ago; ended ones ended half a minute ago.
 pub(crate) fn in_detail(words: &str) -> Vec<ContainerStatus> {
     let mut containers = notation::pod("u-1", words).containers.to_vec();
     for container in &mut containers {
