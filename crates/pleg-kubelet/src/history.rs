@@ -30,7 +30,7 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// Delay between a failed inspection and the next one: at first, and at most.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The next inspection after a failed one. The delay doubles: it is the time for which the status has been missing.
+/// The instant of the next inspection. The delay doubles: it is the time for which the status has been missing.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = INSPECT_AGAIN;
     now.after(now.since(missing_since).clamp(first, most))
@@ -41,7 +41,7 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 /// A pod whose end was decided is never started again with the same history, even if its specification is set again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodHistory {
-    /// The attempt for the next sandbox: higher than those of all sandboxes that exist, existed or were tried.
+    /// The attempt for the next sandbox: higher than each attempt that exists, existed or was tried.
     pub(crate) next_sandbox_attempt: u32,
     /// When a sandbox last replaced another one that existed or was tried.
     pub(crate) sandbox_replaced: Option<Instant>,
@@ -50,9 +50,9 @@ pub(crate) struct PodHistory {
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// The containers that this worker stopped to replace them, with the reason: as in the kubelet
-    /// (`computePodActions`), they run again whatever their exit code. `None`: the worker removed the container because
-    /// it was created but not started; it runs again if it has no exit code.
+    /// The containers that this worker stopped to replace them, with the reason: as upstream (`computePodActions`),
+    /// they run again whatever their exit code. `None`: the worker removed the container because it was created but not
+    /// started; it runs again if it has no exit code.
     replaced: BTreeMap<Id, Option<StopReason>>,
     /// When the containers of the terminating pod were last stopped. Emptied after a failed run: the runtime may have
     /// been down since the stop, and that time must not count as grace period.
@@ -72,7 +72,7 @@ pub(crate) struct PodHistory {
 /// The containers of one name, including removed ones.
 #[derive(Clone, Debug, Default)]
 struct Name {
-    /// The attempt for the next container: higher than those of all containers that exist, existed or were tried.
+    /// The attempt for the next container: higher than each attempt that exists, existed or was tried.
     next_attempt: u32,
     /// The highest restart count in the annotations of the containers of this name.
     restart_count: Option<u32>,

@@ -54,7 +54,7 @@ pub(crate) fn open_beneath(
     openat2(parent, name, how.resolve(resolve))
 }
 
-/// Unmounts all mounts of a path: one may hide another one.
+/// Unmounts all mounts of a path: one mount may hide another.
 pub(crate) fn unmount(path: &Path) {
     while umount2(path, MntFlags::UMOUNT_NOFOLLOW).is_ok() {}
 }

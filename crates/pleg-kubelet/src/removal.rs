@@ -249,7 +249,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn link_is_removed_and_its_target_stays() -> Outcome {
+    fn symbolic_link_is_removed_and_its_target_stays() -> Outcome {
         let dir = tempfile::tempdir()?;
         let (pod, outside) = pod_and_outside(dir.path())?;
         std::os::unix::fs::symlink(&outside, pod.join("volume/link"))?;

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_in_lists_and_in_every_container() {
+    fn unsupported_fields_are_found_in_lists_and_every_container() {
         let spec = json!({
             "hostUsers": false,
             "initContainers": [{"name": "i", "restartPolicyRules": [{"action": "Restart"}, {"action": "RestartAllContainers"}]}],

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_change_atomically_and_keep_their_names() -> Result<(), Box<dyn std::error::Error>> {
+    fn downward_api_files_change_atomically() -> Result<(), Box<dyn std::error::Error>> {
         let root = tempfile::tempdir()?;
         let path = root.path().join("v");
         let write = |text: &str| {

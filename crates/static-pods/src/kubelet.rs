@@ -97,7 +97,7 @@ impl Reconcile for Kubelet {
         Ok(())
     }
 
-    /// Returns true for pods that were made from this node's manifests. Others are left alone.
+    /// Returns true for pods that were made from this node's manifests. Other pods are left alone.
     fn owns(&self, pod: &PodStatus) -> bool {
         let mut sandboxes = pod.sandboxes.iter();
         sandboxes.any(|s| s.details.annotations.get(MANIFEST_NODE) == Some(self.node.name()))

@@ -104,8 +104,7 @@ fn shown(condition: Option<&RuntimeCondition>) -> String {
     condition.map_or_else(|| "<nil>".to_owned(), shown)
 }
 
-/// Several errors as one message, as upstream's aggregate: one is shown as it is, several different
-/// ones as `[a, b]`. The same message is shown once.
+/// Joins errors to one message, as upstream's aggregate: `a`, or `[a, b]` without repeated messages.
 fn aggregate(errors: impl IntoIterator<Item = String>) -> Option<String> {
     let mut seen = BTreeSet::new();
     let mut different: Vec<_> = errors.into_iter().collect();

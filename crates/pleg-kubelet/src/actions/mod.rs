@@ -7,8 +7,8 @@
 //!   container that was stopped to be replaced is replaced whatever its exit code, as in the kubelet.
 //! * A sandbox is created in one run, and its first containers in a later run. Their environment can then have the
 //!   pod's addresses, and a failed creation of a sandbox costs a container neither an attempt nor back-off.
-//! * A container that is created and not started is started; the kubelet creates another one. If it cannot be started,
-//!   it is removed before another one is created.
+//! * A created container that was not started is started; upstream creates another one. If it cannot be started, it is
+//!   removed before another one is created.
 //! * Decisions wait for a missing exit code while the runtime may still report it. Later it counts as a failure.
 //! * A container without a hash annotation does not count as changed.
 //! * A sandbox without an address is not replaced.
@@ -60,7 +60,7 @@ pub(crate) struct Decision<'a> {
     pub(crate) actions: Actions,
 }
 
-/// State of those containers of one name that have not ended.
+/// State of the containers of one name that have not ended.
 #[derive(PartialEq, Eq)]
 enum Live {
     Nothing,
@@ -141,8 +141,8 @@ impl<'a> Decision<'a> {
 
     /// Keeps, starts, stops or removes each container of this name that has not ended.
     ///
-    /// A created container that could neither be started nor removed for minutes counts as ended: another one is
-    /// created next to it, as in the kubelet.
+    /// A created container that could neither be started nor removed for minutes counts as ended: another container is
+    /// created, as upstream does.
     fn live(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> Live {
         let view = self.view;
         let is_live =
@@ -203,7 +203,7 @@ impl<'a> Decision<'a> {
         Live::Unresolved
     }
 
-    /// Changes the resources of a running container if they differ from those of its specification.
+    /// Changes the resources of a running container if they differ from its specification.
     fn resize(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) {
         let (Some(wanted), Some(actual)) = (wanted(container, spec), &status.details.resources)
         else {
@@ -321,7 +321,7 @@ impl<'a> Decision<'a> {
         since.is_none()
     }
 
-    /// The exit code of an ended container; one that stays unknown counts as a failure. If the exit code may still
+    /// The exit code of an ended container. A code that stays unknown counts as a failure. If the exit code may still
     /// become known, requests an inspection and returns `None`.
     fn exit_code(&mut self, end: &End) -> Option<i32> {
         if end.exit_code.is_some() {

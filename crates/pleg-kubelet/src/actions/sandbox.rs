@@ -42,8 +42,8 @@ impl<'a> Decision<'a> {
         true
     }
 
-    /// Stops the containers and sandboxes of a pod with no ready sandbox, or with several. If the pod still needs one,
-    /// a later run creates it, and the pod starts over in it. A second replacement waits for the first back-off delay.
+    /// Stops the containers and sandboxes of a pod that has no ready sandbox, or several. If it still needs a sandbox,
+    /// a later run creates it, and the pod starts over. A second replacement waits for the first back-off delay.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
         if self.stop_remains() {
             return;

@@ -101,7 +101,7 @@ pub struct StopContainer {
     pub id: Id,
     /// The container's name.
     pub name: String,
-    /// How long the container has to end by itself.
+    /// The grace period, which includes the `preStop` hook.
     pub grace: Duration,
     /// Why it is stopped.
     pub reason: StopReason,
@@ -150,7 +150,7 @@ pub struct StartContainer {
     pub attempt: u32,
     /// The restart count of the container: 0 for the first one of its name, then one more for each restart.
     pub restart_count: u32,
-    /// The container that exists already, and is started instead of a new one.
+    /// An existing container that is started instead of a new one.
     pub existing: Option<Id>,
     pub(crate) back_off_key: String,
 }

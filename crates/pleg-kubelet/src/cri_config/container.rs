@@ -253,7 +253,7 @@ pub(crate) fn absolute(path: &str) -> String {
     }
 }
 
-/// Replaces each `$(NAME)` for which there is a value; others stay. `$$` is a `$` that begins no reference.
+/// Replaces each `$(NAME)` that has a value; other references stay. `$$` is a `$` that begins no reference.
 fn expand<'a>(text: &str, mut value: impl FnMut(&str) -> Option<&'a String>) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

@@ -64,7 +64,7 @@ fn seccomp(profile: Option<SeccompProfile>, default: ProfileType) -> Option<Secu
     })
 }
 
-/// The security context of a pod's sandbox: like that of a container that sets nothing itself, with other defaults.
+/// The security context of a pod's sandbox: as for a container without settings of its own, but with other defaults.
 pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     let bare = Container::default();
     let context = of_container(spec, &bare);

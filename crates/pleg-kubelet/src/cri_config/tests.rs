@@ -124,7 +124,7 @@ fn sandbox_has_upstreams_names_labels_and_directory() {
 }
 
 #[test]
-fn namespaces_follow_the_specification() {
+fn sandbox_namespaces_follow_the_specification() {
     let of = |spec: Value| {
         let config = sandbox_config(&pod(spec), &node(), 0).unwrap();
         let security = config.linux.and_then(|linux| linux.security_context);
@@ -237,7 +237,7 @@ fn volumes_are_mounted_from_their_paths_on_the_node() {
     assert_eq!(mounts.collect::<Vec<_>>(), expected);
     let unset = json!({"name": "tmp", "mountPath": "/b", "subPathExpr": "$(NONE)"});
     app(json!({"volumeMounts": [unset]})).unwrap_err();
-    // A container that mounts its own hosts file gets no other one.
+    // A container that mounts its own hosts file gets no generated one.
     let own = json!({"volumeMounts": [{"name": "data", "mountPath": "/etc/hosts"}]});
     let mounts = app(own).unwrap().mounts;
     let hosts = mounts.iter().filter(|m| m.container_path == "/etc/hosts");

@@ -195,7 +195,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// The last file operation of each pod, one at a time: a hung one cannot be cancelled, and a second one would hang.
+/// The file operation of each pod, one at a time: a hung operation cannot be cancelled, and a second would hang.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
 

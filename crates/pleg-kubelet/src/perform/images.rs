@@ -1,4 +1,4 @@
-//! The images of containers: finds present ones, and pulls the others.
+//! Finds the images of containers, and pulls missing ones.
 //!
 //! A pull runs in a task of its own, so a pod can be stopped during a slow pull. The end of the pull wakes the worker.
 

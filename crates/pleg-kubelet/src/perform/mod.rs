@@ -166,7 +166,7 @@ impl Performer {
         Ok(self)
     }
 
-    /// Sets the source of what is not on the node: contents of volumes, environment variables and pull credentials.
+    /// Sets the source of data that is not on the node: volume contents, environment variables and pull credentials.
     pub fn sources(mut self, sources: impl Sources) -> Self {
         self.sources = Arc::new(sources);
         self

@@ -173,9 +173,9 @@ impl Planner {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Observed {
-    /// The view of the run, or a later one.
+    /// The run's view, or a newer view.
     pub view: PodView,
-    /// The results of probes for that status.
+    /// The probe results for the view's status.
     pub probes: Option<ProbeResults>,
     /// How containers and sandboxes of the pod ended, including removed ones.
     pub ended: Arc<[Exit]>,
@@ -219,7 +219,7 @@ pub struct Plan<'a, S> {
     pub(crate) run: &'a Run<S>,
     planner: &'a Planner,
     exits: Vec<Exit>,
-    /// The exits of this pod, and of containers and sandboxes left over from an earlier one.
+    /// The exits of this pod, and of containers and sandboxes left over from an earlier pod of this uid.
     all_exits: Arc<[Exit]>,
     pub(crate) actions: Actions,
 }

@@ -103,7 +103,7 @@ impl PodState<'_> {
         }
     }
 
-    /// Returns true if the pod comes from a file or an URL, not from the API server.
+    /// Returns true if the pod comes from a file or a URL, not from the API server.
     fn is_static(&self) -> bool {
         let annotations = self.pod.metadata.annotations.as_ref();
         let source = annotations.and_then(|a| a.get(names::CONFIG_SOURCE));
@@ -136,7 +136,7 @@ pub(crate) fn time_left(pod: &Pod, status: &PodStatus, now: WallTime) -> Option<
     Some(Duration::from_nanos(u64::try_from(left).unwrap_or(0)))
 }
 
-/// The types of the conditions that the kubelet sets, in upstream's order. Others set the other conditions of a pod.
+/// The types of the conditions that the kubelet sets, in upstream's order. Other components set the other conditions.
 pub const OWN_CONDITIONS: [&str; 5] = [
     "PodReadyToStartContainers",
     "Initialized",

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_that_could_not_be_run_is_no_failure() {
+    fn probe_command_that_cannot_run_is_no_failure() {
         let is_failure = |kind| CheckError::Exec(CallError::new("ExecSync", kind, "")).is_failure();
         assert!(!is_failure(CallErrorKind::Unavailable));
         assert!(is_failure(CallErrorKind::DeadlineExceeded));

@@ -51,7 +51,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// the worker of the pod ends. After an error, it is called again, as [`error_policy`](Self::error_policy) decides.
     ///
     /// It is called when the pod has no specification and no containers or sandboxes; or when it has a specification
-    /// again and nothing of the earlier pod runs. Then the next worker handles what is left of the earlier pod.
+    /// again and nothing of the earlier pod runs. Then the next worker handles the leftovers of the earlier pod.
     ///
     /// # Cancel safety
     /// As [`reconcile`](Self::reconcile).

@@ -237,7 +237,7 @@ async fn wake_during_a_run_causes_one_more_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_is_an_error_of_its_pod_only() {
+async fn panic_in_reconcile_fails_only_the_run_of_its_pod() {
     let node = Node::start(&[("p", Does::Panic), ("q", Does::Nothing)]).await;
     node.until_failures(&[1, 2]).await;
     let text = "the reconcile function panicked: test panic";
@@ -288,7 +288,7 @@ async fn error_policy_decides_when_a_failed_pod_is_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_view_is_an_error_of_the_pod() {
+async fn run_fails_if_its_view_cannot_be_read() {
     let node = Node::start(&[("p", Does::Remove)]).await;
     node.runtime.fail(Op::pod("p"), CallErrorKind::Unavailable);
     // The run that removes the pod changes something, so the next run needs a newer view.

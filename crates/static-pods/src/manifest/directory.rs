@@ -116,7 +116,7 @@ impl Manifests {
     ///
     /// If several manifests have the same pod name, uid or port of the node, the manifest in force stays in force. If
     /// none is in force, the manifest whose pod is [running](Self::set_running) is used, else the first: the most
-    /// recently modified file in the result of [`read_directory`]. The others are reported as broken.
+    /// recently modified file in the result of [`read_directory`]. The other manifests are reported as broken.
     pub fn update(&mut self, found: ReadManifests) -> Changes {
         let mut changes = Changes::default();
         let mut next: BTreeMap<String, Manifest> = BTreeMap::new();

@@ -127,7 +127,7 @@ fn changed_resources_are_set_until_the_runtime_reports_them() {
 }
 
 #[test]
-fn calls_without_effect_are_repeated() {
+fn runtime_call_without_effect_is_repeated_after_ten_seconds() {
     timelines(
         "
         A stop is repeated after 10 s: Always a

@@ -13,7 +13,7 @@ use crate::probe::ProbeResults;
 use support::{Worker, check, view};
 
 #[test]
-fn restart_policy_and_rules_of_a_container_override_the_pods() {
+fn containers_restart_policy_and_rules_override_its_pods_policy() {
     for (of_pod, own, operator, code, is_restarted) in [
         ("Always a", "Never", "", 1, false),
         ("Never a", "Always", "", 0, true),

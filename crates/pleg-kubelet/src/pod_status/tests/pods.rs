@@ -26,7 +26,7 @@ fn container_that_is_replaced_does_not_end_its_pod() {
 /// A row: the restart policy and the specification's containers, the pod's containers, the phase, and the init
 /// containers that are not complete. Tests of `static_pods` cover the other phases.
 #[test]
-fn phase_and_initialized_follow_the_containers() {
+fn phase_and_initialized_condition_follow_the_container_states() {
     let table = "
         Always app      |                                     | Pending   |
         Always app      | app exited 1                        | Running   |

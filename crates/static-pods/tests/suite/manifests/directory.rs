@@ -174,7 +174,7 @@ fn added_changed_and_removed_manifests_are_found() {
 }
 
 #[test]
-fn missing_directory_is_an_error() {
+fn missing_manifest_directory_is_an_error() {
     let error = read_directory(Path::new("/nowhere/manifests"), "n1", false).err();
     let expected = "the manifest directory /nowhere/manifests cannot be read (No such file or \
                     directory (os error 2)): all static pods stay as they are; create it, or make \
