@@ -18,7 +18,7 @@ use static_pods::node_status::NodeStatus;
 use crate::pods::is_to_run;
 use crate::status::{Statuses, is_terminal};
 
-/// How long a run waits for the API server.
+/// Time limit of a run's calls to the API server.
 const API_WITHIN: Duration = Duration::from_secs(10);
 /// Annotation of the sandboxes of this kubelet: the name of its node.
 const API_NODE: &str = "pleg/api-node";
@@ -73,10 +73,10 @@ impl Kubelet {
         let probes = |status: &_| self.prober.results(status);
         let plan = self.planner.plan(run, desired, Some(&probes)).await?;
         let observed = plan.observed.clone();
-        // The report comes first: the API server must know of an exit before the container is restarted or removed. If
-        // the report fails, the plan is still performed, because the next status has each container's last exit.
+        // Report first: the API server must know of an exit before the container is restarted or removed. If the report
+        // fails, perform the plan all the same, because the next status has each container's last exit.
         if let Err(error) = self.report(run, &observed).await {
-            tracing::debug!(pod = %run.uid, %error, "reported after the actions of the plan");
+            tracing::debug!(pod = %run.uid, %error, "status not reported; the plan is performed first");
         }
         let usable = self.node.usable(runs).map_err(|error| anyhow!(error));
         usable.context("the runtime cannot be used")?;
@@ -92,7 +92,7 @@ impl Kubelet {
         };
         let desired = Desired::terminate(Some(pod), run.grace);
         let plan = self.planner.plan(run, desired, None).await?;
-        // There is something to report: an exit, a terminal phase, or a status that the API server did not accept.
+        // Report an exit, a first terminal phase, or a status that the API server has not accepted.
         let has_ended = self.statuses.last(pod).as_ref().is_some_and(is_terminal);
         if !plan.exits().is_empty() || self.statuses.is_unreported(pod) || !has_ended {
             self.report(run, &plan.observed).await?;
@@ -115,7 +115,7 @@ impl Kubelet {
         let reported = self.statuses.report(pod, status.await);
         let reported = tokio::time::timeout(API_WITHIN, reported).await;
         let reported = reported.context("the API server does not answer")?;
-        reported.context("the API server does not have the status")
+        reported.context("the status cannot be reported")
     }
 }
 

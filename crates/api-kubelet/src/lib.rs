@@ -1,5 +1,5 @@
-//! A kubelet for the pods that an API server assigns to this node: what remains to be written on top of `pleg-kubelet`.
-//! [`run`] puts the parts together. docs/kubelet.md lists what is missing for production.
+//! A kubelet for the pods that an API server assigns to this node: its watch, statuses, node object and lease, on top
+//! of `pleg-kubelet`. [`run`] puts these parts together. docs/kubelet.md lists what is missing for production.
 
 mod kubelet;
 mod node;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use static_pods::admission::NodeFacts;
 use static_pods::node_status::NodeStatus;
 
-/// How often the lease is renewed: upstream's period. The control plane considers a node lost 40 s after a renewal.
+/// How often the lease is renewed, as upstream. The control plane considers a node lost 40 s after the last renewal.
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
 
 /// Registers the node, then renews its lease and reports its Ready condition until the future is dropped. Retries
@@ -42,7 +42,7 @@ pub(crate) async fn report(client: &Client, facts: &NodeFacts, node: &NodeStatus
     }
 }
 
-/// Creates the object of the node, or adopts that of an earlier kubelet of this name.
+/// Creates the node's object, or adopts the one that an earlier kubelet of this name created.
 async fn register(client: &Client, facts: &NodeFacts) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let mut node = nodes.entry(&facts.name).await?.or_insert(Node::default);
@@ -56,7 +56,7 @@ async fn register(client: &Client, facts: &NodeFacts) -> anyhow::Result<()> {
 
 async fn patch_status(client: &Client, node: &str, status: Value) -> anyhow::Result<()> {
     let (nodes, params): (Api<Node>, _) = (Api::all(client.clone()), PatchParams::default());
-    // Others, such as the node problem detector, set conditions of their own, which this patch keeps.
+    // A strategic patch keeps the conditions that others set, such as the node problem detector.
     let patch = Patch::Strategic(json!({"status": status}));
     Ok(nodes.patch_status(node, &params, &patch).await.map(drop)?)
 }

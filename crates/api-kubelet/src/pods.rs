@@ -29,7 +29,7 @@ pub(crate) fn changes(client: Client, node: &str) -> Changes {
     watcher(Api::all(client), config).default_backoff().boxed()
 }
 
-/// Waits for the next complete list. `None` if the stream has ended.
+/// Waits for the next complete list of pods. `None` if the stream has ended.
 pub(crate) async fn list(changes: &mut Changes) -> Option<BTreeMap<PodUid, Arc<Pod>>> {
     let mut listed = BTreeMap::new();
     loop {
@@ -46,7 +46,7 @@ pub(crate) async fn list(changes: &mut Changes) -> Option<BTreeMap<PodUid, Arc<P
 /// Passes every change to the workers, until the stream ends.
 ///
 /// # Cancel safety
-/// If the future is dropped, only an incomplete list of pods is lost: the workers have all other changes.
+/// If the future is dropped, only an incomplete list of pods is lost: the workers got all other changes.
 pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     while let Some(change) = changes.next().await {
         match change {
@@ -62,7 +62,7 @@ pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     }
 }
 
-/// Passes all pods to the workers. A pod that is missing in the list was deleted while no watch ran.
+/// Passes all listed pods to the workers. Deletes pods that are not listed: they were deleted while no watch ran.
 pub(crate) fn replace(workers: &PodWorkers<Pod>, listed: BTreeMap<PodUid, Arc<Pod>>) {
     let known = workers.specs().into_keys();
     let gone = known.filter(|uid| !listed.contains_key(uid));
@@ -70,7 +70,6 @@ pub(crate) fn replace(workers: &PodWorkers<Pod>, listed: BTreeMap<PodUid, Arc<Po
     listed.into_values().for_each(|pod| apply(workers, pod));
 }
 
-/// Passes one pod to the workers.
 fn apply(workers: &PodWorkers<Pod>, pod: impl Into<Arc<Pod>>) {
     let pod = pod.into();
     let uid = uid_of(&pod);

@@ -1,4 +1,4 @@
-//! The kubelet from its start to its end.
+//! Starts, runs and stops the kubelet.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::status::Statuses;
 /// How long runs in progress may take when the kubelet is stopped.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// A client of the API server at that URL or, without a URL, of the API server that the kubeconfig names.
+/// A client of the API server at this URL or, without a URL, of the one that the kubeconfig names.
 ///
 /// # Errors
 /// If the URL or the kubeconfig cannot be used.
@@ -34,7 +34,7 @@ pub async fn connect(server: Option<&str>) -> anyhow::Result<Client> {
         None => Config::infer().await,
     };
     let mut config = config.context("there is no kubeconfig: give --server")?;
-    // The client does not retry: that would delay the pod's containers, and the next run reports the status anyway.
+    // No retries by the client: a run that waits for them delays the pod's containers, and the next run reports anyway.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
@@ -77,14 +77,14 @@ pub async fn run(
     let (mut changes, mut workers) = (changes(api.clone(), name), None);
     let pods = async {
         pleg.wait_until_synced().await?;
-        // Pods of this kubelet that are not in the API server's list are terminated.
+        // The workers terminate pods of this kubelet that are not in this list.
         let listed = list(&mut changes).await.context("the watch has ended")?;
         let (of, views) = (kubelet.clone(), pleg.snapshot().into_iter());
         let existing = views.map(|view| view.status.uid.clone());
         let known = existing.chain(listed.keys().cloned()).collect();
         let removed =
             tokio::task::spawn_blocking(move || of.performer.remove_orphans(&known)).await?;
-        removed.unwrap_or_else(|error| tracing::error!(%error, "files of earlier pods are left"));
+        removed.unwrap_or_else(|error| tracing::error!(%error, "files of deleted pods are left"));
         let spawned = PodWorkers::spawn(pleg.clone(), kubelet, listed.clone());
         let workers = workers.insert(spawned);
         replace(workers, listed);

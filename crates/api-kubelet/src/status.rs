@@ -11,13 +11,13 @@ use pleg_kubelet::pod_status::OWN_CONDITIONS;
 
 use crate::pods::uid_of;
 
-/// How often one run attempts an update that fails with a conflict.
+/// How many times one run attempts an update that fails with a conflict.
 const ATTEMPTS: u32 = 6;
 
-/// The last statuses of pods.
+/// The newest status of each pod.
 pub(crate) struct Statuses {
     pub(crate) client: Client,
-    /// True: the API server has the status.
+    /// True if the API server has the status.
     pub(crate) last: Mutex<BTreeMap<PodUid, (PodStatus, bool)>>,
 }
 
@@ -63,7 +63,7 @@ impl Statuses {
         Ok(())
     }
 
-    /// Removes the object of a pod that has ended. If another pod has its name by now, that pod stays.
+    /// Removes the API object of a pod that has ended, but not that of another pod that has its name by now.
     pub(crate) async fn remove(&self, pod: &Pod) -> Result<(), Error> {
         let params = DeleteParams::default().grace_period(0);
         let params = params.preconditions(Preconditions {
@@ -77,7 +77,6 @@ impl Statuses {
         }
     }
 
-    /// Drops the last status of a pod.
     pub(crate) fn forget(&self, pod: &Pod) {
         self.all().remove(&uid_of(pod));
     }
@@ -92,7 +91,7 @@ impl Statuses {
     }
 }
 
-/// The status with the conditions that others set (the scheduler, readiness gates). Keeps a terminal phase of `live`.
+/// Adds the conditions in `live` that others set (scheduler, readiness gates). Keeps a terminal phase of `live`.
 fn merged(status: &PodStatus, live: Option<&PodStatus>) -> PodStatus {
     let mut merged = status.clone();
     let Some(live) = live else { return merged };

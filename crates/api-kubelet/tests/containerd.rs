@@ -27,7 +27,7 @@ use api_server::ApiServer;
 const PODS: &str = "api/v1/namespaces/test/pods";
 /// Time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How long containerd stays down after it was killed.
+/// How long containerd stays down after a kill.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// The kubelet's process, which is killed when it is dropped.
@@ -89,7 +89,7 @@ fn revived(history: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn crashes_of_an_api_servers_pods_lose_no_exit_code() -> anyhow::Result<()> {
+async fn exit_codes_are_reported_despite_kills_of_kubelet_and_containerd() -> anyhow::Result<()> {
     let pods = number("PLEG_API_PODS", 6)?;
     let restarts = number("PLEG_API_RESTARTS", 15)?;
     let Some(daemon) = Daemon::up(Version::V2)? else {
@@ -102,7 +102,7 @@ async fn crashes_of_an_api_servers_pods_lose_no_exit_code() -> anyhow::Result<()
         let code = i32::try_from(n % 100 + 1)?;
         let after_ms = 300 + u64::from(n) * 37 % 500;
         let job = Life::Exit { code, after_ms };
-        // Every fifth pod ends for good.
+        // The container of every fifth pod is not restarted.
         let policy = if n % 5 == 4 { "Never" } else { "Always" };
         let container = json!({
             "name": "job", "image": daemon.image, "imagePullPolicy": "Never", "command": job.command(),
@@ -124,7 +124,7 @@ async fn crashes_of_an_api_servers_pods_lose_no_exit_code() -> anyhow::Result<()
         })
         .await
         .with_context(|| format!("{} so far", poller.read(|o| o.restarts("job"))))?;
-        // From step 3 on, containerd and the kubelet are down together: lists must find the changes that both missed.
+        // Step 1 kills the kubelet, step 2 containerd, step 3 both: then only lists can show which containers exited.
         if step != 2 {
             drop(kubelet.take());
         }

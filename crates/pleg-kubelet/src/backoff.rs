@@ -1,15 +1,15 @@
 //! The crash back-off: how long an ended container waits for its restart.
 //!
-//! The rule is that of the kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod, container name and hash of the
-//! container, so the back-off of a changed container starts over:
+//! The rule is that of upstream's kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod, container name and hash of
+//! the container, so the back-off of a changed container starts over:
 //!
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the delay, up to 5 min.
 //! * If the container ended more than 10 min after the last counted restart (it ran that long), it is restarted at once
 //!   and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay, the kubelet 10 min.)
 //!
-//! The first replacement of a pod's sandbox is made at once, the next one not before the first delay has passed. The
-//! kubelet pauses for this time after a failed creation of a sandbox.
+//! The first replacement of a pod's sandbox is made at once, a later one not before the first delay has passed.
+//! Upstream pauses for this time after a failed creation of a sandbox.
 //!
 //! Every exit counts, even with exit code 0 or after a stop. One difference: the delay starts when the generator
 //! detected the exit, on its monotonic clock, not at `finishedAt`. So a step of the wall clock changes no delay.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_bounds_are_refused() {
+    fn back_off_settings_out_of_bounds_are_refused() {
         let (zero, day) = (Duration::ZERO, Duration::from_secs(24 * 3600));
         for (initial, max, setting) in [
             (zero, SECOND, "initial"),

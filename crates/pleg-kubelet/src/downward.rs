@@ -31,7 +31,7 @@ pub(crate) type Files = BTreeMap<PathBuf, VolumeFile>;
 pub(crate) struct Fields<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) node: &'a NodeConfig,
-    /// The addresses of the pod's sandbox. Empty for files, which cannot have addresses.
+    /// The addresses of the pod's sandbox. Empty for files: a file cannot show addresses.
     pub(crate) pod_ips: &'a [IpAddr],
 }
 
@@ -120,7 +120,7 @@ impl Fields<'_> {
         Ok(amount.div_ceil(divisor.max(1)).to_string())
     }
 
-    /// The files of a volume, by path. The error names an item that has no value, and says what to do.
+    /// The files of a volume, by path. The error names an item without a value, and has advice.
     pub(crate) fn files(&self, source: &DownwardAPIVolumeSource) -> Result<Files, String> {
         let files = source.items.iter().flatten().map(|item| {
             let text = self.text(item);

@@ -1,10 +1,10 @@
 //! Dead containers and sandboxes that must be removed now, by upstream's rules. Unless the pod is deleted, the newest
 //! dead container of each name and the newest sandbox stay. A container whose state is unknown may run, so it stays
-//! until it was stopped, by a decision about its name or by the end of its pod. Upstream removes it at once.
+//! until the planner or the end of its pod has stopped it. Upstream removes it at once.
 //!
 //! A container is removed only after every registered consumer has acknowledged its Died event: an earlier removal
-//! could lose an exit code (k#104107). Upstream has no such rule. The wait is bounded, because a consumer may never
-//! acknowledge: in number by [`MAX_UNACKNOWLEDGED`], and for a deleted pod in time, by ten minutes.
+//! could lose an exit code (k#104107). Upstream has no such rule. A consumer may never acknowledge, so at most
+//! [`MAX_UNACKNOWLEDGED`] containers of a name wait, and those of a deleted pod for at most ten minutes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ pub(crate) fn removals(
         names.entry(&container.name).or_default().push(container);
     }
     for mut dead in names.into_values() {
-        // Equal containers are ordered by id, so that the order does not vary.
+        // Containers with equal keys are ordered by id, so that the order does not vary.
         dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
         let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
         let waiting = waiting(&mut exited.map(|c| &c.id));

@@ -30,7 +30,7 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// Delay between a failed inspection and the next one: at first, and at most.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The next inspection after a failed one. The delay doubles: it is the time for which the status has been missing.
+/// The instant of the next inspection. The delay doubles: it is the time for which the status has been missing.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = INSPECT_AGAIN;
     now.after(now.since(missing_since).clamp(first, most))
@@ -41,7 +41,7 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 /// A pod whose end was decided is never started again with the same history, even if its specification is set again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodHistory {
-    /// The attempt for the next sandbox: higher than those of all sandboxes that exist, existed or were tried.
+    /// The attempt for the next sandbox: higher than each attempt that exists, existed or was tried.
     pub(crate) next_sandbox_attempt: u32,
     /// When a sandbox last replaced another one that existed or was tried.
     pub(crate) sandbox_replaced: Option<Instant>,
@@ -50,9 +50,9 @@ pub(crate) struct PodHistory {
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// The containers that this worker stopped to replace them, with the reason: as in the kubelet
-    /// (`computePodActions`), they run again whatever their exit code. `None`: the worker removed the container because
-    /// it was created but not started; it runs again if it has no exit code.
+    /// The containers that this worker stopped to replace them, with the reason: as upstream (`computePodActions`),
+    /// they run again whatever their exit code. `None`: the worker removed the container because it was created but not
+    /// started; it runs again if it has no exit code.
     replaced: BTreeMap<Id, Option<StopReason>>,
     /// When the containers of the terminating pod were last stopped. Emptied after a failed run: the runtime may have
     /// been down since the stop, and that time must not count as grace period.
@@ -63,8 +63,8 @@ pub(crate) struct PodHistory {
     pub(crate) unanswered: Option<Instant>,
     /// Since when status calls for the newest sandbox have failed. A sandbox status has the pod's addresses.
     pub(crate) addresses_missing: Option<Instant>,
-    /// Ids of an earlier pod with this uid (its manifest was put back), also of containers that are gone and of those
-    /// that end later. Only their attempts and restart counts are used.
+    /// Ids of an earlier pod with this uid (its manifest was put back), including containers that are gone or still
+    /// run. Only their attempts and restart counts are used.
     pub(crate) earlier: BTreeSet<Id>,
     pub(crate) back_off: BackOff,
 }
@@ -72,11 +72,11 @@ pub(crate) struct PodHistory {
 /// The containers of one name, including removed ones.
 #[derive(Clone, Debug, Default)]
 struct Name {
-    /// The attempt for the next container: higher than those of all containers that exist, existed or were tried.
+    /// The attempt for the next container: higher than each attempt that exists, existed or was tried.
     next_attempt: u32,
     /// The highest restart count in the annotations of the containers of this name.
     restart_count: Option<u32>,
-    /// How the last container ended, kept after its removal.
+    /// How the last container ended. Stays after its removal.
     end: Option<End>,
 }
 
@@ -292,7 +292,7 @@ impl PodHistory {
         (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)
     }
 
-    /// Records that a removal of garbage is about to be tried; or returns the instant at which it may be tried.
+    /// Records a removal of garbage that is about to be tried, or returns the instant from which it may be tried.
     pub(crate) fn begin_removal(
         &mut self,
         id: &Id,
@@ -300,7 +300,7 @@ impl PodHistory {
         now: Instant,
     ) -> Option<Instant> {
         let mut containers = view.status.containers.iter();
-        // A start of this container may yet take effect or may have failed. Only its status can show which.
+        // A start call may still start this container, or may have failed. Only a new status can show which.
         let is_startable = containers
             .any(|c| c.id == *id && c.state == ContainerState::Created && c.error.is_none());
         let unread = self.unread_since(id, view, now);
@@ -342,7 +342,7 @@ impl PodHistory {
 }
 
 impl Name {
-    /// Stores the end of the container with the highest attempt. If it is stored already, fills in missing fields.
+    /// Keeps the exit of the container with the highest attempt. Fills in missing fields of the exit already stored.
     fn ended(&mut self, end: End) {
         match &mut self.end {
             Some(known) if known.id == end.id => {

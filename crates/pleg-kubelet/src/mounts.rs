@@ -54,7 +54,7 @@ pub(crate) fn open_beneath(
     openat2(parent, name, how.resolve(resolve))
 }
 
-/// Unmounts all mounts of a path: one may hide another one.
+/// Unmounts all mounts of a path: one mount may hide another.
 pub(crate) fn unmount(path: &Path) {
     while umount2(path, MntFlags::UMOUNT_NOFOLLOW).is_ok() {}
 }
@@ -72,7 +72,7 @@ impl SubPath {
     /// leaves the volume, or has a symbolic link (`ELOOP`), or cannot be mounted.
     pub(crate) fn mount(&self) -> io::Result<()> {
         let opened = self.open()?;
-        // No symbolic link can redirect this path.
+        // A symbolic link cannot redirect this path.
         let source = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         unmount(&self.target);
         let parent = self.target.parent().unwrap_or(&self.target);
@@ -141,7 +141,7 @@ mod tests {
             make_empty_dir(&path, Some(1 << 20), Some(7))?;
             assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o700);
             assert_eq!(fs::read_to_string(path.join("kept"))?, "x");
-            // A mount that a container made stays.
+            // A mount that a container made stays, and blocks the removal.
             let other = path.join("mounted");
             fs::create_dir(&other)?;
             make_tmpfs(&other, 4096)?;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn link_and_path_out_of_the_volume_are_refused() -> io::Result<()> {
+    fn sub_path_with_link_or_outside_its_volume_is_refused() -> io::Result<()> {
         let root = tempfile::tempdir()?;
         let volume = root.path().join("volume");
         fs::create_dir_all(volume.join("a"))?;

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_without_a_quantity_are_refused() {
+    fn invalid_quantity_is_refused() {
         for text in [
             "", "-", ".", "1.2.3", "1 ", " 1", "1mm", "m", "1e", "1e+", "0x1", "1ki", "½",
         ] {

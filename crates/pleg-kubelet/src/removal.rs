@@ -193,7 +193,7 @@ pub(crate) mod tests {
         Ok((pod, outside))
     }
 
-    /// Removes the pod's directory, and asserts that these paths still exist, and the file outside of the directory as well.
+    /// Removes the pod's directory. Asserts that the error names these mounts, and that the outside file is left.
     #[track_caller]
     fn assert_left(pod: &Path, outside: &Path, mounted: &[&Path]) {
         let error = remove_directory(pod).unwrap_err().to_string();
@@ -249,7 +249,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn link_is_removed_and_its_target_stays() -> Outcome {
+    fn symbolic_link_is_removed_and_its_target_stays() -> Outcome {
         let dir = tempfile::tempdir()?;
         let (pod, outside) = pod_and_outside(dir.path())?;
         std::os::unix::fs::symlink(&outside, pod.join("volume/link"))?;

@@ -16,7 +16,7 @@ const MIN_QUOTA: i64 = 1_000;
 /// The fewest CPU shares that the kernel accepts.
 const MIN_SHARES: i64 = 2;
 
-/// The most CPU shares.
+/// The most CPU shares that the kernel accepts.
 const MAX_SHARES: i64 = 262_144;
 
 /// The lowest effective limit of CPU, in thousandths.
@@ -59,7 +59,7 @@ pub(crate) fn linux_resources(
     let memory_of = |c: &Container| request(c.resources.as_ref(), "memory").unwrap_or_default();
     let mut memory_request = memory_of(container);
     if is_sidecar(container) {
-        // The OOM killer does not take a sidecar before the regular containers.
+        // The OOM killer must not kill a sidecar before the regular containers.
         let least = spec.containers.iter().map(memory_of).min();
         memory_request = memory_request.max(least.unwrap_or_default());
     }
@@ -129,7 +129,7 @@ pub(crate) fn reported(
     if let Some(requests) = &mut resources.requests {
         let shares = in_effect.cpu_shares;
         if shares > 0 {
-            // The specified request is in effect if its CPU shares are. Others are rounded up, as upstream does.
+            // The specified request is in effect if its CPU shares are. Other shares are rounded up, as upstream.
             let request = match shares_of(wanted) == shares {
                 true => wanted,
                 false => shares.saturating_mul(1000).saturating_add(1023) / 1024,
@@ -142,8 +142,8 @@ pub(crate) fn reported(
     Some(resources)
 }
 
-/// The class of a pod: from its own resources if it has them, else from those of its containers. A
-/// request that is left out is the limit, as the API server sets it.
+/// The QoS class of a pod: from its own resources if it has them, else from those of its containers. A request that is
+/// left out is the limit, as the API server sets it.
 ///
 /// `Guaranteed`: every container has equal requests and limits of CPU and memory. `Burstable`: some container has a
 /// request or a limit. `BestEffort`: none has.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRuleOnExitCodes, Pod, PodSpec};
 use k8s_openapi::serde_json;
 
-/// The value that is used for an exit code that stays unknown. It counts as a failure.
+/// Stands for an exit code that stays unknown. It counts as a failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
 /// The specification of a pod; an empty one if it has none.
@@ -36,7 +36,7 @@ pub(crate) fn policy<'a>(container: &'a Container, spec: &'a PodSpec) -> &'a str
     own.or(spec.restart_policy.as_deref()).unwrap_or("Always")
 }
 
-/// Exit codes after which a container restarts despite its own restart policy. Without such a policy, they are void.
+/// Exit codes after which a container restarts despite its own restart policy. Ignored if it has no policy of its own.
 fn rules(container: &Container) -> impl Iterator<Item = &ContainerRestartRuleOnExitCodes> {
     let rules = container.restart_policy_rules.iter().flatten();
     let rules = rules.filter(|rule| rule.action == "Restart");

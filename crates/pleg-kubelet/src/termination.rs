@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_is_the_end_of_a_too_long_file() {
+    fn termination_message_is_end_of_long_file_or_log() {
         let dir = tempfile::tempdir().unwrap();
         let (file, log) = (dir.path().join("file"), dir.path().join("log"));
         assert_eq!(message(&file, None), "", "nothing is there");

@@ -168,7 +168,7 @@ fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &
     }
 }
 
-/// Returns false for values that the API treats as not given.
+/// Returns false for values that the API treats as unset.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_in_lists_and_in_every_container() {
+    fn unsupported_fields_are_found_in_lists_and_every_container() {
         let spec = json!({
             "hostUsers": false,
             "initContainers": [{"name": "i", "restartPolicyRules": [{"action": "Restart"}, {"action": "RestartAllContainers"}]}],

@@ -50,7 +50,7 @@ impl VolumeError {
             shown.push_str(&format!(" and {} more", paths.len() - 3));
         }
         Self(format!(
-            "left, because something is mounted there: {shown}; unmount it"
+            "not removed, because something is mounted there: {shown}; unmount it"
         ))
     }
 }
@@ -131,7 +131,7 @@ pub(crate) fn file_name(name: &str) -> Result<&str> {
     }
 }
 
-/// The path of a volume on the node. `None`: the node does not provide it. Without a source, it is an `emptyDir`.
+/// The path of a volume on the node. `None`: the node does not provide it. A volume without a source is an `emptyDir`.
 pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Option<Result<PathBuf>> {
     let mut bare = Volume::default();
     bare.name.clone_from(&volume.name);
@@ -156,7 +156,7 @@ pub(crate) fn has_files(pod: &Pod) -> bool {
 pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Result {
     let path = node.pods.below(PodName::of(pod).uid, "", &[])?;
     let mut builder = fs::DirBuilder::new();
-    // As upstream, only root and its group can enter it: each user can write to an `emptyDir`.
+    // As upstream, only root and its group can enter this directory: any user could write to an `emptyDir` in it.
     let made = builder.recursive(true).mode(0o750).create(&path);
     made.map_err(VolumeError::at(&path))?;
     let spec = spec_of(pod);
@@ -283,7 +283,7 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
         let for_group = if group.is_some() { 0o440 } else { 0 };
         fs::set_permissions(&path, fs::Permissions::from_mode(file.mode | for_group))?;
     }
-    // Before the switch: files that have not changed are not written again, and neither are their links.
+    // Make the links before the switch: after it, a retry finds the files unchanged and returns early.
     for top in files.keys().filter_map(|path| path.iter().next()) {
         let link = volume.join(top);
         if fs::symlink_metadata(&link).is_err() {
@@ -298,7 +298,7 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
     }
 }
 
-/// Makes a file that is mounted into containers. The umask must not restrict its mode: the users of containers differ.
+/// Makes a file that is mounted into containers. The umask must not restrict its mode: containers have different users.
 pub(crate) fn make_file(path: &Path, text: &str, mode: u32) -> Result {
     let make = || {
         fs::create_dir_all(path.parent().unwrap_or(path))?;
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_change_atomically_and_keep_their_names() -> Result<(), Box<dyn std::error::Error>> {
+    fn downward_api_files_change_atomically() -> Result<(), Box<dyn std::error::Error>> {
         let root = tempfile::tempdir()?;
         let path = root.path().join("v");
         let write = |text: &str| {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn host_path_is_checked_by_its_type() -> Result<(), Box<dyn std::error::Error>> {
+    fn host_path_of_wrong_type_is_refused() -> Result<(), Box<dyn std::error::Error>> {
         let root = tempfile::tempdir()?;
         let file = root.path().join("file");
         fs::write(&file, "x")?;

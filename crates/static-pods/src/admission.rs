@@ -56,7 +56,7 @@ impl NodeFacts {
     }
 }
 
-/// The reason for which a node refuses a pod. Such a pod has failed, and is not tried again.
+/// Why a node rejects a pod. A rejected pod has the phase Failed, and is not tried again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error("{message}")]
@@ -90,7 +90,7 @@ impl Rejection {
     }
 }
 
-/// Checks that the node can run a pod. `others`: the pods that it runs or has admitted, without ended ones.
+/// Checks that the node can run a pod. `others`: the node's admitted pods that have not ended.
 ///
 /// # Errors
 /// The first check that fails.
@@ -213,7 +213,7 @@ fn resources(spec: &PodSpec, node: &NodeFacts, others: &[&Pod]) -> Result<(), Re
 
 type Requests = BTreeMap<String, Amount>;
 
-/// The requests of a pod: the largest sum over containers that run at the same time. The pod has its defaults.
+/// The requests of a pod whose defaults are set: the largest sum over containers that run at the same time.
 fn requests(spec: &PodSpec) -> Requests {
     let of = |container: &Container| -> Requests {
         let resources = container.resources.iter();
@@ -256,7 +256,7 @@ fn selects(spec: &PodSpec, node: &NodeFacts) -> bool {
         && required.is_none_or(|terms| terms.iter().any(|term| matches(term, node)))
 }
 
-/// Returns true if a term selects the node. A term without requirements selects none.
+/// Returns true if a term selects the node. A term without requirements selects no node.
 fn matches(term: &NodeSelectorTerm, node: &NodeFacts) -> bool {
     let labels = || term.match_expressions.iter().flatten();
     let fields = || term.match_fields.iter().flatten();

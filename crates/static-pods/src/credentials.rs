@@ -59,7 +59,7 @@ fn of_config(config: &Value, image: &str) -> Option<AuthConfig> {
     Some(AuthConfig {
         username: text("username"),
         password: text("password"),
-        // The runtime decodes it.
+        // In base64, which the runtime decodes.
         auth: text("auth"),
         identity_token: text("identitytoken"),
         registry_token: text("registrytoken"),
@@ -70,7 +70,7 @@ fn of_config(config: &Value, image: &str) -> Option<AuthConfig> {
 /// Docker Hub, which is also called `docker.io`.
 const HUB: &str = "index.docker.io";
 
-/// The image with its registry, which is Docker Hub's by default.
+/// The image with its registry; without one, Docker Hub.
 fn full_name(image: &str) -> String {
     match image.split_once('/') {
         Some(("docker.io", path)) => format!("{HUB}/{path}"),

@@ -32,9 +32,9 @@ pub struct Kubelet {
     planner: Planner,
     performer: Performer,
     prober: Prober<CriClient>,
-    /// The pods with their last status.
+    /// The pods with the last status of each.
     pods: Mutex<BTreeMap<PodUid, Pod>>,
-    /// Pods that are terminated because they have no manifest. Never locked together with `pods`.
+    /// Pods that are terminated because their manifest is gone. Never locked together with `pods`.
     going: Mutex<BTreeSet<PodUid>>,
     facts: NodeFacts,
 }
@@ -97,7 +97,7 @@ impl Reconcile for Kubelet {
         Ok(())
     }
 
-    /// Returns true for pods that were made from this node's manifests. Others are left alone.
+    /// Returns true for pods that were made from this node's manifests. Other pods are left alone.
     fn owns(&self, pod: &PodStatus) -> bool {
         let mut sandboxes = pod.sandboxes.iter();
         sandboxes.any(|s| s.details.annotations.get(MANIFEST_NODE) == Some(self.node.name()))
@@ -149,7 +149,7 @@ impl Kubelet {
         let going = self.going().clone();
         let mut pods = self.pods();
         if let Some(known) = pods.get(&run.uid) {
-            // A rejected pod never started.
+            // The status of a rejected pod has no start time.
             let status = known.status.as_ref();
             return status.is_none_or(|status| status.start_time.is_some());
         }
@@ -171,7 +171,7 @@ impl Kubelet {
         result.is_ok()
     }
 
-    /// Call this before a pod is deleted: its ports and resources then no longer count against a pod that replaces it.
+    /// Call this before you delete a pod: its ports and resources then do not count against the pod that replaces it.
     pub fn will_delete(&self, uid: &PodUid) {
         self.going().insert(uid.clone());
     }
@@ -193,7 +193,7 @@ impl Kubelet {
         let existing = existing.iter().map(|view| &view.status.uid);
         let known = existing.chain(specs.iter().map(|(uid, _)| uid)).cloned();
         if let Err(error) = self.performer.remove_orphans(&known.collect()) {
-            tracing::error!(%error, "directories of earlier pods cannot be removed");
+            tracing::error!(%error, "files of deleted pods are left");
         }
     }
 
@@ -218,7 +218,7 @@ impl Kubelet {
         if run.spec.is_some() {
             pods.retain(|uid, other| !is_other((uid, &*other)));
         } else if pods.iter().any(is_other) {
-            // Another pod has this name by now, and `/pods` shows that other pod.
+            // Another pod has this name by now, and `/pods` must show that pod.
             return;
         }
         pods.insert(run.uid.clone(), pod);
@@ -238,6 +238,6 @@ fn report(uid: &PodUid, exits: &[Exit]) {
 /// Prints one line for programs that read the output of this program.
 pub fn print(line: &Value) {
     let mut out = std::io::stdout().lock();
-    // The reader may be gone.
+    // Fails if the reader is gone.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

@@ -34,7 +34,7 @@ use static_pods::kubelet::{Kubelet, print};
 
 /// How often the directory of manifests is read.
 const MANIFEST_PERIOD: Duration = Duration::from_secs(1);
-/// How long runs in progress may take after a signal to stop.
+/// How long runs in progress may take after SIGINT or SIGTERM.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Runs static pods on a container runtime.
@@ -151,7 +151,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         kubelet.node.wait_for_runtime().await;
         pleg.wait_until_synced().await?;
         source.set_running(kubelet.running());
-        // Pods without a manifest are terminated. So the workers start after the directory was read.
+        // The workers terminate pods without a manifest, so they must not start before the directory was read.
         let specs = source.wait().await;
         print(&json!({"event": "synced"}));
         tokio::task::block_in_place(|| kubelet.remove_orphans(&specs));

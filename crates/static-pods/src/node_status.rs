@@ -1,4 +1,4 @@
-//! The status of the runtime, and the Ready condition that the node has because of it: upstream's `runtimeState` and
+//! The status of the runtime, and the node's Ready condition, which follows from it: upstream's `runtimeState` and
 //! `ReadyCondition`, with their messages.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use pleg_kubelet::api_time;
 /// How often upstream asks the runtime for its `Status`.
 pub const STATUS_PERIOD: Duration = Duration::from_secs(5);
 
-/// How old the last good `Status` may be.
+/// Age of the last good `Status` from which the runtime counts as down.
 const STATUS_THRESHOLD: Duration = Duration::from_secs(30);
 
 /// The status of a node's runtime, and the node's Ready condition.
@@ -41,7 +41,8 @@ struct State {
 }
 
 impl State {
-    /// Records the answer of a `Status` call at `at`. A failed call is not recorded, so the last good status just ages.
+    /// Records the answer of a `Status` call at `at`. A failed call is not recorded, so the last good status gets
+    /// older.
     fn answered(&mut self, at: Instant, status: &RuntimeStatus) {
         self.not_ready =
             [("", "RuntimeReady"), ("network ", "NetworkReady")].map(|(what, kind)| {
@@ -103,8 +104,7 @@ fn shown(condition: Option<&RuntimeCondition>) -> String {
     condition.map_or_else(|| "<nil>".to_owned(), shown)
 }
 
-/// Several errors as one message, as upstream's aggregate: one is shown as it is, several different
-/// ones as `[a, b]`. The same message is shown once.
+/// Joins errors to one message, as upstream's aggregate: `a`, or `[a, b]` without repeated messages.
 fn aggregate(errors: impl IntoIterator<Item = String>) -> Option<String> {
     let mut seen = BTreeSet::new();
     let mut different: Vec<_> = errors.into_iter().collect();
@@ -174,7 +174,7 @@ impl NodeStatus {
         }
     }
 
-    /// Asks for the status. Returns true if the runtime has answered. Logs the first failure, and the first answer
+    /// Asks the runtime for its status. Returns true if it has answered. Logs the first failure, and the first answer
     /// after it.
     async fn update(&self) -> bool {
         let result = self.ask().await;
@@ -195,7 +195,7 @@ impl NodeStatus {
             let version = self.client.version().await?;
             self.state().name = version.name;
         }
-        // An answer without a status changes nothing.
+        // Ignores an answer without a status.
         if let Some(status) = self.client.status().await?.status {
             self.state().answered(self.pleg.now(), &status);
         }

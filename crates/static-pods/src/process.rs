@@ -1,4 +1,4 @@
-//! The process of a kubelet: its runtime, its log and the signals that end it.
+//! The process of a kubelet: its tokio runtime, its log and the signals that end it.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;

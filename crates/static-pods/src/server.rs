@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 
 use static_pods::kubelet::Kubelet;
 
-/// How many connections are open at once.
+/// The most connections that are open at once.
 const MAX_CONNECTIONS: usize = 64;
 /// How long a connection may stay open.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// The server.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiServer {
     store: Arc<Mutex<Store>>,
@@ -32,7 +31,7 @@ struct Store {
     objects: BTreeMap<Key, Value>,
     /// Every change: the path of its collection, its type and the object afterwards.
     changes: Vec<(String, &'static str, Value)>,
-    /// Answer every request with 503.
+    /// If true, every request is answered with 503.
     down: bool,
     /// The paths of the requests that were answered with 503.
     refused: Vec<String>,
@@ -69,7 +68,7 @@ impl ObjectPath {
     }
 }
 
-/// The response to a refused request.
+/// The status code, reason and message of a refused request.
 type Refused = (StatusCode, &'static str, String);
 
 fn conflict(message: &str) -> Refused {
@@ -191,7 +190,7 @@ impl ApiServer {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change as a user does: sends a request with this method to this path.
+    /// Handles a request with this method to this path, as if a user had sent it.
     pub(crate) fn request(
         &self,
         method: &Method,
@@ -218,12 +217,12 @@ impl ApiServer {
         of.map(|change| change.2.clone()).collect()
     }
 
-    /// If `down`, every request fails from now on; otherwise none fails.
+    /// From now on, every request fails if `down` is true, and none fails otherwise.
     pub(crate) fn set_down(&self, down: bool) {
         self.store().down = down;
     }
 
-    /// Returns true if a request of that path was refused.
+    /// Returns true if a request whose path ends with `path` was refused.
     pub(crate) fn has_refused(&self, path: &str) -> bool {
         let store = self.store();
         store.refused.iter().any(|refused| refused.ends_with(path))

@@ -90,7 +90,7 @@ async fn pod_deleted_while_no_kubelet_runs_is_removed() {
         uids.collect::<BTreeSet<_>>()
     };
     let stays = node.uid("stays");
-    // The directory of a pod that the runtime does not know any more.
+    // The directory of a deleted pod that the runtime no longer lists.
     let left = node.dir.path().join("pods/left");
     std::fs::create_dir_all(&left).unwrap();
     node.restart_kubelet(|node| node.delete("web", 0)).await;
@@ -111,7 +111,7 @@ async fn restarted_kubelet_adopts_running_pods_and_restarts_no_ended_pods() {
     node.restart_kubelet(|_| ()).await;
     assert_eq!(node.id("web"), id);
     let left = node.observer().await.0.get(&node.uid("job").into());
-    assert_eq!(left.status.containers.len(), 1, "its log can be read");
+    assert_eq!(left.status.containers.len(), 1, "it stays for its log");
     let history = node.api.history(PODS);
     let is_job = |pod: &&Value| pod["metadata"]["name"] == "job";
     let phases = history

@@ -18,9 +18,9 @@ use tokio::task::JoinHandle;
 
 use super::api_server::ApiServer;
 
-/// The namespace of the pods.
+/// The API path of the test's pods.
 pub(crate) const PODS: &str = "api/v1/namespaces/test/pods";
-/// Time limit of steps that take no time when all is well.
+/// Time limit of steps that normally take milliseconds.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) struct Node {
@@ -32,7 +32,6 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node whose kubelet runs.
     pub(crate) async fn up() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sim = Sim::builder().build();
@@ -74,7 +73,7 @@ impl Node {
         self.run("next", "Always").await;
     }
 
-    /// A generator and a client for the test.
+    /// A second generator and client, with which the test looks at the runtime.
     pub(crate) async fn observer(&self) -> (Pleg, CriClient) {
         let socket = format!("unix://{}", self.dir.path().join("cri.sock").display());
         let (builder, client) = Pleg::connect(&socket).unwrap();
@@ -92,7 +91,6 @@ impl Node {
         self.api.request(&Method::DELETE, &path, &options).unwrap();
     }
 
-    /// Waits until the object of a pod is gone.
     pub(crate) async fn until_removed(&self, name: &str) {
         self.until("removed", |node| node.pod(name).is_none()).await;
     }
@@ -131,7 +129,7 @@ impl Node {
         pod["status"]["containerStatuses"][0].clone()
     }
 
-    /// The runtime's id of that container.
+    /// The runtime's id of the first container of a pod.
     pub(crate) fn id(&self, name: &str) -> String {
         let container = self.container(name);
         let id = container["containerID"].as_str().unwrap_or_default();

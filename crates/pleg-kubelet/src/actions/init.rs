@@ -34,7 +34,7 @@ impl<'a> Decision<'a> {
         let Some(next) = init.get(reached + 1) else {
             return true;
         };
-        // This init container has not run in this sandbox. Its container in an older sandbox must have ended.
+        // This init container has not run in this sandbox. A container of its name in an older sandbox must have ended.
         if self.live(spec, next, sandbox) == Live::Nothing {
             self.start(next);
         }
@@ -58,7 +58,7 @@ impl<'a> Decision<'a> {
         is_here.then_some(end)
     }
 
-    /// Decides about the init container or sidecar whose turn it is. Returns true if the next one may run.
+    /// Decides about the last init container or sidecar that was reached. Returns true if the next one may run.
     fn is_past(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
         if is_sidecar(container) {
             return self.sidecar(spec, container, sandbox);

@@ -1,19 +1,19 @@
 //! Decides what a pod needs now: a pure function of its specification, its status and its history.
 //!
-//! The rules are those of the kubelet (`computePodActions`), with these differences:
+//! The rules are those of upstream's kubelet (`computePodActions`), with these differences:
 //!
 //! * A container is stopped in one run and replaced in a later run, whose view was read after the stop. No container is
 //!   started while a container of the same name is created, running, unknown or marked `status_missing` in the view. A
 //!   container that was stopped to be replaced is replaced whatever its exit code, as in the kubelet.
 //! * A sandbox is created in one run, and its first containers in a later run. Their environment can then have the
 //!   pod's addresses, and a failed creation of a sandbox costs a container neither an attempt nor back-off.
-//! * A container that is created and not started is started; the kubelet creates another one. If it cannot be started,
-//!   it is removed before another one is created.
+//! * A created container that was not started is started; upstream creates another one. If it cannot be started, it is
+//!   removed before another one is created.
 //! * Decisions wait for a missing exit code while the runtime may still report it. Later it counts as a failure.
 //! * A container without a hash annotation does not count as changed.
 //! * A sandbox without an address is not replaced.
 //!
-//! [`Planner`](crate::plan::Planner) calls it and stores the history.
+//! [`Planner`](crate::plan::Planner) makes these decisions and stores the history.
 
 mod init;
 mod sandbox;
@@ -54,13 +54,13 @@ pub(crate) struct Decision<'a> {
     pub(crate) grace: Option<Duration>,
     pub(crate) probes: Option<&'a ProbeResults>,
     pub(crate) view: &'a PodView,
-    /// It must have observed the view.
+    /// It must have observed `view`.
     pub(crate) history: &'a PodHistory,
     pub(crate) now: Instant,
     pub(crate) actions: Actions,
 }
 
-/// State of those containers of one name that have not ended.
+/// State of the containers of one name that have not ended.
 #[derive(PartialEq, Eq)]
 enum Live {
     Nothing,
@@ -105,8 +105,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns true if the container runs again after its last exit, and `unended` if it has not exited. `None` if that
-    /// depends on an exit code that may still become known.
+    /// Returns true if the container must run again after its last exit, and `unended` if it has not exited. `None`
+    /// while that depends on an exit code that may still become known.
     fn runs_again(&mut self, spec: &PodSpec, container: &Container, unended: bool) -> Option<bool> {
         let Some(end) = self.history.end(&container.name) else {
             return Some(unended);
@@ -139,10 +139,10 @@ impl<'a> Decision<'a> {
         replaced.map(|c| c.name.clone()).collect()
     }
 
-    /// Handles every container of that name that has not ended.
+    /// Keeps, starts, stops or removes each container of this name that has not ended.
     ///
-    /// A created container that could neither be started nor removed for minutes counts as ended: another one is
-    /// created next to it, as in the kubelet.
+    /// A created container that could neither be started nor removed for minutes counts as ended: another container is
+    /// created, as upstream does.
     fn live(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> Live {
         let view = self.view;
         let is_live =
@@ -203,7 +203,7 @@ impl<'a> Decision<'a> {
         Live::Unresolved
     }
 
-    /// Changes the resources of a running container if they differ from those of its specification.
+    /// Changes the resources of a running container if they differ from its specification.
     fn resize(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) {
         let (Some(wanted), Some(actual)) = (wanted(container, spec), &status.details.resources)
         else {
@@ -214,7 +214,7 @@ impl<'a> Decision<'a> {
         }
         if let Some((at, repeat_at)) = self.history.resized(&status.id, &wanted) {
             if self.view.details_as_of <= Some(at) && !self.history.is_given_up(at) {
-                // The status is from before the change.
+                // The status was read before the last resize.
                 return self.inspect(Some(at));
             }
             // The last resize had no effect: it failed, or the runtime rounded the values. The next resize is delayed.
@@ -232,7 +232,7 @@ impl<'a> Decision<'a> {
     /// Starts or removes a container that was created and not started. Returns true if it is started now.
     fn created(&mut self, container: &Container, c: &ContainerStatus, is_unresolved: bool) -> bool {
         let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
-        // A later attempt of this name was tried since, so this container is not started.
+        // The worker has tried a later attempt of this name since, so this container must not start.
         let is_late = c.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
         if was_tried || is_late || hash_changed(container, c) {
             // An earlier start may still take effect, so the removal waits for it.
@@ -321,7 +321,7 @@ impl<'a> Decision<'a> {
         since.is_none()
     }
 
-    /// The exit code of an ended container; one that stays unknown counts as a failure. If the exit code may still
+    /// The exit code of an ended container. A code that stays unknown counts as a failure. If the exit code may still
     /// become known, requests an inspection and returns `None`.
     fn exit_code(&mut self, end: &End) -> Option<i32> {
         if end.exit_code.is_some() {

@@ -13,7 +13,7 @@ impl<'a> Decision<'a> {
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
         let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;
-        // The runtime may list a sandbox that does not exist. This is no reason to start the pod over.
+        // A second ready sandbox whose status is NotFound may not exist, so it is no reason to start the pod over.
         let others = sandboxes.iter().skip(1);
         let is_alone = others.filter(|s| is_ready(s) && !s.status_missing).count() == 0;
         match sandboxes.first() {
@@ -42,8 +42,8 @@ impl<'a> Decision<'a> {
         true
     }
 
-    /// Stops the containers and sandboxes of a pod with no ready sandbox, or with several. If the pod still needs one,
-    /// a later run creates it, and the pod starts over in it. A second replacement waits for the first back-off delay.
+    /// Stops the containers and sandboxes of a pod that has no ready sandbox, or several. If it still needs a sandbox,
+    /// a later run creates it, and the pod starts over. A second replacement waits for the first back-off delay.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
         if self.stop_remains() {
             return;
@@ -62,7 +62,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Stops and removes what must be gone before a sandbox is created. Returns true if there is anything.
+    /// Stops and removes the containers and sandboxes that block a new sandbox. Returns true if any is left.
     fn stop_remains(&mut self) -> bool {
         let mut is_left = false;
         for c in &*self.view.status.containers {
@@ -81,7 +81,7 @@ impl<'a> Decision<'a> {
         self.stop_sandboxes() || is_left
     }
 
-    /// Returns true if a regular container must run in a new sandbox. `None`: that depends on a missing exit code.
+    /// Returns true if a regular container must run in a new sandbox. `None` while that depends on a missing exit code.
     fn needs_sandbox(&mut self, spec: &PodSpec) -> Option<bool> {
         let mut names = containers_in(spec).map(|c| &c.name);
         let mut containers = self.view.status.containers.iter();

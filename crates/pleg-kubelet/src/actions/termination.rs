@@ -18,7 +18,7 @@ use crate::worker::is_live;
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 impl Decision<'_> {
-    /// Ends a pod whose containers are done: stops its sidecars and sandboxes, once its phase is decided.
+    /// Ends a pod that will not run again: stops its sidecars and sandboxes, once its phase is known.
     pub(super) fn end(&mut self, spec: &PodSpec) {
         if let Some(phase) = self.phase(spec) {
             self.actions = Actions::default();
@@ -27,7 +27,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Stops all containers and sandboxes, and reports when none runs any more.
+    /// Stops all containers and sandboxes, and sets `terminated` when none runs any more.
     pub(super) fn terminate(&mut self) {
         self.actions.terminating = true;
         if self.stop_containers() || self.stop_sandboxes() {
@@ -61,7 +61,7 @@ impl Decision<'_> {
             false => running.iter().filter_map(|(index, _)| *index).max(),
         };
         let runs = |id: &Id| running.iter().any(|(_, c)| c.id == *id);
-        // The termination began with the earliest of the last stops of each container that no longer runs.
+        // The termination began with the earliest successful stop: the last stop of a container that no longer runs.
         let stopped = self.history.terminating.iter().filter(|(id, _)| !runs(id));
         let since = stopped.map(|(_, at)| *at).min();
         let waited = since.map_or(Duration::ZERO, |since| self.now.since(since));

@@ -31,7 +31,7 @@ impl<'a> Desired<'a> {
         }
     }
 
-    /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is the last reported one.
+    /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is the status reported last.
     pub fn until_deadline<S>(mut self, run: &Run<S>, status: Option<&PodStatus>) -> Self {
         let left = |status| time_left(self.pod?, status, run.clock().wall());
         self.terminating |= status.and_then(left) == Some(Duration::ZERO);
@@ -48,8 +48,8 @@ impl<'a> Desired<'a> {
     }
 }
 
-/// The calls that a pod needs now, made by [`Plan::begin`](crate::plan::Plan::begin). They are
-/// independent of each other, except that containers need their sandbox.
+/// The calls that a pod needs now, from [`Plan::begin`](crate::plan::Plan::begin). They are independent of each other,
+/// except that containers need their sandbox.
 #[must_use = "they were recorded as tried: make all of these calls"]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -58,7 +58,7 @@ pub struct Actions {
     pub stop: Vec<StopContainer>,
     /// Sandboxes to stop. All their containers have ended.
     pub stop_sandboxes: Vec<Id>,
-    /// Containers to remove: created, and never to be started.
+    /// Created containers to remove: they must not start.
     pub remove: Vec<Id>,
     /// The attempt of the sandbox to create.
     pub create_sandbox: Option<u32>,
@@ -101,7 +101,7 @@ pub struct StopContainer {
     pub id: Id,
     /// The container's name.
     pub name: String,
-    /// How long the container has to end by itself.
+    /// The grace period, which includes the `preStop` hook.
     pub grace: Duration,
     /// Why it is stopped.
     pub reason: StopReason,
@@ -150,7 +150,7 @@ pub struct StartContainer {
     pub attempt: u32,
     /// The restart count of the container: 0 for the first one of its name, then one more for each restart.
     pub restart_count: u32,
-    /// The container that exists already, and is started instead of a new one.
+    /// An existing container that is started instead of a new one.
     pub existing: Option<Id>,
     pub(crate) back_off_key: String,
 }
@@ -188,6 +188,6 @@ pub enum WaitReason {
 pub enum PodPhase {
     /// Every regular container ended with exit code 0.
     Succeeded,
-    /// At least one regular container did not.
+    /// At least one regular container ended otherwise.
     Failed,
 }

@@ -151,7 +151,7 @@ impl ContainerInput<'_> {
         Ok(environment)
     }
 
-    /// The mounts of a container: its termination message, its volumes, and the hosts file unless a volume is there.
+    /// The mounts of a container: termination message, volumes, and the hosts file unless a volume is mounted there.
     fn mounts(&self, variables: &Variables) -> Result<(Vec<Mount>, Vec<SubPath>), FieldError> {
         let (pods, name) = (&self.of.node.pods, &self.container.name);
         let uid = PodName::of(self.of.pod).uid;
@@ -182,7 +182,7 @@ impl ContainerInput<'_> {
         Ok((mounts, sub_paths))
     }
 
-    /// A mount of a volume, and the sub-path to mount on the node before. The error names the volume or its path.
+    /// A mount of a volume, and the sub-path to mount on the node first. The error names the volume or its path.
     fn volume_mount(
         &self,
         at: usize,
@@ -208,7 +208,7 @@ impl ContainerInput<'_> {
                 value
             })
         });
-        // Otherwise the container would get the whole volume, or a directory that all such pods share.
+        // With an empty value, the container would get the whole volume, or a directory shared by all such pods.
         if let Some(name) = unset {
             return Err(format!(
                 "subPathExpr: the variable {name} is missing or empty"
@@ -237,7 +237,7 @@ impl ContainerInput<'_> {
             // Read-only, as upstream: only the kubelet changes the files of `downwardAPI` volumes.
             readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
             propagation: propagation.into(),
-            // As upstream: files of the node keep their labels.
+            // As upstream: files of the node keep their SELinux labels.
             selinux_relabel: volume.host_path.is_none(),
             ..Mount::default()
         };
@@ -253,7 +253,7 @@ pub(crate) fn absolute(path: &str) -> String {
     }
 }
 
-/// Replaces each `$(NAME)` for which there is a value; others stay. `$$` is a `$` that begins no reference.
+/// Replaces each `$(NAME)` that has a value; other references stay. `$$` is a `$` that begins no reference.
 fn expand<'a>(text: &str, mut value: impl FnMut(&str) -> Option<&'a String>) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_replaced_as_upstream_replaces_them() {
+    fn variable_references_are_expanded_as_upstream_does() {
         let pairs = [
             ("VAR_A", "A"),
             ("VAR_B", "B"),

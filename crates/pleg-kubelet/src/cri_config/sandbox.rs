@@ -91,9 +91,9 @@ fe00::2\tip6-allrouters
 ";
 
 /// The hosts file of a pod, as upstream makes it for every runtime. containerd mounts the node's own file into each
-/// container by itself. CRI-O does so only in pods on the host network: others could not resolve `localhost`.
+/// container by itself. CRI-O does so only in pods on the host network: other pods could not resolve `localhost`.
 ///
-/// `ips`: the pod's addresses. `of_node`: the node's own file, with which that of a pod on the host network begins.
+/// `ips`: the pod's addresses. `of_node`: the node's own file, which a pod on the host network gets first.
 pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {
     let spec = spec_of(pod);
     let mut text = match spec.host_network {

@@ -64,7 +64,7 @@ fn seccomp(profile: Option<SeccompProfile>, default: ProfileType) -> Option<Secu
     })
 }
 
-/// The security context of a pod's sandbox: like that of a container that sets nothing itself, with other defaults.
+/// The security context of a pod's sandbox: as for a container without settings of its own, but with other defaults.
 pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     let bare = Container::default();
     let context = of_container(spec, &bare);
@@ -77,7 +77,7 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
         supplemental_groups_policy: context.supplemental_groups_policy,
         selinux_options: context.selinux_options,
         privileged: containers_in(spec).any(is_privileged),
-        // As upstream, whatever the profile of the containers is: the sandbox runs only the pause process.
+        // As upstream, even if the containers have other profiles: the sandbox runs only the pause process.
         seccomp: seccomp(None, ProfileType::RuntimeDefault),
         ..LinuxSandboxSecurityContext::default()
     }

@@ -124,7 +124,7 @@ fn sandbox_has_upstreams_names_labels_and_directory() {
 }
 
 #[test]
-fn namespaces_follow_the_specification() {
+fn sandbox_namespaces_follow_the_specification() {
     let of = |spec: Value| {
         let config = sandbox_config(&pod(spec), &node(), 0).unwrap();
         let security = config.linux.and_then(|linux| linux.security_context);
@@ -193,7 +193,7 @@ fn command_arguments_and_variables_are_expanded() {
 }
 
 #[test]
-fn mounts_have_their_paths_on_the_node() {
+fn volumes_are_mounted_from_their_paths_on_the_node() {
     let config = app(json!({
         "env": [{"name": "DAY", "value": "1"}],
         "volumeMounts": [
@@ -218,7 +218,7 @@ fn mounts_have_their_paths_on_the_node() {
         ("etc-hosts", "/etc/hosts", false),
         ("/srv/data", "/data", true),
         ("volumes/kubernetes.io~empty-dir/tmp", "/tmp", false),
-        // Only the kubelet changes the files.
+        // Read-only: only the kubelet changes these files.
         ("volumes/kubernetes.io~downward-api/pod", "/pod", true),
         // A volume without a source is an emptyDir.
         ("volumes/kubernetes.io~empty-dir/bare", "/bare", false),
@@ -237,7 +237,7 @@ fn mounts_have_their_paths_on_the_node() {
     assert_eq!(mounts.collect::<Vec<_>>(), expected);
     let unset = json!({"name": "tmp", "mountPath": "/b", "subPathExpr": "$(NONE)"});
     app(json!({"volumeMounts": [unset]})).unwrap_err();
-    // A container that mounts its own hosts file gets no other one.
+    // A container that mounts its own hosts file gets no generated one.
     let own = json!({"volumeMounts": [{"name": "data", "mountPath": "/etc/hosts"}]});
     let mounts = app(own).unwrap().mounts;
     let hosts = mounts.iter().filter(|m| m.container_path == "/etc/hosts");
@@ -245,7 +245,7 @@ fn mounts_have_their_paths_on_the_node() {
 }
 
 #[test]
-fn stop_signal_and_groups_policy_are_passed_on() {
+fn stop_signal_and_groups_policy_are_passed_to_the_runtime() {
     let spec = json!({
         "securityContext": {"supplementalGroupsPolicy": "Strict"},
         "containers": [{"name": "app", "lifecycle": {"stopSignal": "SIGUSR1"}}],

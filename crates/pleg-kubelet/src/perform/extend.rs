@@ -22,7 +22,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// run of the pod tries again. Pass an implementation to [`Performer::sources`](super::Performer::sources).
 pub trait Sources: Send + Sync + 'static {
     /// The path on the node with the contents of a volume, which the performer mounts as a `hostPath`, without a change
-    /// of their SELinux label. Called before containers of the pod are created, each time. Not called for `hostPath`,
+    /// of their SELinux label. Called each time before containers of the pod are created. Not called for `hostPath`,
     /// `emptyDir` and `downwardAPI`. `None`: the volume is not provided.
     fn volume(
         &self,
@@ -33,7 +33,7 @@ pub trait Sources: Send + Sync + 'static {
         async { Ok(None) }
     }
 
-    /// The value of a variable that refers to a ConfigMap or Secret. `None`: there is none; the variable is left out.
+    /// The value of a variable that refers to a ConfigMap or Secret. `None`: it is missing; the variable is left out.
     fn env(
         &self,
         pod: &Pod,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn source_that_hangs_fails() {
+    async fn hanging_source_fails_after_thirty_seconds() {
         let spec = json!({"containers": [], "volumes": [{"name": "s", "secret": {}}]});
         let pod: Pod = from_value(json!({"spec": spec})).unwrap();
         let node = NodeConfig::of_host("/r".as_ref(), Vec::new());

@@ -39,7 +39,7 @@ impl Performer {
     /// If something cannot be removed, or that takes longer than 10 s.
     ///
     /// # Cancel safety
-    /// File operations in progress go on. Call it again.
+    /// File operations in progress go on. Call this again.
     pub async fn remove_pod<S>(&self, run: &Run<S>) -> Result {
         let (node, uid) = (self.node.clone(), run.uid.clone());
         lock(&self.images.pods).remove(&uid);
@@ -68,8 +68,8 @@ impl Performer {
         removed.and(self.node.remove_logs(|uid| !known.contains(uid)))
     }
 
-    /// The termination messages of ended containers, by id: the text of the file at `terminationMessagePath`. If it is
-    /// empty, a failed container with the policy `FallbackToLogsOnError` has the end of its log. Each is read once.
+    /// The termination messages of ended containers, by id: the file at `terminationMessagePath` or, if that is empty
+    /// and the container failed with the policy `FallbackToLogsOnError`, the end of its log. Each is read once.
     pub(super) async fn termination_messages<S>(
         &self,
         run: &Run<S>,
@@ -195,7 +195,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// The last file operation of each pod, one at a time: a hung one cannot be cancelled, and a second one would hang.
+/// The file operation of each pod, one at a time: a hung operation cannot be cancelled, and a second would hang.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
 

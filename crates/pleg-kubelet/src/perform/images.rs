@@ -1,6 +1,6 @@
-//! The images of containers: finds present ones, and pulls the others.
+//! Finds the images of containers, and pulls missing ones.
 //!
-//! A pull runs in a task of its own, so a pod whose image is slow can still be stopped. Its end runs the pod again.
+//! A pull runs in a task of its own, so a pod can be stopped during a slow pull. The end of the pull wakes the worker.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ const MAX_PULLS: usize = 5;
 /// How long a container shows the error of its failed pull before it shows the back-off.
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
 
-/// Delay before the runtime is asked again for an image that must not be pulled. No back-off: no registry is asked.
+/// Delay before a failed lookup of an image in the runtime is repeated. No back-off: the lookup calls no registry.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The container and the image of a pull.
@@ -55,7 +55,7 @@ pub(super) enum Pull {
 /// The image service's name of the image, or the error of the pull.
 type Pulled = Result<String, String>;
 
-/// Why a container has no image yet, and when the pod is run again. `None`: when the pull has ended.
+/// Why a container has no image yet, and when its pod is run again. `None`: at the end of the pull.
 type Absent = (ContainerStateWaiting, Option<Instant>);
 
 impl Images {
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_images_are_checked_as_registries_do() {
+    fn image_names_are_checked_as_registries_check_them() {
         let good = "nginx a/b_c:1.0-X localhost:5000/a R.example/a@sha256:0 a__b--c/d:x@sha256:0";
         for good in good.split(' ') {
             assert!(is_reference(good), "{good}");

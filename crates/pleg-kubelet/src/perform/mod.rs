@@ -99,7 +99,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Result<T = (), E = PerformError> = std::result::Result<T, E>;
 
 /// The outcome of a plan.
-#[must_use = "return `into_action()` from the reconcile function: an error is repeated"]
+#[must_use = "return `into_action()` from the reconcile function, so that failed actions are retried"]
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Performed {
@@ -166,7 +166,7 @@ impl Performer {
         Ok(self)
     }
 
-    /// Sets the source of what is not on the node: contents of volumes, environment variables and pull credentials.
+    /// Sets the source of data that is not on the node: volume contents, environment variables and pull credentials.
     pub fn sources(mut self, sources: impl Sources) -> Self {
         self.sources = Arc::new(sources);
         self
@@ -182,11 +182,11 @@ impl Performer {
     /// garbage of the pod. `pod` is `None` if a pod must be terminated and its specification was never known.
     ///
     /// Actions that cannot be done yet are postponed and not recorded; the outcome has the reason. A container waits
-    /// until its image was pulled: the pull runs in the background, and its end runs the pod again. All containers wait
-    /// until their volumes can be made. A sandbox waits while another pod of the same namespace and name runs or may
-    /// run, because an edited manifest makes another pod of the same name.
+    /// until its image was pulled: the pull runs in the background, and wakes the worker at its end. All containers
+    /// wait until their volumes can be made. A sandbox waits while another pod of the same namespace and name runs or
+    /// may run, because an edited manifest is another pod of the same name.
     ///
-    /// The run is told when each write ended ([`Run::changed`]). A failed action does not prevent others that do not
+    /// Records in the run when each write ended ([`Run::changed`]). A failed action does not prevent others that do not
     /// need it. A failed removal of garbage is logged, and a later plan retries it.
     ///
     /// # Cancel safety
@@ -262,7 +262,7 @@ impl Performer {
     }
 }
 
-/// The plan of one pod in progress.
+/// The plan of one pod while it is performed.
 struct Performing<'a, S> {
     performer: &'a Performer,
     run: &'a Run<S>,
@@ -302,7 +302,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// Upstream's reason for which a container waits before it is created.
+/// Upstream's waiting reason for a container before its creation.
 pub(crate) fn not_created(pod: &Pod) -> &'static str {
     let init = spec_of(pod).init_containers.as_ref();
     match init.is_some_and(|init| !init.is_empty()) {

@@ -1,4 +1,4 @@
-//! At most one pod of a name runs: an edited manifest is a pod with another uid, and waits for the end of the earlier.
+//! At most one pod of a name runs: an edited manifest is another pod, which waits until the earlier pod has ended.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use crate::lock;
 use crate::names::PodName;
 use crate::worker::may_run;
 
-/// The pods that may run under their names, by namespace and name.
+/// The pod that may run under each name, by namespace and name.
 #[derive(Debug, Default)]
 pub(super) struct Names(Mutex<BTreeMap<(String, String), Owner>>);
 
@@ -31,7 +31,7 @@ impl Owner {
 }
 
 impl Names {
-    /// Makes the pod own its name, before its sandbox is created. Fails with the uid of a pod of the name that may run.
+    /// Makes the pod own its name, before its sandbox is created. Fails with the uid of a namesake that may run.
     pub(super) fn take(&self, pleg: &Pleg, name: PodName<'_>, uid: &PodUid) -> Result<(), PodUid> {
         let mut owners = lock(&self.0);
         let key = (name.namespace.to_owned(), name.name.to_owned());
@@ -39,7 +39,7 @@ impl Names {
         if let Some(owner) = owner.filter(|owner| owner.may_run(pleg)) {
             return Err(owner.uid.clone());
         }
-        // Pods that an earlier kubelet started.
+        // Pods that an earlier kubelet process started are not in `owners`.
         let running = pleg.snapshot().into_iter().find(|view| {
             let status = &view.status;
             let is_same = *status.namespace == *name.namespace && *status.name == *name.name;

@@ -26,8 +26,8 @@ pub(super) struct Remembered {
 }
 
 impl Memory {
-    /// Returns what is known of the pod of this run. Forgets pods whose worker has ended, even one with the same uid:
-    /// only their ids stay, until the generator has forgotten their exits.
+    /// Returns the memory of this run's pod. Forgets every pod whose worker has ended, even an earlier pod of this uid,
+    /// except its ids: they stay until the generator has forgotten its exits.
     pub(super) fn update<S>(&mut self, run: &Run<S>) -> &mut Remembered {
         let (own, pleg) = (run.worker(), &run.pleg);
         for (uid, pod) in &mut self.pods {

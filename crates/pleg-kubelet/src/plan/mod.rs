@@ -22,7 +22,7 @@ use crate::worker::Run;
 
 use memory::Memory;
 
-/// The deadline of an inspection: the plan is made only when the inspection has ended.
+/// Deadline of an inspection, which delays the plan.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// Returns the results of a pod's probes for a status.
@@ -59,12 +59,12 @@ impl Planner {
         self
     }
 
-    /// Plans what the pod of this run needs. A run without a specification terminates its pod, whatever `desired` says.
-    /// `probes` returns the probe results for a status; without it, running containers have started and are healthy.
+    /// Plans what the pod of this run needs. A run without a specification terminates its pod, whatever `desired` is.
+    /// `probes` returns the probe results for a status; without it, running containers count as started and healthy.
     ///
-    /// If an exit code or the effect of a change of resources is missing, the pod is inspected once before the plan is
-    /// made. If that fails, only decisions that need the exit code wait. It is repeated after 1 s, 2 s, and so on up to
-    /// 1 min. The wait for an exit code ends if the runtime lists the pod, but has not reported the code for a minute.
+    /// If an exit code or the effect of a change of resources is missing, the planner inspects the pod once before it
+    /// makes the plan. If the inspection fails, it is repeated after 1 s, 2 s, up to 1 min; only decisions that need
+    /// the exit code wait. That wait ends if the runtime lists the pod, but has not reported the code for a minute.
     ///
     /// # Errors
     /// If the generator has ended.
@@ -157,8 +157,8 @@ impl Planner {
         }
     }
 
-    /// The exits that no plan has shown. Report them in [`Reconcile::finish`](crate::worker::Reconcile::finish). Empty
-    /// if the pod exists again: the plans of its next worker show these exits.
+    /// The exits that no begun plan contained. Report them in [`Reconcile::finish`](crate::worker::Reconcile::finish).
+    /// Empty if the pod exists again: the plans of its next worker have these exits.
     #[must_use]
     pub fn last_exits<S>(&self, run: &Run<S>) -> Vec<Exit> {
         if run.view.status.exists() {
@@ -173,9 +173,9 @@ impl Planner {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Observed {
-    /// The view of the run, or a later one.
+    /// The run's view, or a newer view.
     pub view: PodView,
-    /// The results of probes for that status.
+    /// The probe results for the view's status.
     pub probes: Option<ProbeResults>,
     /// How containers and sandboxes of the pod ended, including removed ones.
     pub ended: Arc<[Exit]>,
@@ -219,14 +219,14 @@ pub struct Plan<'a, S> {
     pub(crate) run: &'a Run<S>,
     planner: &'a Planner,
     exits: Vec<Exit>,
-    /// The exits of this pod, and of containers and sandboxes left over from an earlier one.
+    /// The exits of this pod, and of containers and sandboxes left over from an earlier pod of this uid.
     all_exits: Arc<[Exit]>,
     pub(crate) actions: Actions,
 }
 
 impl<S> Plan<'_, S> {
-    /// The exits that were not reported yet. Report them first: beginning or performing the plan acknowledges them. If
-    /// the plan is dropped, a later plan returns them again, as it does exits whose code may still become known.
+    /// The exits that were not reported yet, except those whose code may still become known. Report them first:
+    /// beginning or performing the plan acknowledges them. If the plan is dropped, a later plan returns them again.
     #[must_use]
     pub fn exits(&self) -> &[Exit] {
         &self.exits
@@ -245,7 +245,7 @@ impl<S> Plan<'_, S> {
     }
 
     /// Postpones the start of this container because something that it needs is missing, such as its image. That uses
-    /// up neither an attempt nor back-off. The pod is planned again at `until`; if `None`, call [`Run::waker`].
+    /// up neither an attempt nor back-off. The pod is run again at `until`; if `None`, call a [`Run::waker`].
     pub fn postpone(&mut self, container: &str, until: Option<Instant>) {
         self.actions.start.retain(|start| start.name != container);
         until.into_iter().for_each(|at| self.run.due_by(at));
@@ -266,7 +266,7 @@ impl<S> Plan<'_, S> {
     /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns them. Make all of them.
     ///
     /// Exited containers and sandboxes are removed after they are acknowledged. Until then, the newest three of each
-    /// name stay, but if the pod is deleted, for 10 min at most ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without
+    /// name stay; those of a deleted pod, for 10 min at most ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without
     /// acknowledgement is logged and counted (`pleg_unacknowledged_removals_total`); the exit record stays. A removal
     /// that has no effect is repeated after 10 s, 20 s, and so on up to 5 min.
     ///
@@ -322,7 +322,7 @@ impl<S> Plan<'_, S> {
         unacknowledged
     }
 
-    /// Since when details have been missing that an inspection could show.
+    /// The instant after which details must be read to show what is missing.
     fn missing_since(&self) -> Option<Instant> {
         let unread = &self.observed.unread;
         let unread = self.all_exits.iter().filter(|e| unread.contains(&e.id));

@@ -191,7 +191,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// The end of a container, with its termination message. The containers of a pod share 12 KiB, as upstream.
+    /// The end of a container, with its termination message. The messages of a pod share 12 KiB, as upstream.
     fn ended(&self, id: &Id, code: Option<i32>, reason: &str, message: &str) -> Terminated {
         const OF_POD: usize = 12 << 10;
         let left = self.state.messages.get(id).map_or("", |left| left);
@@ -291,7 +291,7 @@ impl<'a> One<'a> {
 
     /// Sets `started` and `ready`.
     fn apply_probes(&self, status: &mut ContainerStatus) {
-        // A probe that has no result yet has not succeeded.
+        // A probe without a result counts as not succeeded.
         let succeeds = |probe: &Option<Probe>, of: fn(&ProbeResults) -> &BTreeSet<String>| {
             let results = self.state.observed.probes.as_ref();
             results.map_or(probe.is_none(), |r| of(r).contains(&self.container.name))

@@ -42,7 +42,7 @@ pub(crate) fn crash_loop_back_off(delay: Duration, name: &str, pod: &Pod) -> Con
     waiting("CrashLoopBackOff", message)
 }
 
-/// Why a container waits, with a reason of upstream's: `CrashLoopBackOff`, `ErrImagePull`, `ImagePullBackOff`,
+/// Why a container waits, with one of upstream's reasons: `CrashLoopBackOff`, `ErrImagePull`, `ImagePullBackOff`,
 /// `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError` and others.
 pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     ContainerStateWaiting {

@@ -30,7 +30,7 @@ impl PodState<'_> {
             (Some(FAILED), phase) if phase != SUCCEEDED => FAILED,
             (_, phase) => phase,
         };
-        // A deleted pod whose containers did not all run: a controller waits for a terminal phase.
+        // A deleted pod fails even if its containers never ran: controllers wait for a terminal phase.
         let is_over = self.observed.is_terminated && self.observed.phase.is_some();
         if is_over && !self.is_static() && phase != SUCCEEDED {
             phase = FAILED;
@@ -45,7 +45,7 @@ impl PodState<'_> {
             status.message = Some(message.to_owned());
         }
         let may_run = self.observed.view.status.containers.iter().any(is_live);
-        // As upstream: controllers may replace a pod as soon as its phase is terminal.
+        // As upstream, no terminal phase while a container runs: controllers replace a pod with such a phase.
         if may_run && is_terminal(Some(phase)) && !is_terminal(before) {
             phase = before.unwrap_or(PENDING);
         }
@@ -78,7 +78,7 @@ impl PodState<'_> {
                 ended => is_pending |= ended.is_none(),
             }
         }
-        // Of the regular containers that have ended.
+        // Facts about the regular containers that have ended.
         let (mut are_stopped, mut all_succeeded, mut is_restarted) = (false, true, false);
         for container in &spec.containers {
             let status = find(all, &container.name);
@@ -103,7 +103,7 @@ impl PodState<'_> {
         }
     }
 
-    /// Returns true if the pod comes from a file or an URL, not from the API server.
+    /// Returns true if the pod comes from a file or a URL, not from the API server.
     fn is_static(&self) -> bool {
         let annotations = self.pod.metadata.annotations.as_ref();
         let source = annotations.and_then(|a| a.get(names::CONFIG_SOURCE));
@@ -136,7 +136,7 @@ pub(crate) fn time_left(pod: &Pod, status: &PodStatus, now: WallTime) -> Option<
     Some(Duration::from_nanos(u64::try_from(left).unwrap_or(0)))
 }
 
-/// The types of the conditions that the kubelet sets, in upstream's order. Others set the other conditions of a pod.
+/// The types of the conditions that the kubelet sets, in upstream's order. Other components set the other conditions.
 pub const OWN_CONDITIONS: [&str; 5] = [
     "PodReadyToStartContainers",
     "Initialized",
@@ -149,7 +149,7 @@ pub const OWN_CONDITIONS: [&str; 5] = [
 type Verdict = Result<&'static str, (&'static str, String)>;
 
 impl PodState<'_> {
-    /// All conditions, those that others set first. The transition time changes only with the status.
+    /// All conditions, first those that other components set. The transition time changes only with the status.
     pub(super) fn conditions(&self, all: &[ContainerStatus], phase: &str) -> Vec<PodCondition> {
         let spec = spec_of(self.pod);
         let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone());
@@ -219,7 +219,7 @@ fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Ver
     };
     let init = spec.init_containers.iter().flatten();
     let (all_known, message) = listed(init, statuses, "incomplete", is_complete);
-    // Sidecars may be restarting.
+    // An initialized pod stays initialized while a sidecar restarts.
     let has_been = spec.containers.iter().any(|c| {
         let status = find(statuses, &c.name);
         status.is_some_and(|s| is_running(s) || terminated(s).is_some())
@@ -232,7 +232,7 @@ fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Ver
 }
 
 /// Returns true if all these containers have a status. Also returns upstream's message: which containers have none, and
-/// which have one that is not good (`is_good`), as lists in Go's format.
+/// which have one for which `is_good` is false, as lists in Go's format.
 fn listed<'a>(
     containers: impl Iterator<Item = &'a Container>,
     statuses: &[ContainerStatus],

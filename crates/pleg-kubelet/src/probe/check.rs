@@ -39,11 +39,11 @@ pub(crate) enum Check {
         port: u16,
         http: HTTPGetAction,
     },
-    /// Calls `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success. An empty name means the whole server.
+    /// Calls `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success. An empty `service` means the server.
     Grpc { port: u16, service: String },
     /// Runs a command in the container. Exit code 0 is a success.
     Exec(Vec<String>),
-    /// Waits, as a hook may.
+    /// Waits (hooks only).
     Sleep(Duration),
 }
 
@@ -54,7 +54,6 @@ type Result<T = (), E = CheckError> = std::result::Result<T, E>;
 /// Why a check failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
-    /// The check failed, for this reason.
     #[error("{0}")]
     Failed(String),
     #[error("HTTP probe failed with statuscode: {0}")]
@@ -193,7 +192,7 @@ async fn status_of(
     // An error of the connection is also the error of the request.
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let (head, body) = sender.send_request(request).await?.into_parts();
-    // The status counts, even if the body is longer or its transfer fails.
+    // The status decides, even if the body exceeds the limit or its transfer fails.
     let _ = Limited::new(body, MAX_BODY).collect().await;
     Ok(head.status.as_u16())
 }
@@ -242,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_that_could_not_be_run_is_no_failure() {
+    fn probe_command_that_cannot_run_is_no_failure() {
         let is_failure = |kind| CheckError::Exec(CallError::new("ExecSync", kind, "")).is_failure();
         assert!(!is_failure(CallErrorKind::Unavailable));
         assert!(is_failure(CallErrorKind::DeadlineExceeded));

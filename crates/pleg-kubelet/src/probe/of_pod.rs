@@ -95,7 +95,7 @@ fn exec_or_http(
     Ok(Check::Http { tls, port, http })
 }
 
-/// The number of a port that is given by its number or its name in the container.
+/// Resolves a port: a number, or the name of a port of the container.
 fn port_of(container: &Container, port: &IntOrString, field: &str) -> Result<u16, FieldError> {
     let (number, problem) = match port {
         IntOrString::Int(number) => (*number, "it must be between 1 and 65535".to_owned()),

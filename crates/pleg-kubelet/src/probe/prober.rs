@@ -1,4 +1,4 @@
-//! Runs the probes of all pods: one task a probe, so that a slow check delays no other.
+//! Runs the probes of all pods: one task per probe, so that a slow check delays no other.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -59,7 +59,7 @@ struct States<E> {
 }
 
 impl<E: Exec> Prober<E> {
-    /// A prober of the pods of that generator. Pods without an address of their own are reached at `host_address`.
+    /// A prober of the pods that `pleg` shows. Pods without an address of their own are reached at `host_address`.
     #[must_use]
     pub fn new(pleg: &Pleg, exec: E, host_address: &str) -> Self {
         let shared = Shared {
@@ -137,7 +137,7 @@ impl<E: Exec> Prober<E> {
     }
 }
 
-/// A container has at most one probe of a kind.
+/// The state of a probe. A container has at most one of each kind.
 fn find<'a>(states: &'a [ProbeState], name: &str, kind: ProbeKind) -> Option<&'a ProbeState> {
     let mut states = states.iter();
     states.find(|state| state.probe.container == name && state.probe.kind == kind)
@@ -174,7 +174,7 @@ impl<E: Exec> States<E> {
         }
     }
 
-    /// Checks the container of the probe, if that is due. Reports a change of the result.
+    /// Checks the container of the probe, if a check is due. Calls `changed` if the result changes.
     async fn check(&self, at: usize, probe: &Probe, is_recheck: bool) {
         let (shared, uid) = (&self.shared, &self.uid);
         let status = shared.pleg.get(uid).status;

@@ -68,7 +68,7 @@ impl ProbeState {
         before != self.succeeds()
     }
 
-    /// The container to check now: not before the initial delay has passed, nor after its probe has failed for good.
+    /// The container to check now. `None` before the initial delay has passed, and after the final result of its probe.
     pub(super) fn due(&self, now: Instant) -> Option<&Id> {
         let container = self.container.as_ref()?;
         let done = self.probe.kind == ProbeKind::Startup && container.succeeds;
@@ -103,8 +103,8 @@ impl ProbeState {
         changed
     }
 
-    /// Returns true if the probe succeeds now. A liveness probe succeeds until it has failed; the others fail until they
-    /// have succeeded. Without a running container none succeeds.
+    /// Returns true if the probe succeeds now. A liveness probe succeeds until it has failed; the others fail until
+    /// they have succeeded. Without a running container, no probe succeeds.
     pub(super) fn succeeds(&self) -> bool {
         self.container.as_ref().is_some_and(|c| c.succeeds)
     }

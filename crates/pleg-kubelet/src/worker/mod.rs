@@ -4,7 +4,7 @@
 //!
 //! * the generator announces something about it,
 //! * its specification is set or deleted, or [`PodWorkers::wake`] is called,
-//! * its last run changed something, failed (see [`Reconcile::error_policy`]), or asked for a run at this instant,
+//! * its last run changed something, failed (see [`Reconcile::error_policy`]), or requested a run at this instant,
 //! * 1 to 1.5 min have passed (the resync).
 //!
 //! Each run gets a view that is newer than the worker's own last change: from the cache, without a call, if possible.
@@ -51,7 +51,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// the worker of the pod ends. After an error, it is called again, as [`error_policy`](Self::error_policy) decides.
     ///
     /// It is called when the pod has no specification and no containers or sandboxes; or when it has a specification
-    /// again and nothing of the earlier pod runs. Then the next worker handles what is left of the earlier pod.
+    /// again and nothing of the earlier pod runs. Then the next worker handles the leftovers of the earlier pod.
     ///
     /// # Cancel safety
     /// As [`reconcile`](Self::reconcile).
@@ -68,7 +68,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// The delay after which a pod is run again after a failed run, if nothing changes before. `failures` is the number
     /// of failed runs since the last one that succeeded. Up to half of the delay is added at random.
     ///
-    /// By default 1 s, doubling to 10 s. (The kubelet waits 10 s.)
+    /// By default 1 s, doubling to 10 s. (Upstream waits 10 s.)
     fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
         let _ = (uid, error);
         default_delay(failures)
@@ -129,15 +129,15 @@ struct Slot<S> {
     spec: Option<Arc<S>>,
     /// The newest specification of a deleted pod, until the worker takes it. The worker may know only an older one.
     deleted: Option<Arc<S>>,
-    /// The last specification that was set, and whose pod was deleted, while the worker already terminated an earlier
-    /// one. The present worker never runs it; the next worker terminates it.
+    /// The last specification that was set and deleted while the worker terminated an earlier one. This worker never
+    /// runs it; the next worker terminates it.
     unused: Option<Arc<S>>,
     /// The shortest grace period of the deletions.
     grace: Option<Duration>,
     /// A worker has run the pod without a specification. The pod must end before it can start again.
     is_terminating: bool,
     has_worker: bool,
-    /// Wakes the worker, or has one started.
+    /// Wakes the worker, or makes the driver start one.
     woken: Arc<Notify>,
 }
 
@@ -174,7 +174,7 @@ impl<S> Shared<S> {
         self.pods().get(uid).is_some_and(|pod| pod.spec.is_some())
     }
 
-    /// Changes what is known of a pod, and runs it.
+    /// Changes the slot of a pod, and runs the pod.
     fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Slot<S>)) {
         let mut pods = self.pods();
         let pod = pods.entry(uid.clone()).or_default();

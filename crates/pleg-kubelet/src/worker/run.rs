@@ -160,7 +160,7 @@ impl<S> Run<S> {
         *last = last.max(Some(at));
     }
 
-    /// The result of a write, whose end is recorded as [`changed`](Self::changed) does.
+    /// Records the end of a write, as [`changed`](Self::changed), and returns its result.
     ///
     /// # Errors
     /// The error of the call.
@@ -169,11 +169,11 @@ impl<S> Run<S> {
         written.into_result()
     }
 
-    /// Completes when the pod has been deleted since the run was started. Never, in a loop without `PodWorkers`.
+    /// Completes when the pod has been deleted since the run was started. Never completes without `PodWorkers`.
     pub(crate) async fn deleted(&self) {
         if let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) {
             let is_deleted = |(): &()| !shared.has_spec(&self.uid);
-            // The sender lives in `shared`.
+            // Cannot fail: the sender lives in `shared`.
             let _ = shared.changes.subscribe().wait_for(is_deleted).await;
         } else {
             std::future::pending::<()>().await;
@@ -229,7 +229,7 @@ impl<S> Run<S> {
 /// When the worker of a pod last changed something. The address of this value identifies the worker.
 pub(crate) type LastChange = Mutex<Option<Instant>>;
 
-/// Returns true if anything of the pod runs or may start. No created container starts when its sandbox has ended.
+/// Returns true if anything of the pod runs or may start. A created container cannot start after its sandbox has ended.
 pub(crate) fn may_run(status: &PodStatus) -> bool {
     let mut sandboxes = status.sandboxes.iter();
     sandboxes.any(|s| s.state != SandboxState::NotReady) || status.containers.iter().any(is_live)

@@ -243,7 +243,7 @@ async fn never_succeeding_status_call_is_made_less_and_less_often() {
         let node = Node::start(FakeRuntime::new(), &["app"]).await;
         node.until_runs("app", 0).await;
         node.exit_unread(fails);
-        // The container is replaced meanwhile.
+        // The worker replaces the container meanwhile.
         node.until_runs("app", 1).await;
         node.pass(3600).await;
         let calls = node.runtime.count(&Op::status("p-app-0"));

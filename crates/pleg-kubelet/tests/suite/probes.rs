@@ -18,12 +18,12 @@ use crate::{SECOND, pass, until};
 /// The exit code that stands for a command that cannot be run.
 const UNAVAILABLE: i32 = -1;
 
-/// Commands end with this code.
+/// Commands end with `code`, panic (`i32::MAX`) or hang (`i32::MIN`).
 #[derive(Clone, Default)]
 struct Command {
     code: Arc<AtomicI32>,
     runs: Arc<AtomicUsize>,
-    /// Ends a command that hangs.
+    /// Ends a hung command.
     release: Arc<Notify>,
 }
 
@@ -162,12 +162,12 @@ async fn container_with_failed_liveness_is_reported_until_another_container_runs
     node.ends_with(UNAVAILABLE);
     node.set(&json!({"livenessProbe": {}}));
     node.pass(100 * SECOND).await;
-    assert_eq!(node.failed(), None, "it was not performed");
+    assert_eq!(node.failed(), None, "the command could not be run");
     node.ends_with(1);
     node.until_liveness_fails().await;
     let runs = node.runs();
     node.pass(100 * SECOND).await;
-    assert_eq!(node.runs(), runs, "it waits");
+    assert_eq!(node.runs(), runs, "no check while it waits for its stop");
     node.replace().await;
     assert_eq!(node.failed(), None);
     node.set(&json!({"livenessProbe": {}}));
@@ -247,7 +247,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, status: &str) {
     }
 }
 
-/// Starts a server and returns its port. `what`: a status to answer with, `TLS` (self-signed), or no answer at all.
+/// Starts a server on the returned port. `what`: a status, `TLS` (self-signed), `no request` (no answer), or `nothing`.
 async fn serve(what: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -279,7 +279,7 @@ async fn serve(what: &'static str) -> u16 {
 }
 
 #[tokio::test]
-async fn responses_decide_if_tcp_http_and_grpc_checks_succeed() {
+async fn responses_decide_if_tcp_and_http_checks_succeed() {
     for (kind, served, succeeds) in [
         ("http", "200 OK", true),
         ("http", "302 Found", true),

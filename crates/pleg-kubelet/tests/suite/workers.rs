@@ -54,7 +54,7 @@ struct State {
     finished_pods: Vec<PodUid>,
     /// How many more calls of `finish` fail.
     failing_ends: usize,
-    /// Pods without a specification that are claimed.
+    /// Pods that `owns` claims.
     owned: Vec<PodUid>,
 }
 
@@ -154,7 +154,7 @@ impl Node {
         node
     }
 
-    /// Pods that exist, with specification 1.
+    /// A node where these pods exist, with specification 1.
     fn unsynced(runtime: FakeRuntime, pods: &[(&str, Does)]) -> Self {
         let (node, state) = (runtime.clone(), Arc::default());
         let recorder = Recorder { node, state };
@@ -233,11 +233,11 @@ async fn wake_during_a_run_causes_one_more_run() {
     let runs = |uid| node.runs_since(before, uid).len();
     assert_eq!((runs("p"), runs("q")), (0, 3), "the run of p has not ended");
     node.pass(MINUTE).await;
-    assert_eq!(runs("p"), 1, "once for the three");
+    assert_eq!(runs("p"), 1, "one run for three wakes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_is_an_error_of_its_pod_only() {
+async fn panic_in_reconcile_fails_only_the_run_of_its_pod() {
     let node = Node::start(&[("p", Does::Panic), ("q", Does::Nothing)]).await;
     node.until_failures(&[1, 2]).await;
     let text = "the reconcile function panicked: test panic";
@@ -288,7 +288,7 @@ async fn error_policy_decides_when_a_failed_pod_is_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_view_is_an_error_of_the_pod() {
+async fn run_fails_if_its_view_cannot_be_read() {
     let node = Node::start(&[("p", Does::Remove)]).await;
     node.runtime.fail(Op::pod("p"), CallErrorKind::Unavailable);
     // The run that removes the pod changes something, so the next run needs a newer view.

@@ -14,7 +14,7 @@ use crate::host_ports::host_port_conflict;
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 10 << 20;
 
-/// The result of a read: for each file its manifests, or their errors.
+/// The result of a read: the manifests or errors of each file.
 pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 
 /// Reads all files of a directory whose names do not begin with a dot: the most recently modified first, and by name
@@ -41,7 +41,7 @@ pub fn read_directory(
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             let file = entry.path();
             let metadata = fs::metadata(&file);
-            // Modification times are from the wall clock, but only order the files; nothing waits for them.
+            // Modification times are from the wall clock. They only order the files; nothing waits for them.
             let modified = metadata.as_ref().ok().and_then(|m| m.modified().ok());
             files.push((Reverse(modified), file, metadata));
         }
@@ -53,7 +53,7 @@ pub fn read_directory(
     Ok(read.collect())
 }
 
-/// Reads a file. Returns nothing if it is no regular file, or is gone.
+/// Reads a file. Returns nothing if the file is gone or not a regular file.
 fn read_file(
     file: &Path,
     metadata: io::Result<Metadata>,
@@ -76,7 +76,7 @@ fn read_file(
     }
 }
 
-/// The manifests in force, by the full names of their pods.
+/// The manifests in force, by the full name of the pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifests {
     pods: BTreeMap<String, Manifest>,
@@ -84,7 +84,7 @@ pub struct Manifests {
     running: BTreeSet<PodUid>,
 }
 
-/// The changes of an update.
+/// What an update changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Changes {
@@ -116,7 +116,7 @@ impl Manifests {
     ///
     /// If several manifests have the same pod name, uid or port of the node, the manifest in force stays in force. If
     /// none is in force, the manifest whose pod is [running](Self::set_running) is used, else the first: the most
-    /// recently modified file in the result of [`read_directory`]. The others are reported as broken.
+    /// recently modified file in the result of [`read_directory`]. The other manifests are reported as broken.
     pub fn update(&mut self, found: ReadManifests) -> Changes {
         let mut changes = Changes::default();
         let mut next: BTreeMap<String, Manifest> = BTreeMap::new();

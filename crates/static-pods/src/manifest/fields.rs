@@ -5,14 +5,14 @@ use k8s_openapi::serde_json::Value;
 use pleg_kubelet::cri_config::FieldError;
 use pleg_kubelet::fields_at;
 
-/// Converts quantities to texts if the manifest has numbers for them.
+/// Converts quantities that the manifest gives as numbers to texts.
 pub(super) fn quantities_as_text(given: &mut Value) {
     if let Some(spec) = given.get_mut("spec") {
         in_field(spec, "spec", "");
     }
 }
 
-/// Converts the quantities in a field. `of`: the field that has it.
+/// Converts the quantities in the field `name` of the field `of`.
 fn in_field(value: &mut Value, name: &str, of: &str) {
     let is_amount = matches!(name, "sizeLimit" | "divisor") || matches!(of, "requests" | "limits");
     match value {
@@ -54,7 +54,7 @@ fn compare(given: &Value, understood: &Value, path: &str, unknown: &mut Vec<Stri
     }
 }
 
-/// Checks that the pod refers to no object of an API server.
+/// Checks that the pod needs no object of an API server.
 ///
 /// # Errors
 /// The field with the reference.

@@ -24,8 +24,8 @@ pub use source::ManifestSource;
 
 /// Annotation: the hash of a static pod's manifest, which is its uid.
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";
-/// Annotation of a pod that was made from a manifest here, and of its sandbox: the name of the node.
-/// Static pods of other kubelets do not have it.
+/// Annotation of the pods that this kubelet made from manifests, and of their sandboxes: the name of the node. Static
+/// pods of other kubelets do not have it.
 pub(crate) const MANIFEST_NODE: &str = "pleg/manifest-node";
 
 /// A static pod that this kubelet can run.
@@ -54,7 +54,7 @@ pub struct ManifestError {
 }
 
 impl ManifestError {
-    /// `field`: none if it is empty.
+    /// An empty `field` means the whole file.
     fn new(file: &Path, field: String, problem: String) -> Self {
         Self {
             file: file.to_owned(),
@@ -68,11 +68,11 @@ impl Manifest {
     /// Reads the contents of a file: one pod, or several with `---` between them. (Upstream reads one.)
     ///
     /// The name of a pod gets the name of the node as its suffix, as in upstream. The pod's uid is a hash of the node's
-    /// name, the file's name and the contents; so a changed manifest is another pod. In contrast to upstream, the hash
-    /// leaves out the amounts of CPU and memory, because they can be changed while the pod runs. The hash includes the
-    /// quality-of-service class that follows from the resources, because the class cannot be changed.
+    /// name, the file's name and the contents; so a changed manifest is another pod. Unlike upstream's, the hash leaves
+    /// out the amounts of CPU and memory, which can be changed while the pod runs. It includes the quality-of-service
+    /// class, which follows from the resources but cannot be changed.
     ///
-    /// A document's error is the first that is found: the file is not YAML or not a pod, a field is unknown,
+    /// Each document has at most one error, the first of these: it is not YAML or not a pod, a field is unknown,
     /// [`validate`] rejects a value, or a field is [`unsupported`]. If `ignoring` is true, fields that the API does not
     /// have, such as misspelt ones, have no effect, as in upstream's kubelet, and are listed in [`Manifest::ignored`].
     pub fn parse_all(file: &Path, contents: &str, node: &str, ignoring: bool) -> ReadManifests {
@@ -193,7 +193,7 @@ fn uid_of(pod: &Pod, file: &Path, node: &str) -> String {
     format!("{hash:032x}")
 }
 
-/// Without the amounts of cpu and memory, which can be changed while the pod runs. Their names stay: a runtime cannot
+/// Clears the amounts of cpu and memory, which can be changed while the pod runs. Their names stay: a runtime cannot
 /// remove a limit from a running container.
 fn without_resizable(mut resources: ResourceRequirements) -> ResourceRequirements {
     for amounts in [&mut resources.requests, &mut resources.limits] {

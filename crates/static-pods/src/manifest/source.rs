@@ -1,4 +1,4 @@
-//! The directory of manifests, read again and again, for pod workers.
+//! Polls the directory of manifests, and passes its changes to the pod workers.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,16 +20,16 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub struct ManifestSource {
     directory: PathBuf,
     node: String,
-    /// Ignores fields that the API does not have, as upstream does. They are logged as a warning: once for a file, and
-    /// again when they change.
+    /// Ignores fields that the API does not have, as upstream does. Logs a warning: once per file, and again when its
+    /// ignored fields change.
     pub ignores_unknown_fields: bool,
     period: Duration,
     clock: Clock,
     manifests: Manifests,
-    /// Errors that were logged, so that they are not logged again every second.
+    /// The errors that were logged last, so that they are not logged every second.
     broken: Vec<ManifestError>,
     error: Option<String>,
-    /// A read of the directory that has not ended in time.
+    /// A read of the directory that exceeded `DEADLINE` and still runs.
     reading: Option<JoinHandle<Result<ReadManifests, String>>>,
 }
 
@@ -87,7 +87,7 @@ impl ManifestSource {
         self.clock.sleep_until(next).await;
     }
 
-    /// Reads the changes of the manifests. `None` if the directory cannot be read: no pod changes then.
+    /// Reads the changes of the manifests. `None` if the directory cannot be read; then all pods stay as they are.
     async fn read(&mut self) -> Option<Changes> {
         let found = match self.read_directory().await {
             Ok(found) => found,

@@ -13,8 +13,7 @@ pub(super) fn mappings(contents: &str) -> Result<Vec<Value>, String> {
     if contents.trim().is_empty() {
         return Err("it is empty: write the manifest of a pod".to_owned());
     }
-    // JSON is a subset of YAML.
-    // Modes of files are octal numbers with a leading 0, as in the YAML of upstream.
+    // JSON is a subset of YAML. As in upstream's YAML, numbers with a leading 0 are octal: modes of files.
     let one_line = serde_saphyr::options! { with_snippet: false, legacy_octal_numbers: true };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(contents, one_line)
         .map_err(|error| format!("it is not valid YAML: {error}"))?;

@@ -61,7 +61,7 @@ fn is(kind: &str, text: &str) -> bool {
         "variable" => {
             !text.is_empty() && text.chars().all(|c| (' '..='~').contains(&c) && c != '=')
         }
-        // No rule names another kind.
+        // The rule table has no other kind.
         _ => false,
     }
 }

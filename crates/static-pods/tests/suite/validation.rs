@@ -47,7 +47,7 @@ fn errors(pod: &Value) -> Vec<FieldError> {
 fn check(row: &str) -> Result<(), String> {
     let cells: Vec<_> = row.split(" | ").collect();
     let [change, field, value, rule] = *cells else {
-        return Err("it has not four cells".to_owned());
+        return Err("it does not have four cells".to_owned());
     };
     let (place, fields) = change.split_at(change.find('{').unwrap_or_default());
     let place = place.trim_end();
@@ -82,7 +82,7 @@ fn check(row: &str) -> Result<(), String> {
     let parsed = crate::parse("web.json", &pod.to_string(), "node");
     match errors.len() == expected.len() && errors.iter().all(is_expected) && parsed.is_err() {
         true => Ok(()),
-        false => Err(format!("these errors, not {expected:?}: {errors:?}")),
+        false => Err(format!("expected errors at {expected:?}, found {errors:?}")),
     }
 }
 

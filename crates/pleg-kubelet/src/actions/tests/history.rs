@@ -1,4 +1,4 @@
-//! Decisions that depend on earlier ones.
+//! Decisions that depend on earlier decisions.
 
 use crate::probe::ProbeKind::Liveness;
 
@@ -14,7 +14,7 @@ fn failed_attempts_are_not_reused_and_known_exit_codes_stay() {
         3 | sandbox-2 ready | start a-0
         4 | sandbox-2 ready | start a-1
 
-        A container whose create was overtaken is removed: Always a
+        A container of an earlier attempt that appears late is removed: Always a
         5 read 4 |             | start a-0
         6 read 4 |             | start a-1
         7        | a created   | remove a-0
@@ -38,7 +38,7 @@ fn failed_attempts_are_not_reused_and_known_exit_codes_stay() {
         6 read 5 | a exited | inspect, a exit code
         7 read 6 | a exited | start a-1
 
-        An exit code is undecided while its status fails, and until the container is gone: OnFailure a
+        An unknown exit code is awaited while status calls fail, until the container is gone: OnFailure a
         5 read 4 | a exited failing | inspect, a exit code
         9 read 8 | a exited failing | inspect, a exit code
         9 read 8 | a exited missing | inspect, a exit code
@@ -85,7 +85,7 @@ fn restart_is_delayed_until_the_back_off_has_passed() {
     worker.runs(
         "
         1  | a exited 1, b running   | start a-1
-        # 10 s after its end was seen.
+        # 10 s after the worker saw the exit.
         3  | a-1 exited 1, b running | a backs off 10s
         12 | a-1 exited 1, b running | a backs off 10s | 13
         13 | a-1 exited 1, b running | start a-2
@@ -127,7 +127,7 @@ fn changed_resources_are_set_until_the_runtime_reports_them() {
 }
 
 #[test]
-fn calls_without_effect_are_repeated() {
+fn runtime_call_without_effect_is_repeated_after_ten_seconds() {
     timelines(
         "
         A stop is repeated after 10 s: Always a
@@ -143,7 +143,7 @@ fn calls_without_effect_are_repeated() {
         15        | a created | remove a-0
         16        |           | start a-1
 
-        The exit code of a start that failed late (containerd sends no event) is read before: Always a
+        A read before the removal finds the exit code of a late failed start (containerd sends no event): Always a
         5 read 4  | a created    | start existing a-0
         15 read 4 | a created    | inspect
         15        | a exited 128 | start a-1
@@ -166,13 +166,13 @@ fn calls_without_effect_are_repeated() {
         260      | a created              | remove a-0, start a-1
         270      | a-1 running, a created | remove a-0
 
-        Nor does it block a new sandbox: Always a
+        A container that can neither be started nor removed does not block a new sandbox: Always a
         5        | sandbox-0 ended, a created | remove a-0
         20       | sandbox-0 ended, a created | remove a-0
         240      | sandbox-0 ended, a created | remove a-0
         260      | sandbox-0 ended, a created | remove a-0, create sandbox-1
 
-        Unless its start took effect late: Always a
+        A container that was not removable, and whose start took effect late, is stopped: Always a
         5        | sandbox-0 ended, a created | remove a-0
         20       | sandbox-0 ended, a created | remove a-0
         240      | sandbox-0 ended, a created | remove a-0
@@ -216,7 +216,7 @@ fn containers_are_stopped_within_the_grace_period_of_the_pod() {
     worker.runs("5 | a running, s running | stop a-0, terminating");
     worker.history.terminating.clear();
     worker.runs("50 | a exited 0, s running | stop s-0, terminating");
-    // A start does not delay the stop.
+    // A recent start call does not delay the stop.
     let mut worker = Worker::new("Always a");
     worker.runs("5 read 4 | a created | start existing a-0");
     worker.terminating = true;
@@ -228,25 +228,25 @@ fn containers_are_stopped_within_the_grace_period_of_the_pod() {
 fn container_stopped_for_replacement_is_replaced_whatever_its_exit_code() {
     timelines(
         "
-        It has another hash: Always a
+        The container has another hash: Always a
         5 | a running hash=g  | stop a-0
         6 | a exited 0 hash=g | start a-1
         7 | a-1 exited 0      | a backs off 10s
 
-        It has another hash: Never a
+        The container has another hash: Never a
         5 | a running hash=g  | stop a-0
         6 | a exited 0 hash=g | start a-1
         7 | a-1 exited 0      | stop sandbox-0, terminating, Succeeded
 
-        Its state is unknown: Never a
+        The container's state is unknown: Never a
         5 | a unknown         | stop a-0
         6 | a exited 137      | start a-1
 
-        Its sandbox died: OnFailure a
+        The container's sandbox died: OnFailure a
         5 | sandbox-0 ended, a running  | stop a-0
         6 | sandbox-0 ended, a exited 0 | create sandbox-1
 
-        Its sandbox died, and the policy is Never: Never a
+        The container's sandbox died, and the policy is Never: Never a
         5 | sandbox-0 ended, a running  | stop a-0
         6 | sandbox-0 ended, a exited 0 | terminating, terminated, Succeeded
         ",
@@ -274,7 +274,7 @@ fn container_that_failed_a_probe_is_replaced_unless_it_recovered() {
         if let Some(at) = healthy_at {
             worker.runs(&format!("{at} | a running |"));
         }
-        // The container handles SIGTERM.
+        // The container handles SIGTERM and exits with 0.
         worker.runs(&format!("60 | a exited 0 | {then}"));
     }
 }

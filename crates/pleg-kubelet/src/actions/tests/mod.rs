@@ -13,7 +13,7 @@ use crate::probe::ProbeResults;
 use support::{Worker, check, view};
 
 #[test]
-fn restart_policy_and_rules_of_a_container_override_the_pods() {
+fn containers_restart_policy_and_rules_override_its_pods_policy() {
     for (of_pod, own, operator, code, is_restarted) in [
         ("Always a", "Never", "", 1, false),
         ("Never a", "Always", "", 0, true),
@@ -51,7 +51,7 @@ fn sandbox_is_created_used_or_replaced_depending_on_its_state() {
         Always a     | sandbox-3 ended                           | create sandbox-4
         Always a     | sandbox-0 ended, a running                | stop a-0
         Always a     | sandbox-0 ended, a created                | remove a-0
-        # Of several ready ones, none is used: containers are stopped first, then the sandboxes.
+        # Of several ready sandboxes, none is used: their containers are stopped first, then the sandboxes.
         Always a     | sandbox-1 ready, sandbox-0 ready          | stop sandbox-1, stop sandbox-0
         Always a     | sandbox-1 ready, sandbox-0 ready, a running | stop a-0, stop sandbox-1
         Always a     | sandbox-1 ended, sandbox-0 ready          | stop sandbox-0
@@ -59,7 +59,7 @@ fn sandbox_is_created_used_or_replaced_depending_on_its_state() {
         Always a     | sandbox-1 ready, sandbox-0 ready missing  | start a-0
         Always a     | sandbox-1 ended, sandbox-0 ready missing  | stop sandbox-0
         Always a     | sandbox-0 unknown, a running              | status missing
-        # Its address is not read yet.
+        # The address of the sandbox is not known yet.
         Always a     | sandbox-0 ready failing                   | inspect, a status missing
         Always a     | sandbox-0 ready failing, a running hash=g | stop a-0
         # A pod that has ended gets no other sandbox.
@@ -120,10 +120,10 @@ fn init_containers_run_in_order_and_sidecars_keep_running() {
         Always i a         | i running hash=g         |
         Always i1 i2 a     | i1 exited 0              | start i2-0
         Always i1 i2 a b   | i2 exited 0, i1 exited 0 | start a-0, start b-0
-        # They are not repeated after a later one.
+        # Init containers are not repeated after a later one has run.
         Always i1 i2 a     | i2 exited 0              | start a-0
         Always i a         | a running                |
-        # Those of another sandbox do not count.
+        # Init containers of another sandbox do not count.
         Always i a         | sandbox-1 ready, sandbox-0 ended, i exited 0, a exited 0 | start i-1
         OnFailure i a      | i exited 1               | start i-1
         Never i a          | i exited 1               | stop sandbox-0, terminating, Failed

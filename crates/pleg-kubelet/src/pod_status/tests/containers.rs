@@ -12,7 +12,7 @@ use crate::notation::rows;
 
 const CRASHED: &str = "back-off 10s restarting failed container=app pod=web_shop(u-1)";
 
-/// The state of a container that ended.
+/// The state of an ended container.
 fn ended(id: &str, code: i32) -> Value {
     json!({"terminated": {
         "containerID": format!("containerd://{id}"), "exitCode": code,
@@ -48,7 +48,7 @@ fn status_fields_are_computed_from_the_containers() {
         Always | app-2 running, app-1 exited 7, app exited 8 | /lastState/terminated/exitCode | 7
         Always | app-2 running, app-1 exited 7, app exited 8 | /lastState/terminated/containerID | "containerd://app-1"
         Always | app-2 running, app-1 exited 7, app exited 8 | /restartCount | 2
-        # The annotation counts.
+        # The restart count comes from the annotation.
         Always | app-1 running count=9 | /restartCount | 9
         Always | app-2 exited 1, app-1 exited 7 | /restartCount | 2
     "#;
@@ -128,7 +128,7 @@ fn last_state_of_a_removed_container_comes_from_its_record() {
     let end = expected["terminated"].as_object_mut();
     end.unwrap().remove("startedAt");
     assert_eq!(node.app()["lastState"], expected);
-    // Even if no container is left.
+    // The exit record is used even if no container is left.
     node.containers.clear();
     node.ended.pop();
     let app = node.app();
@@ -197,7 +197,7 @@ fn status_has_the_resources_in_effect() {
         running  | 50000 307 134217728   | 300m 500m 128Mi
         # While a resize is in progress.
         running  | 200000 1024 268435456 | 1 2 256Mi
-        # Not reported, or not running.
+        # The runtime reports no resources, or the container does not run.
         running  | 0 0 0                 | 300m 500m 128Mi
         exited 0 | 200000 1024 268435456 | 300m 500m 128Mi
     ";

@@ -1,4 +1,4 @@
-//! Statuses of pods, letter by letter.
+//! Exact texts and values of pod statuses.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

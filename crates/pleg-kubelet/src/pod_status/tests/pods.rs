@@ -1,4 +1,4 @@
-//! Phases, conditions and addresses. The statuses of `static_pods` have all fields.
+//! Phases, conditions and addresses. Tests of `static_pods` compare all fields.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn container_that_is_replaced_does_not_end_its_pod() {
 /// A row: the restart policy and the specification's containers, the pod's containers, the phase, and the init
 /// containers that are not complete. Tests of `static_pods` cover the other phases.
 #[test]
-fn phase_and_initialized_follow_the_containers() {
+fn phase_and_initialized_condition_follow_the_container_states() {
     let table = "
         Always app      |                                     | Pending   |
         Always app      | app exited 1                        | Running   |

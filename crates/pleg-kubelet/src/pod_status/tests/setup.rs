@@ -1,4 +1,4 @@
-//! Inputs of statuses.
+//! Input of `pod_status`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::notation;
 /// 2026-07-01T10:00:00Z
 pub(crate) const NOW: WallTime = WallTime::from_nanos(1_782_900_000_000_000_000);
 
-/// That many seconds before `NOW`.
+/// The time `seconds` before `NOW`.
 pub(crate) fn ago(seconds: u64) -> Option<WallTime> {
     Some(NOW.before(Duration::from_secs(seconds)))
 }
@@ -144,7 +144,7 @@ impl Node {
     }
 }
 
-/// Containers from the notation of the tests. All started a minute ago; those that ended did so half a minute ago.
+/// Containers from the notation of the tests. All started a minute ago; exited ones exited half a minute ago.
 pub(crate) fn in_detail(words: &str) -> Vec<ContainerStatus> {
     let mut containers = notation::pod("u-1", words).containers.to_vec();
     for container in &mut containers {

@@ -138,7 +138,7 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
             .last_changes(Mark),
     };
     let (uid, mut web) = web("shop:1");
-    // Without sources, the pod would be refused.
+    // Without `Secrets`, the performer would refuse the pod.
     let secrets = Some(vec![LocalObjectReference::default()]);
     web.spec.as_mut().unwrap().image_pull_secrets = secrets;
     let (delete, deleted) = oneshot::channel();

@@ -27,7 +27,7 @@ pub(crate) async fn run_pod(
         }
     }
     while let Err(error) = kubelet.finish(&run).await {
-        tracing::error!(%error, "the end of a pod was not handled");
+        tracing::error!(%error, "a deleted pod was not cleaned up");
         run.next(Err(error)).await?;
     }
     Ok(())

@@ -53,7 +53,7 @@ impl Directory {
         manifest.unwrap().uid().into()
     }
 
-    /// Updates the manifests. Returns the file that is in force, and the errors.
+    /// Updates the manifests. Returns the names of the files in force, and the errors.
     fn update(&self, manifests: &mut Manifests) -> (String, Vec<String>) {
         let errors = manifests.update(self.read()).broken;
         let files = manifests.iter().map(|manifest| file_name(&manifest.file));
@@ -72,14 +72,14 @@ fn file_name(path: &Path) -> String {
 }
 
 #[test]
-fn without_a_running_pod_its_last_modified_file_is_used() {
+fn without_a_running_pod_the_newest_file_is_used() {
     let twice = Directory::twice();
     let (file, errors) = twice.update(&mut Manifests::default());
     assert_eq!(file, NEWER);
     let error = "a-backup.yaml: metadata.name: web.yaml has a pod of this name, and is used: rename \
                  the pod, or remove one of the files";
     assert_eq!(errors, [error]);
-    // Of files modified at the same time, the first by name is used.
+    // Of files with the same modification time, the first by name is used.
     twice.write_at(BACKUP, WEB, 2_000);
     let (file, _) = twice.update(&mut Manifests::default());
     assert_eq!(file, BACKUP);
@@ -167,14 +167,14 @@ fn added_changed_and_removed_manifests_are_found() {
     write("a.yaml", &pod("a", 4));
     directory.remove("b.yaml");
     assert_eq!(read(), ["a-n1_default", "", "b-n1_default", ""]);
-    // Emptied: all are removed.
+    // An empty directory removes all pods.
     directory.remove("a.yaml");
     directory.remove("c.yaml");
     assert_eq!(read(), ["", "", "a-n1_default c-n1_default", ""]);
 }
 
 #[test]
-fn missing_directory_is_an_error() {
+fn missing_manifest_directory_is_an_error() {
     let error = read_directory(Path::new("/nowhere/manifests"), "n1", false).err();
     let expected = "the manifest directory /nowhere/manifests cannot be read (No such file or \
                     directory (os error 2)): all static pods stay as they are; create it, or make \

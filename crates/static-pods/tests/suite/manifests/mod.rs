@@ -1,4 +1,4 @@
-//! Manifests of static pods: what can be run, and what cannot.
+//! Manifests that are accepted or refused, with their errors.
 
 mod directory;
 mod real;
@@ -85,7 +85,7 @@ fn json_manifest_is_accepted() {
 
 /// A row: a text of the manifest; its replacement, or after `+` a line to add below it; the whole error message.
 #[test]
-fn each_wrong_manifest_has_a_clear_message() {
+fn error_of_each_wrong_manifest_names_field_and_problem() {
     let table = r#"
     v1 | v2 | apiVersion: "v2" is not v1: only a v1 Pod can be run
     kind: Pod | kind: Job | kind: "Job" is not Pod: only a v1 Pod can be run
@@ -151,7 +151,7 @@ fn document_markers_and_empty_values_are_accepted() {
         ("mountPath: /data", "mountPath: /data, subPath: ''"),
         ("spec:", "spec:\n  hostAliases: []\n  hostUsers: null"),
         ("containerPort: 80", "containerPort: 80, protocol: ''"),
-        // An octal number: the decimal one is too great. And quantities that are numbers.
+        // An octal number (a decimal 777 exceeds the API's limit), then quantities that are numbers.
         ("hostPath: {path: /srv}", "downwardAPI: {defaultMode: 0777}"),
         ("hostPath: {path: /srv}", "emptyDir: {sizeLimit: 1000}"),
         (

@@ -1,4 +1,4 @@
-//! Warnings of the source of manifests.
+//! The log of `ManifestSource`.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::WEB;
 use crate::log::Log;
 
 #[tokio::test]
-async fn ignored_fields_are_logged_once_for_a_file() {
+async fn ignored_fields_are_logged_once_and_when_they_change() {
     let (mut log, _guards) = Log::start();
     let directory = tempfile::tempdir().unwrap();
     let write = |field: &str| {

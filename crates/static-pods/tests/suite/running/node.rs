@@ -31,7 +31,7 @@ pub(crate) fn one(fields: &str) -> String {
     )
 }
 
-/// Time limit of steps that take no time when all is well.
+/// Time limit of steps that normally take milliseconds.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) struct Node {

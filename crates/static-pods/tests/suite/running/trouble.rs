@@ -29,7 +29,7 @@ async fn change_of_the_nodes_condition_is_logged() {
 
 #[tokio::test]
 async fn image_pulled_by_another_client_ends_the_back_off() {
-    // Delays of 10 s and more.
+    // The default delays: 10 s and more.
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
     node.knob("pull_image.fail=unavailable");
     let uid = node.set("web", ONE);
@@ -60,7 +60,7 @@ async fn container_forbidden_to_pull_starts_once_image_is_present() {
     let other = node.set("other", ONE);
     node.until_running(&other).await;
     node.until_running(&uid).await;
-    // Another image may have this name by now, so the runtime is asked each time.
+    // Another image may have this name by now, so each pod asks the runtime for it.
     node.knob("image_status.fail=unavailable");
     let last = node.set("last", ONE);
     node.until_waiting(&last, "ImageInspectError").await;
@@ -73,7 +73,7 @@ async fn container_keeps_its_waiting_reason_during_the_next_attempt() {
     node.knob("create_container.latency=300ms");
     let uid = node.set("web", ONE);
     node.until_waiting(&uid, "CreateContainerError").await;
-    // The next attempt to start the pod makes the directory of logs again before it creates the container.
+    // The next attempt makes the directory of logs again before it creates the container.
     let logs = node.logs(&uid);
     std::fs::remove_dir_all(&logs).unwrap();
     node.until(&uid, "begun", |_| logs.exists()).await;
@@ -207,7 +207,7 @@ async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &se
     node.until(uid, "running", runs).await;
 }
 
-/// A restored pod does not wait for the removal of its earlier containers, but for the end of the pod that replaced it.
+/// The restored pod waits for the end of the pod that replaced it, not for the removal of its own earlier containers.
 #[tokio::test]
 async fn restored_pod_waits_until_the_pod_that_replaced_it_ends() {
     let node = Node::up(Mode::Containerd2).await;
@@ -230,7 +230,7 @@ async fn changed_pod_waits_for_the_sandbox_that_its_predecessor_creates() {
     node.knob("run_pod_sandbox.latency=300ms");
     let pod = one("ports: [{containerPort: 80, hostPort: 8080}]");
     let before = node.set("web", &pod);
-    // Before the first run of the pod, which must not forget that the pod is going.
+    // Called before the first run of the pod, which must not undo it.
     node.kubelet.will_delete(&before);
     let begun = |node: &Node| !node.status(&before).is_null();
     node.until(&before, "begun", begun).await;

@@ -1,4 +1,4 @@
-//! Valid manifests run. Each has values close to a rule of the validation that could refuse them by mistake.
+//! Valid manifests run. Their values are close to those that a validation rule refuses.
 
 use pleg_sim::Mode;
 use static_pods::validation::validate;
