@@ -1,7 +1,7 @@
 //! The schedule of retries after stale reads.
 //!
 //! containerd 2.4 listed a container as running after it had sent its STOPPED event. So the reconciler repeats a read
-//! that contradicts an event after 0.1, 0.3, 1, 3 and 10 s. After that, only relists read the pod.
+//! that contradicts an event after 0.1, 0.3, 1, 3 and 10 s. After the last retry, only relists read the pod.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ struct Looks {
 
 impl LookAgain {
     /// Plans a retry after a stale read of the pod. Returns its instant, or `None` after the last retry. A stale read
-    /// that ends before the planned retry uses up none: a busy pod worker would use up all within milliseconds.
+    /// that ends before the planned retry uses up none: else the reads of a busy pod worker would use up all at once.
     pub(crate) fn plan(&mut self, pod: Option<&PodUid>, now: Instant) -> Option<Instant> {
         let looks = self.pods.entry(pod.cloned()).or_default();
         if looks.next.is_none_or(|next| next <= now) {

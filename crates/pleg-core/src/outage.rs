@@ -72,8 +72,8 @@ impl Outage {
         self.needs_version = false;
     }
 
-    /// `Version` has ended. Returns `None` if `ticket` is not that of the call in flight, otherwise true if the runtime
-    /// answers again after an outage.
+    /// Records the end of a `Version` call. Returns true if the runtime answers again after an outage, and `None` if
+    /// `ticket` does not belong to the `Version` call in flight.
     pub(crate) fn version_ended(
         &mut self,
         ticket: Ticket,
@@ -92,7 +92,7 @@ impl Outage {
     }
 
     /// Returns true if a call that fails now is not the fault of its pod: the runtime as a whole fails, or `Version` is
-    /// slow. The latter counts, because the first calls to a frozen runtime time out before `Version` does.
+    /// slow: if the runtime freezes, the calls made before `Version` time out first.
     pub(crate) fn excuses(&self, now: Instant) -> bool {
         let is_slow = |(_, since): (Ticket, Instant)| since.after(CALL_IS_SLOW) <= now;
         self.fails || self.version.is_some_and(is_slow)

@@ -34,7 +34,7 @@ impl Reconciler {
         }
     }
 
-    /// Makes the probe, the single status calls and the `Version` call that are due.
+    /// Makes the runtime probe, the single status calls and the `Version` call that are due.
     pub(crate) fn start_probes(&mut self, now: Instant) {
         for ticket in self.outage.take_slow(now) {
             self.probe.mark_slow(ticket);
@@ -43,7 +43,7 @@ impl Reconciler {
             self.relist.join_probe(now, next);
             if !self.probe.is_busy() && self.outage.version_deadline().is_none() {
                 self.out.counters.probes += 1;
-                // In an outage, `Version` is probed: a status probe would add its pod to those retried each second.
+                // In an outage, the probe is `Version`: a failed status would add its pod to those retried each second.
                 match self.pods.least_recently_requested(now) {
                     Some((id, kind)) if !self.outage.fails() => self.request_status(now, id, kind),
                     _ => self.request_version(now),
@@ -99,7 +99,7 @@ impl Reconciler {
                     self.publish(now, &uid, &applied, Source::Inspection);
                 }
             }
-            // The result of a call that was made later counts instead.
+            // A status call of the id was made later: its result counts instead.
             Err(_) if last > Some(began) => {}
             // NotFound alone changes nothing here: the pod read that follows reads the status again.
             Err(error) if error.kind == CallErrorKind::NotFound => self.pods.retry_now(&id, now),
@@ -114,7 +114,7 @@ impl Reconciler {
         }
     }
 
-    /// `Version` has ended. If the runtime answers, reads the pods whose probe hangs, so that health names them.
+    /// `Version` has ended. If the runtime answers, reads the pods whose status call hangs: health then names them.
     pub(crate) fn version_ended(&mut self, now: Instant, version: Version) {
         let error = version.outcome.err().map(|error| error.kind);
         let Some(is_back) = self.outage.version_ended(version.ticket, error) else {

@@ -22,7 +22,7 @@ impl Reconciler {
         let states = rows.chain(self.pods.states()).collect();
         self.announcements.begin(states);
         self.pods.gone.forget_states();
-        // Until now no pod was read because of an event.
+        // No event has caused a read of a pod yet.
         for uid in self.hints.pods() {
             self.schedule.touch(uid);
         }
@@ -49,7 +49,7 @@ impl Reconciler {
             if self.reads.take_at_hand(uid).is_some() {
                 self.schedule.touch(uid);
             }
-            // For most pods of a node, a relist that confirms them changes nothing else.
+            // Most pods have no waiter, hint or retry: skips the rest for them.
             let waits = self.schedule.is_wanted(uid) || !self.hints.subjects(Some(uid)).is_empty();
             if waits || self.look_again.has(uid) || sorted.with_work.contains(uid) {
                 let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
@@ -87,7 +87,7 @@ impl Reconciler {
         }
     }
 
-    /// Compares relist rows that cannot be applied, because a list of the pod was in flight at the same time. If they
+    /// Compares relist rows that are not applied, because a list of the pod was in flight at the same time. If the rows
     /// differ from the published state, that list may have missed a change, so the pod is read again.
     fn compare_overlapped(&mut self, now: Instant, uid: &PodUid, rows: &PodRows) {
         if self.pods.is_same(uid, rows) {
@@ -121,7 +121,7 @@ impl Reconciler {
 
     // ------------------------------------------------------------------------------------------- pod reads
 
-    /// The ids whose statuses complete these rows.
+    /// The ids whose statuses must be read to complete the rows of a pod read.
     pub(crate) fn statuses_due(
         &self,
         uid: &PodUid,
@@ -213,7 +213,7 @@ impl Reconciler {
         shows_less
     }
 
-    /// For each of these subjects, forgets the hint if the cache shows what its events reported.
+    /// Forgets the hint of each of these ids if the cache shows what the events of the hint reported.
     pub(crate) fn satisfy(&mut self, subjects: &[Id]) {
         for id in subjects {
             let pod = self.hints.pod_of(id);
@@ -285,7 +285,7 @@ impl Reconciler {
         self.satisfy(&self.ids_for_unplaced_hints(uid));
     }
 
-    /// The ids of the pod, if hints without a pod wait for a relist: a read may have shown the subject of such a hint.
+    /// The ids of the pod, if hints that name no pod wait: a read may have shown the id of such a hint.
     fn ids_for_unplaced_hints(&self, uid: &PodUid) -> Vec<Id> {
         let pod = self.hints.relist_due().and_then(|_| self.pods.get(uid));
         let ids = pod.into_iter().flat_map(|pod| pod.records.keys());

@@ -61,7 +61,7 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// A reconciler without any knowledge of its node, at `now`.
+    /// A reconciler, created at `now`, that knows nothing of its node yet.
     ///
     /// # Errors
     /// If the settings are not valid.
@@ -174,7 +174,7 @@ impl Reconciler {
         if waits || !Hints::is_shown(&hint, self.pods.shown(&id)) || published.is_none() {
             has_room &= self.hints.add(id.clone(), hint);
         }
-        // The pod is read for whose read the hint waits: an earlier event of the id may have named another one.
+        // Reads the pod of the waiting hint: this event may name another pod than an earlier event of the id.
         let joined = self.hints.pod_of(&id).filter(|_| waits);
         let pod = joined.cloned().or(pod);
         self.look_again.restart(pod.as_ref());
@@ -371,7 +371,7 @@ impl Reconciler {
         }
     }
 
-    /// The list of the pod failed: its last good view stays, with the error added.
+    /// The list of the pod failed: the pod's last good view stays, with the error added.
     fn pod_list_failed(&mut self, now: Instant, ticket: Ticket, began: Instant, error: &CallError) {
         let Some((uid, _)) = self.reads.end(ticket) else {
             return;
@@ -459,7 +459,7 @@ impl Reconciler {
         self.schedule.set(uid, reasons);
     }
 
-    /// Counts missed events. Each shortens the relist period; relists without a missed event may lengthen it.
+    /// Counts missed events. Each of them shortens the relist period; relists without a missed event may lengthen it.
     fn judge_stream(&mut self, now: Instant) {
         let check = &mut self.stream_check;
         for missed in check.overdue(now) {

@@ -12,7 +12,7 @@ pub(crate) struct Failures {
     lists: BTreeMap<PodUid, Backoff>,
     /// Pods with an id whose status cannot be read.
     statuses: BTreeSet<PodUid>,
-    /// The pods of both, except those whose lists failed only with the whole runtime.
+    /// The pods of `lists` and `statuses`, except pods whose lists failed only while the whole runtime failed.
     named: BTreeSet<PodUid>,
 }
 

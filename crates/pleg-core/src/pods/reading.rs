@@ -199,7 +199,7 @@ impl Pods {
         applied.add(id, seen, before, record);
     }
 
-    /// Removes an id without a row if its absence is proven.
+    /// Removes an id without a row if the read proves that the id is gone.
     fn apply_absent(&mut self, id: &Id, of_relist: bool, of_id: OfId<'_>, applied: &mut Applied) {
         let (answer, as_of, now) = (of_id.answer, of_id.as_of, of_id.now);
         let Some(record) = self.record_mut(id) else {
@@ -230,7 +230,7 @@ impl Pods {
     }
 
     /// Applies a status that was read outside a pod read: only its details, and the end if it shows one. Returns true if
-    /// the pod's view changes, and the changes. Their `shows_less`: the status contradicts the published state.
+    /// the pod's view changes, and the changes. Sets `shows_less` if the status contradicts the published state.
     pub(crate) fn learn_alone(
         &mut self,
         id: &Id,

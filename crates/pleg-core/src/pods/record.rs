@@ -18,7 +18,7 @@ pub(crate) struct Record {
     pub(crate) state: Option<KnownState>,
     /// The runtime reports UNKNOWN now.
     pub(crate) unknown: bool,
-    /// The id was UNKNOWN once, or a read undid its end or removal, so the runtime may send no events about it.
+    /// The id was UNKNOWN once, or a read undid its end or removal. The runtime may send no events about such an id.
     pub(crate) is_irregular: bool,
     /// The instant at which the end of the id was recorded.
     pub(crate) ended_at: Option<Instant>,
@@ -216,7 +216,7 @@ impl Record {
         })
     }
 
-    /// `active`: its sandbox is the active one.
+    /// The status of the container; `None` for a sandbox. `active`: the container belongs to the pod's active sandbox.
     pub(crate) fn container_status(&self, id: &Id, active: bool) -> Option<ContainerStatus> {
         let details = self.details.container()?;
         Some(ContainerStatus {

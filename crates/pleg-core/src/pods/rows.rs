@@ -21,7 +21,7 @@ pub(crate) struct PodRows {
 pub(crate) struct Row {
     pub(crate) kind: Kind,
     pub(crate) shown: ReportedState,
-    /// `None` in a relist for an id that is published: only its state was decoded.
+    /// The decoded row; `None` in a relist for a published id, of whose row only the state was decoded.
     pub(crate) whole: Option<Report>,
 }
 

@@ -10,7 +10,7 @@ use crate::types::{CallError, CallErrorKind, Instant};
 pub(crate) struct StatusCalls {
     /// The instant of the last request.
     last: Instant,
-    /// The current details come from a status requested at this instant. `None`: they come from a row or an event.
+    /// The request time of the status from which the details come. `None`: the details come from a row or an event.
     as_of: Option<Instant>,
     failure: Option<Failure>,
     /// The back-off of the next call, if the last call failed or the state is UNKNOWN.

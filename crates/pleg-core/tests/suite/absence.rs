@@ -1,4 +1,4 @@
-//! Ids are removed only when their absence is proven.
+//! An id is removed from the cache only if it is proven that the runtime no longer has it.
 
 use pleg_core::CallErrorKind::{Failed, NotFound};
 use pleg_core::EventType::{Deleted, Started, Stopped};
@@ -7,7 +7,7 @@ use crate::node::{exited, running};
 use crate::script::{Event, Script};
 
 #[test]
-fn complete_relist_proves_absence() {
+fn id_missing_in_a_complete_relist_is_removed() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     t.relist();
@@ -21,7 +21,7 @@ fn complete_relist_proves_absence() {
 }
 
 #[test]
-fn failed_lists_prove_nothing() {
+fn failed_relist_or_pod_list_removes_no_id() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     (t.node.relists_fail, t.node.pod_lists_fail) = (Some(Failed), Some(Failed));
@@ -34,7 +34,7 @@ fn failed_lists_prove_nothing() {
 }
 
 #[test]
-fn pod_list_proves_absence_only_together_with_not_found() {
+fn id_missing_in_pod_list_is_removed_after_not_found() {
     let mut t = Script::with(&["web"]);
     t.node.hide_row("web");
     let worker = t.read();
@@ -51,7 +51,7 @@ fn pod_list_proves_absence_only_together_with_not_found() {
 }
 
 #[test]
-fn pod_list_together_with_deleted_proves_absence() {
+fn id_missing_in_pod_list_is_removed_after_deleted_event() {
     let of_sandbox = Event::of(Deleted, exited("s", None));
     for (id, event) in [("web", Event::nil(Deleted, "web")), ("s", of_sandbox)] {
         let mut t = Script::with(&["web"]);
@@ -94,7 +94,7 @@ fn unlisted_id_stays_until_its_failed_status_is_retried() {
 }
 
 #[test]
-fn exit_of_an_unlisted_id_does_not_prove_it_exists() {
+fn stopped_event_of_unlisted_id_does_not_prove_it_exists() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     t.node.fail_status("web", Failed);

@@ -1,4 +1,4 @@
-//! Announcements: each is made once; which ones are initial; late exit codes.
+//! Announcements: each is made once. Tests the flag `initial` (before the generator's start) and late exit codes.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};
@@ -129,7 +129,7 @@ fn death_after_the_first_pod_read_is_not_initial() {
 }
 
 #[test]
-fn death_before_the_generator_started_stays_initial_if_status_fails() {
+fn death_before_start_is_announced_as_initial_if_status_fails() {
     let mut t = Script::new();
     t.node.start("s");
     t.node.exit("web", 3);

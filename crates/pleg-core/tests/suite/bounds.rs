@@ -187,7 +187,7 @@ fn many_failing_statuses_cost_one_call_per_retry() {
         t.relist();
         t.forget();
         t.pass(8_000);
-        // After 1, 2 and 4 s.
+        // Each status is retried after 1, 2 and 4 s.
         assert!(t.calls_of("status") <= 3 * n + 1);
         assert!(t.calls_of("version") <= 3 * n + 1);
         assert_eq!(t.health().failing, n);

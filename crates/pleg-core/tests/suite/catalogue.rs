@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The numbers of all entries of the page: A1 to A17, B1 to B15, C1 to C22, E1 to E7, and G1 to G20.
+/// The numbers of all entries of `docs/failures.md`: A1 to A17, B1 to B15, C1 to C22, E1 to E7, and G1 to G20.
 fn entries() -> BTreeSet<String> {
     let groups = [("A", 17), ("B", 15), ("C", 22), ("E", 7), ("G", 20)];
     let all = groups.into_iter();
@@ -17,7 +17,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name)
 }
 
-/// The source text of the file, or of all files in the folder, with that path.
+/// The source text of the file, or of all files in the folder, at `path`.
 fn source(path: &Path) -> String {
     let Ok(files) = fs::read_dir(path) else {
         return fs::read_to_string(path).unwrap_or_default();

@@ -6,7 +6,7 @@ use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
 use crate::node::{WALL, created, exited, running};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
-/// Events of any type, with any status, replayed or new.
+/// Sends events of any type, with any status, replayed or new.
 #[test]
 fn events_without_a_read_add_remove_and_revive_nothing() {
     let mut t = Script::with(&["web", "old", "past"]);
@@ -87,7 +87,7 @@ fn id_deleted_during_a_read_does_not_stay_cached() {
 
 /// A relist from before the removal publishes the id. This satisfies the CREATED event, but not the DELETED event.
 #[test]
-fn created_and_deleted_wait_until_the_cache_shows_both() {
+fn created_and_deleted_events_wait_until_cache_shows_both() {
     let mut t = Script::with(&[]);
     t.node.create("web");
     t.slow_relist();
@@ -212,7 +212,7 @@ fn new_event_restarts_the_retries_without_delaying_the_planned_retry() {
 }
 
 #[test]
-fn absence_is_found_soon_if_the_read_after_deleted_lags() {
+fn removal_is_found_soon_if_the_read_after_deleted_lags() {
     let mut t = Script::with(&["web"]);
     t.exits("web", 3);
     t.node.lag();
@@ -225,7 +225,7 @@ fn absence_is_found_soon_if_the_read_after_deleted_lags() {
 }
 
 #[test]
-fn id_neither_listed_nor_not_found_is_read_with_pauses() {
+fn unlisted_id_with_failing_status_is_read_with_pauses() {
     let mut t = Script::with(&[]);
     t.node.relists_fail = Some(Failed);
     t.node.fail_status("ghost", DeadlineExceeded);
@@ -235,9 +235,9 @@ fn id_neither_listed_nor_not_found_is_read_with_pauses() {
     assert!((4..=6).contains(&reads), "{reads}");
 }
 
-/// The pod is gone, so only its events ask for a read of it.
+/// The pod is gone from the runtime, so only its events cause a read of the pod.
 #[test]
-fn event_before_the_first_relist_is_resolved_after_it() {
+fn event_from_before_first_relist_does_not_wait_forever() {
     let mut t = Script::new();
     t.hold(Relists);
     t.subscribe();
@@ -260,7 +260,7 @@ fn event_without_pod_causes_a_pod_read_or_a_relist() {
 
 /// containerd 1.7 replays up to 1,000 events of removed ids to a new subscriber.
 #[test]
-fn stale_events_of_unknown_ids_cost_a_few_relists() {
+fn replayed_events_of_unknown_ids_cause_few_relists() {
     for pause in [0, 5] {
         let mut t = Script::with(&[]);
         for n in 0..500 {
@@ -297,7 +297,7 @@ fn end_one_of_each(t: &mut Script, pods: usize) {
 }
 
 #[test]
-fn one_relist_serves_more_than_sixteen_due_pods() {
+fn one_relist_replaces_more_than_sixteen_due_pod_reads() {
     for (pods, relists, lists) in [(16, 0, 16), (17, 1, 0)] {
         let mut t = Script::with(&["web"]);
         end_one_of_each(&mut t, pods);

@@ -21,7 +21,7 @@ fn node_is_ready_from_its_first_complete_relist() {
 }
 
 #[test]
-fn node_is_unready_if_its_last_relist_is_too_old() {
+fn node_is_unready_if_last_complete_relist_is_too_old() {
     let mut t = Script::polling(|s| s.unready_after = Duration::from_secs(70));
     t.node.start("s");
     t.hold(Relists);

@@ -83,7 +83,7 @@ fn relist_from_before_a_creation_proves_no_absence() {
     t.expect(&["Started web"]);
 }
 
-/// At any point a relist may show any state of the container.
+/// Sends the events in any order. A relist between them may show any state of the container.
 #[test]
 fn start_and_end_are_announced_once_in_any_event_order() {
     let states = [

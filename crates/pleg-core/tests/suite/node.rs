@@ -86,7 +86,7 @@ struct Objects {
 #[derive(Default)]
 pub(crate) struct Node {
     objects: Objects,
-    /// While the runtime lags: the old objects that calls show.
+    /// The old objects that calls show while the runtime lags.
     stale: Option<Objects>,
     status_faults: BTreeMap<String, CallErrorKind>,
     pub(crate) relists_fail: Option<CallErrorKind>,

@@ -6,7 +6,7 @@ use pleg_core::EventType::Stopped;
 use crate::script::{Call, Event, PodLists, Script, StatusCalls};
 
 #[test]
-fn pod_read_has_five_seconds_as_a_whole() {
+fn list_and_statuses_of_a_pod_read_share_five_seconds() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", 3);
     t.hold(PodLists);
@@ -181,7 +181,7 @@ fn not_found_sets_status_missing_and_causes_no_version_call() {
 }
 
 #[test]
-fn probe_asks_for_the_oldest_status_outside_backoff() {
+fn runtime_probe_reads_the_oldest_status_outside_backoff() {
     let mut t = Script::with(&["a", "b", "c"]);
     t.node.exit("b", 3);
     t.node.fail_status("b", Failed);
@@ -194,7 +194,7 @@ fn probe_asks_for_the_oldest_status_outside_backoff() {
 }
 
 #[test]
-fn probe_of_an_empty_node_is_version() {
+fn runtime_probe_of_an_empty_node_calls_version() {
     let mut t = Script::new();
     t.pass(14_000);
     t.forget();
@@ -203,7 +203,7 @@ fn probe_of_an_empty_node_is_version() {
 }
 
 #[test]
-fn late_failure_of_a_probe_is_ignored_after_a_success() {
+fn late_failure_of_runtime_probe_is_ignored_after_later_success() {
     let mut t = Script::with(&["web"]);
     t.slow_probe("web");
     t.pass(1_500);
@@ -214,7 +214,7 @@ fn late_failure_of_a_probe_is_ignored_after_a_success() {
 }
 
 #[test]
-fn pod_whose_probing_call_hangs_is_read_and_reported() {
+fn pod_whose_runtime_probe_hangs_is_read_and_reported() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("s", DeadlineExceeded);
     t.node.fail_status("web", DeadlineExceeded);
@@ -225,7 +225,7 @@ fn pod_whose_probing_call_hangs_is_read_and_reported() {
 }
 
 #[test]
-fn probe_that_hangs_with_the_runtime_blames_no_pod() {
+fn runtime_probe_hanging_with_the_whole_runtime_blames_no_pod() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("s", DeadlineExceeded);
     t.node.fail_status("web", DeadlineExceeded);

@@ -182,7 +182,7 @@ fn single_status_not_found_causes_a_pod_read_at_once() {
 }
 
 #[test]
-fn of_two_statuses_the_one_requested_later_gives_the_details() {
+fn details_come_from_the_status_requested_later() {
     let image = |name: &'static str| with(running("web"), |d| d.image = name.into());
     let mut t = Script::with(&["web"]);
     t.hold(StatusCalls);
@@ -340,7 +340,7 @@ fn unlabelled_id_in_an_overlapping_relist_causes_another_relist() {
 /// The label of the container names the pod "q", and only a relist shows its sandbox, which belongs to the pod "p".
 #[test]
 fn container_labelled_for_another_pod_is_published_once() {
-    // The pods that are listed before, or during, the relist, and how.
+    // Each case names the pods that are listed before or during the relist, and how.
     for case in ["q, newest first", "slow q", "", "q, p", "q, p during"] {
         let has = |what: &str| case.contains(what);
         let mut t = Script::with(&[]);

@@ -1,4 +1,4 @@
-//! Requests for single pods, and details that no list shows.
+//! Consumers' requests for reads of single pods, and details that no list shows.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use pleg_core::CallErrorKind::Failed;
 use crate::node::{running, with};
 use crate::script::{PodLists, Script};
 
-/// Lists show no resources.
+/// Changes the memory limit of the container, which only its status shows.
 fn set_memory_limit(t: &mut Script, limit: i64) {
     t.node.set(with(running("web"), |details| {
         Arc::make_mut(details.resources.get_or_insert_default()).memory_limit = limit;
@@ -27,7 +27,7 @@ fn changed_details_are_announced_by_the_read_that_shows_them() {
     t.read_details();
     assert_eq!(t.announced_all(), [""; 0], "nothing has changed");
     set_memory_limit(&mut t, 2);
-    // The probe reads one status every 15 s.
+    // The generator's probe of the runtime reads one status every 15 s.
     t.pass(31_000);
     assert_eq!(t.announced_all(), ["PodSync p"]);
 }

@@ -39,7 +39,7 @@ struct InFlight {
     output: Output,
     requested: Instant,
     deadline: Instant,
-    /// Set once it is evaluated.
+    /// The answer, set once the call is evaluated.
     answer: Option<Answer>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// An event that names the pod of its subject and contains no status of it.
+    /// An event about the container or sandbox `id` that names its pod and does not contain its status.
     pub(crate) fn nil(what: EventType, id: &str) -> Self {
         let mut raw = RuntimeEvent::new(id, what);
         let sandbox = running(id).identity.sandbox;
@@ -59,7 +59,7 @@ impl Event {
         Self { raw, age: 1 }
     }
 
-    /// An event with this status of its subject.
+    /// An event that contains the status `own` of its own container or sandbox.
     pub(crate) fn of(what: EventType, own: Report) -> Self {
         let event = Self::nil(what, own.id.as_str());
         event.with(own)
@@ -80,7 +80,7 @@ impl Event {
         self
     }
 
-    /// Stamped this long before its arrival.
+    /// Sets the event's timestamp to `ms` before its arrival.
     pub(crate) const fn aged(mut self, ms: i64) -> Self {
         self.age = ms;
         self
@@ -207,7 +207,7 @@ impl Script {
         self.settle();
     }
 
-    /// Sends an event with the current status of its subject, if it exists.
+    /// Sends an event about the container or sandbox `id`, with its current status if it exists.
     pub(crate) fn event(&mut self, what: EventType, id: &str) {
         let event = Event::nil(what, id);
         self.send(match self.node.status_now(id) {
@@ -240,7 +240,7 @@ impl Script {
         self.settle();
     }
 
-    /// The event arrives. The writer takes it before the next answer, or together with the next event.
+    /// The event arrives. The reconciler gets it before the next answer, or together with the next event.
     pub(crate) fn queue(&mut self, event: Event) {
         let Event { mut raw, age } = event;
         let arrived = self.tick();
@@ -343,7 +343,7 @@ impl Script {
         self.evaluate(Call::Relist);
     }
 
-    /// The next probe of this id shows the node as it is at that time, and stays unanswered.
+    /// The next runtime probe of this id shows the node as it is at that time, and stays unanswered.
     pub(crate) fn slow_probe(&mut self, id: &str) {
         self.hold(Call::Statuses);
         self.await_call(&format!("status {id}"));
@@ -490,13 +490,13 @@ impl Script {
     fn expire(&mut self, index: usize) {
         let call = &self.in_flight[index].call;
         if *call == Call::Statuses && !self.on_hold.contains(call) {
-            // Only the status calls that hang fail.
+            // Of several status calls, only those that hang fail.
             return self.end(index);
         }
         self.fail_call(index, CallErrorKind::DeadlineExceeded);
     }
 
-    /// The answer to the call: either with that error, or with the node's present state.
+    /// The answer to the call: `error`, or else the node's present state.
     fn look(&self, call: &InFlight, error: Option<CallErrorKind>) -> Answer {
         let (began, ended) = (call.requested, self.now());
         let outcome = |fault: Option<CallErrorKind>| match error.or(fault) {
@@ -533,7 +533,7 @@ impl Script {
         }
     }
 
-    /// The call ends. The writer takes the events that have arrived before it takes the answer.
+    /// The call ends. The reconciler gets the events that have arrived before it gets the answer.
     fn end(&mut self, index: usize) {
         let mut call = self.in_flight.remove(index);
         let answer = call.answer.take();
