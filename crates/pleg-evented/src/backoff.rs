@@ -10,7 +10,7 @@ use pleg_runtime::core::{Instant, StreamEnd};
 
 use crate::policy::{ReconnectPolicy, ReconnectSettings};
 
-/// The backoff of dials and of subscribe calls.
+/// The back-off of dials (connects to the socket) and of subscribe calls.
 ///
 /// Dials and calls are counted separately. A failed dial costs the runtime nothing, and after a restart the socket
 /// returns within seconds, so dials are frequent. A call that ends early costs the runtime a subscriber each time, so
@@ -19,7 +19,7 @@ use crate::policy::{ReconnectPolicy, ReconnectSettings};
 pub(crate) struct Backoff {
     settings: ReconnectSettings,
     rng: Rand64,
-    /// The last calls, at most as many as are allowed within a minute.
+    /// The instants of the last calls, at most as many as are allowed within a minute.
     issued: VecDeque<Instant>,
     dialing: Option<Dialing>,
     /// The number of calls that have ended since one was open for `reset_after`.
@@ -46,7 +46,7 @@ impl Backoff {
         }
     }
 
-    /// A call was issued.
+    /// A subscribe call was issued.
     pub(crate) fn issued(&mut self, at: Instant) {
         self.dialing = None;
         if self.issued.len() >= usize::from(self.settings.subscribes_per_minute) {
@@ -74,7 +74,7 @@ impl Backoff {
         self.within_the_limit(now.after(pause))
     }
 
-    /// A call that was issued at `at` has ended. Returns the instant of the next dial.
+    /// A subscribe call issued at `at` has ended. Returns the instant of the next dial.
     pub(crate) fn after_call(&mut self, at: Instant, now: Instant, end: &StreamEnd) -> Instant {
         if matches!(end, StreamEnd::NeverOffered | StreamEnd::Disabled) {
             return self.probe(now);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_dials_repeat_often_at_first_and_are_no_calls() {
+    fn failed_dials_repeat_often_and_do_not_count_as_calls() {
         let mut pace = pace(|_| ());
         let mut now = at(0);
         let mut dials = Vec::new();

@@ -9,7 +9,7 @@ use pleg_runtime::core::{EventCounts, EventType, Instant};
 #[derive(Debug, Default)]
 pub struct ReaderGauges {
     waiting: AtomicUsize,
-    /// In nanoseconds; zero if nothing waits.
+    /// The arrival of the oldest waiting observation, in nanoseconds; zero if none waits.
     waiting_since: AtomicU64,
     /// Events by type: created, started, stopped, deleted, other.
     events: [AtomicU64; 5],
@@ -18,12 +18,12 @@ pub struct ReaderGauges {
 }
 
 impl ReaderGauges {
-    /// The number of events that the writer has not taken.
+    /// The number of events that the receiver has not taken.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }
 
-    /// The arrival of the oldest observation that the writer has not taken; `None` if it has taken all.
+    /// The arrival of the oldest observation that the receiver has not taken; `None` if it has taken all.
     pub fn waiting_since(&self) -> Option<Instant> {
         let nanos = self.waiting_since.load(Relaxed);
         (nanos > 0).then(|| Instant::from_nanos(nanos))

@@ -1,7 +1,7 @@
-//! The map between the reader of the stream and the writer.
+//! The map through which the stream's reader hands events to the receiver: the task that runs the reconciler.
 //!
-//! The reader adds each event to the hint of its subject, and the writer takes the whole map at once. So a slow writer
-//! gets fewer hints than there were events, and the reader never waits for the writer.
+//! The reader adds each event to the hint of its id, and the receiver takes the whole map at once. So a slow receiver
+//! gets fewer hints than there were events, and the reader never waits for the receiver.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 
 use crate::ReaderGauges;
 
-/// The maximum number of stream changes that wait for the writer. Beyond it, the oldest is dropped, because a later
+/// The maximum number of stream changes that wait for the receiver. Beyond it, the oldest is dropped, because a later
 /// subscribe or end makes it irrelevant.
 const MOST_CHANGES: usize = 16;
 
-/// The maximum number of latencies that wait for the writer. A histogram does not need more.
+/// The maximum number of latencies that wait for the receiver. A histogram does not need more.
 const MOST_LATENCIES: usize = 1000;
 
-/// A connected pair of the reader's and the writer's end.
+/// A connected pair: the reader's end and the receiver's end.
 pub fn handover() -> (HintSender, Hints) {
     let shared = Arc::new(Shared::default());
     (HintSender(shared.clone()), Hints(shared))
@@ -30,7 +30,7 @@ struct Shared {
     waiting: Mutex<Waiting>,
     /// Notified when an observation was added.
     added: Notify,
-    /// Notified when the writer's end is dropped.
+    /// Notified when the receiver's end is dropped.
     closed: Notify,
     gauges: Arc<ReaderGauges>,
 }
@@ -107,7 +107,7 @@ impl HintSender {
         self.0.gauges.panicked();
     }
 
-    /// Completes when the writer's end is dropped. Cancel safe.
+    /// Completes when the receiver's end is dropped. Cancel safe.
     pub(crate) async fn closed(&self) {
         let closed = self.0.closed.notified();
         if !self.0.lock().is_closed {
@@ -116,21 +116,21 @@ impl HintSender {
     }
 }
 
-/// The observations that the writer takes in one batch.
+/// The observations that the receiver takes in one batch.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Subscribes and ends of streams, in order. The writer handles them before the hints, so an event of the previous
-    /// stream may count for the next one. This can hide a missed event; the other order would report false misses.
+    /// Subscribes and ends of streams, in order. The receiver must handle them before the hints, so an event of the
+    /// previous stream may count for the next. This can hide a missed event; the other order would report false misses.
     pub changes: VecDeque<StreamChange>,
-    /// The events, joined by their subject.
+    /// The events, joined by the id of their sandbox or container.
     pub hints: BTreeMap<Id, Hint>,
-    /// The number of events that were dropped, because the map was full and had no hint of their subject.
+    /// The number of events that were dropped, because the map was full and had no hint of their id.
     pub lost: u64,
-    /// The time from the runtime's timestamp to the arrival, of some of the events.
+    /// For some of the events, the time from the runtime's timestamp to the arrival.
     pub latencies: Vec<Duration>,
 }
 
-/// The writer's end.
+/// The receiver's end.
 #[derive(Debug)]
 pub struct Hints(Arc<Shared>);
 
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latency_is_from_event_timestamp_to_arrival() {
+    fn event_latency_is_the_time_from_timestamp_to_arrival() {
         let (to, out) = handover();
         let wall = |s: i64| WallTime::from_nanos((1_700_000_000 + s) * 1_000_000_000);
         let at = Instant::ORIGIN;

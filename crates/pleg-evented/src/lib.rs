@@ -1,8 +1,8 @@
 //! The stream side: subscribes to a runtime's events, drains them, classifies the end of a stream, and always
 //! reconnects.
 //!
-//! [`run`] is the entry point of this crate. It stamps each event and adds it to the hint of its subject. It never
-//! waits for the writer, because a subscriber that stops reading blocks containerd's own container creation.
+//! [`run`] is the entry point of this crate. It stamps each event and adds it to the hint of its id. It never waits
+//! for the receiver of the hints, because a subscriber that stops reading blocks containerd's container creation.
 //!
 //! The crate uses only [`Runtime::subscribe`], `stream_hazard` of the same [`Runtime`], and the clock: no gRPC, and no
 //! lock for longer than it takes to swap a map.

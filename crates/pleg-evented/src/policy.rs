@@ -7,13 +7,13 @@ use std::time::Duration;
 /// The delays and limits of the reader's reconnects.
 ///
 /// The default is returned by [`Default`]: dials every 50 ms for 5 s, then pauses from 100 ms
-/// doubling to 60 s with 20 % jitter; at most 10 subscribes a minute; a probe every 60 s if there
-/// is no stream.
+/// doubling to 60 s with 20 % jitter; at most 10 subscribes a minute; one every 60 s if the runtime
+/// offers no stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReconnectSettings {
-    /// The pause between failed dials at first.
+    /// The pause between failed dials (connects to the socket) at first.
     pub dial_every: Duration,
-    /// The time after the first failed dial in which dials follow each other every `dial_every`.
+    /// For this long after the first failed dial, a new dial is made every `dial_every`.
     pub dial_every_for: Duration,
     /// The first pause after `dial_every_for`, and after a call that ended early. Each further pause is twice as long.
     pub backoff_from: Duration,
@@ -53,7 +53,7 @@ impl Default for ReconnectSettings {
     }
 }
 
-/// Validated settings.
+/// Validated reconnect settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReconnectPolicy {
     settings: ReconnectSettings,
@@ -133,7 +133,7 @@ fn check(
     })
 }
 
-/// An invalid setting.
+/// An invalid reconnect setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} is {given}: {rule}")]
 #[non_exhaustive]

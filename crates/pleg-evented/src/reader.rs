@@ -1,7 +1,7 @@
 //! The reader: one task that subscribes, drains and reconnects until it is shut down.
 //!
 //! Whenever the reader waits, it also watches for the shutdown; see [`Outlet::during`]. The reader never waits for the
-//! writer.
+//! receiver of its observations.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -73,7 +73,7 @@ const HAZARD_CHECK: Duration = Duration::from_secs(60);
 /// The number of events read before the task yields.
 const AT_ONCE: u64 = 16;
 
-/// The reader was shut down, or the writer is gone.
+/// The reader was shut down, or the receiver is gone.
 struct Over;
 
 struct Reader<R> {
@@ -132,7 +132,7 @@ impl<R: Runtime> Reader<R> {
         Ok(self.runtime.stream_hazard().await?.map(declined))
     }
 
-    /// Completes when the policy forbids the open stream.
+    /// Completes when the policy no longer allows the stream that is open.
     async fn hazard_appears(&self) -> CallError {
         if !self.policy.avoids_harm() {
             return pending().await;
@@ -214,7 +214,7 @@ impl<R: Runtime> Reader<R> {
                 Some(Err(error)) => return Ok((delivered, Some(error))),
                 None => return Ok((delivered, None)),
             }
-            // A burst must starve neither the writer, which may share this thread, nor the transport: tokio polls the
+            // A burst must starve neither the receiver, which may share this thread, nor the transport: tokio polls the
             // sockets when every task has yielded, and otherwise every 61 polls.
             read += 1;
             if read % AT_ONCE == 0 {
@@ -225,7 +225,7 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// The stream or the reader panicked. An event may be lost; the list after the next subscribe shows its change.
+    /// The stream or the reader panicked. Events may be lost; the list after the next subscribe shows their changes.
     /// Returns the instant of the next dial.
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Instant {
         let text = panic.downcast_ref::<&str>().copied();
@@ -287,7 +287,7 @@ struct Outlet {
 }
 
 impl Outlet {
-    /// Runs `work` until it completes, the reader is shut down, or the writer is gone.
+    /// Runs `work` until it completes, the reader is shut down, or the receiver is gone.
     async fn during<W: Future>(&self, work: W) -> Result<W::Output, Over> {
         tokio::select! {
             biased;

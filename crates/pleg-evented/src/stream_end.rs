@@ -6,7 +6,7 @@
 
 use pleg_runtime::core::{CallError, CallErrorKind, StreamEnd};
 
-/// No call was issued.
+/// No subscribe call was issued, because the dial failed.
 pub(crate) fn of_dial(error: CallError) -> StreamEnd {
     match error.kind {
         CallErrorKind::Unimplemented => StreamEnd::Declined(error),
@@ -14,8 +14,8 @@ pub(crate) fn of_dial(error: CallError) -> StreamEnd {
     }
 }
 
-/// A call was issued and has ended. `delivered`: an event arrived on it; `at_once`: it ended right
-/// after it was issued; `error`: `None` if it ended with OK.
+/// A subscribe call was issued and has ended. `delivered`: an event arrived on it; `at_once`: it
+/// ended right after it was issued; `error`: `None` if it ended with OK.
 pub(crate) fn of_call(delivered: bool, at_once: bool, error: Option<CallError>) -> StreamEnd {
     match error {
         error if delivered => StreamEnd::Ended(error),

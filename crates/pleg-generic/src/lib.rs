@@ -252,7 +252,7 @@ impl Limit {
     }
 
     fn over(&self, operation: &'static str) -> CallError {
-        // Rounds the deadline for people: what is left of a caller's deadline may be 4.99607616 s.
+        // Rounds the deadline for people: the rest of a caller's deadline may be 4.99607616 s.
         let step = if self.deadline < Duration::from_secs(1) {
             0.001
         } else {

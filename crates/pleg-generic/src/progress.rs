@@ -7,9 +7,9 @@ use pleg_runtime::core::{Id, Kind};
 /// One call of a pod read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodCall {
-    /// `ListPodSandbox`, of the pod's uid.
+    /// `ListPodSandbox`, filtered by the pod's uid.
     Sandboxes,
-    /// `ListContainers`, of the pod's uid.
+    /// `ListContainers`, filtered by the pod's uid.
     Containers,
     /// The status of one id.
     Status(Id, Kind),

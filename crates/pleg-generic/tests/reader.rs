@@ -232,7 +232,7 @@ async fn progress_shows_the_call_that_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_calls_are_bounded() {
+async fn read_makes_at_most_eight_status_calls_at_once() {
     let runtime = FakeRuntime::new();
     let names: Vec<_> = (0..100).map(|n| format!("c{n}")).collect();
     for name in &names {

@@ -23,7 +23,7 @@ pub enum EventType {
 /// An event that the runtime is about to send: the change has happened, but the runtime has not read the statuses yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Due {
-    /// What happened.
+    /// The type of the event.
     pub what: EventType,
     /// The sandbox or container that the event is about.
     pub subject: Id,
@@ -41,7 +41,7 @@ impl fmt::Display for Due {
 /// One message of the event stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// What happened.
+    /// The type of the event.
     pub what: EventType,
     /// The sandbox or container that the event is about.
     pub subject: Id,

@@ -11,14 +11,14 @@ use crate::profile::{Profile, SandboxDeleted};
 /// The exit code of a container that was killed.
 const KILLED: i32 = 137;
 
-/// Why the runtime refuses a call.
+/// The reason why the runtime refuses a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The name is taken by the object with this id.
     NameTaken(Id),
-    /// There is no such id.
+    /// No sandbox or container has this id.
     NotFound(Id),
-    /// The object is in another state.
+    /// The object is in this state, in which the call is not possible.
     WrongState(State),
 }
 

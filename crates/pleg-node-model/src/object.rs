@@ -52,12 +52,12 @@ impl Pod {
 /// The label `io.kubernetes.pod.uid`, by which clients list the objects of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Label {
-    /// The pod's uid.
+    /// The uid of the object's pod.
     #[default]
     Right,
-    /// There is no label: somebody created the object with `crictl`.
+    /// No label: somebody created the object with `crictl`.
     Missing,
-    /// Another uid.
+    /// The uid of another pod.
     Wrong(Arc<str>),
 }
 
@@ -173,7 +173,7 @@ impl Object {
         self.history.last().map_or(0, |c| c.at)
     }
 
-    /// Returns true until its removal.
+    /// Returns true until the object is removed.
     pub fn exists(&self) -> bool {
         self.state() != State::Removed
     }

@@ -25,7 +25,7 @@ pub enum Delivery {
 /// The time of DELETED of a sandbox, relative to the removal of the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SandboxDeleted {
-    /// The runtime does not send it (CRI-O).
+    /// The runtime does not send DELETED of sandboxes (CRI-O).
     Never,
     /// After the removal, so the event has no status of the sandbox (containerd 1.7).
     AfterRemoval,
@@ -51,7 +51,7 @@ pub struct Profile {
     pub delivery: Delivery,
     /// The runtime sends CREATED of a sandbox. CRI-O does not, because it has no status of the sandbox yet.
     pub sandbox_created: bool,
-    /// DELETED of a sandbox.
+    /// The time at which the runtime sends DELETED of a sandbox.
     pub sandbox_deleted: SandboxDeleted,
     /// DELETED is also sent for containers that are removed with their sandbox.
     pub deleted_with_sandbox: bool,
@@ -73,7 +73,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// containerd of that version. An unknown version counts as the newest.
+    /// The profile of a containerd version. An unknown version counts as the newest.
     pub fn containerd(version: &str) -> Self {
         let version = Version::parse(version).unwrap_or(Version(u32::MAX, 0, 0));
         let is_v2 = version >= Version(2, 0, 0);
@@ -100,7 +100,7 @@ impl Profile {
         }
     }
 
-    /// CRI-O of that version, with `enable_pod_events`. An unknown version counts as the newest.
+    /// The profile of a CRI-O version with `enable_pod_events`. An unknown version counts as the newest.
     pub fn crio(version: &str) -> Self {
         let version = Version::parse(version).unwrap_or(Version(u32::MAX, 0, 0));
         Self {
@@ -122,7 +122,7 @@ impl Profile {
         }
     }
 
-    /// CRI-O with its default configuration, which disables events.
+    /// The profile of CRI-O with its default configuration, which disables events.
     pub fn crio_disabled(version: &str) -> Self {
         Self {
             delivery: Delivery::Disabled,
@@ -130,7 +130,7 @@ impl Profile {
         }
     }
 
-    /// containerd without the event call.
+    /// The profile of a containerd without the event call.
     pub fn unimplemented() -> Self {
         Self::containerd("1.6.20")
     }

@@ -18,7 +18,7 @@ pub enum Shown {
     Unknown,
 }
 
-/// Where an object is shown.
+/// The source in which an object is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// In a list.

@@ -33,7 +33,7 @@ impl Choose for Seeded {
 pub struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// The choices of these bytes.
+    /// Choices from the bytes `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }

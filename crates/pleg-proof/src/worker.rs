@@ -17,11 +17,11 @@ pub enum Policy {
 /// The specification of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
-    /// The names of its containers.
+    /// The names of the pod's containers.
     pub names: Vec<String>,
-    /// When they are started again.
+    /// The restart policy of the containers.
     pub policy: Policy,
-    /// Everything of the pod must be removed.
+    /// The pod was deleted: the worker must remove all its containers and sandboxes.
     pub deleted: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Random worlds by seed and by bytes, and small worlds in every order.
+//! Random worlds chosen by a seed or by bytes, and small worlds whose actions happen in every order.
 
 use pleg_proof::choose::{Choose, Seeded};
 use pleg_proof::coverage::Coverage;
@@ -16,7 +16,7 @@ fn seeded_worlds_have_no_violation() {
 }
 
 #[test]
-fn one_seed_gives_one_world() {
+fn same_seed_gives_the_same_world() {
     let trace = |seed| run(seed, true).unwrap().trace().to_vec();
     assert_eq!(trace(7), trace(7));
     assert_ne!(trace(7), trace(8));

@@ -99,7 +99,7 @@ impl Clock {
             .unwrap_or(self.origin)
     }
 
-    /// Completes at that instant. Cancel safe.
+    /// Completes at the instant `at`. Cancel safe.
     pub async fn sleep_until(&self, at: Instant) {
         tokio::time::sleep_until(self.tokio(at)).await;
     }
@@ -113,7 +113,7 @@ impl Clock {
         }
     }
 
-    /// The local wall-clock time of that instant, if nobody has set the wall clock since then. For display.
+    /// The local wall-clock time of the instant `at`, if nobody has set the wall clock since then. For display.
     #[must_use]
     pub fn wall_at(&self, at: Instant) -> WallTime {
         let nanos = |at: Instant| Duration::from_nanos(at.as_nanos());

@@ -29,7 +29,7 @@ use crate::requests::{Command, Requests};
 use crate::subscription::{Announcer, Subscription};
 use crate::sync::{mpsc, watch};
 
-/// The capacity of the writer's command queue; when it is full, callers wait.
+/// The capacity of the queue of consumers' requests to the driver; when it is full, callers wait.
 const COMMAND_QUEUE: usize = 256;
 
 /// A generator that has not been started.
@@ -74,7 +74,7 @@ impl Pleg {
 }
 
 impl<R: Runtime> Builder<R> {
-    /// The sources that the generator uses; overrides the mode in [`settings`](Self::settings). By default `Auto`:
+    /// Sets the sources that the generator uses; overrides the mode in [`settings`](Self::settings). By default `Auto`:
     /// while [`Runtime::stream_hazard`] returns a reason not to subscribe, the generator polls, and its health shows
     /// the reason ([`StreamState::declined`](pleg_core::StreamState::declined)).
     pub const fn mode(mut self, mode: Mode) -> Self {
@@ -82,13 +82,13 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// All settings at once.
+    /// Replaces all settings.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// The delays and the limits with which the reader subscribes again after it lost the stream.
+    /// The delays and the limits with which the stream reader subscribes again after it lost the stream.
     pub fn reconnect(mut self, reconnect: ReconnectSettings) -> Self {
         self.reconnect = reconnect;
         self

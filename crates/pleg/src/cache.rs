@@ -1,4 +1,4 @@
-//! The published cache. The driver is its only writer. Readers never block the writer: statuses are reference-counted,
+//! The published cache. The driver is its only writer. Readers never block the driver: statuses are reference-counted,
 //! and a reader locks the map only while it clones one view.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use pleg_core::{Confirmed, Instant, PodUid, PodView};
 use crate::exit_records::Exit;
 use crate::sync::{AtomicU64, DashMap};
 
-/// The data that the writer has published.
+/// The data that the driver has published.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     pods: DashMap<PodUid, Entry>,
@@ -65,9 +65,9 @@ impl Published {
         }
     }
 
-    /// A list showed these pods unchanged.
+    /// Confirms these pods: a list requested at `as_of` showed them unchanged.
     ///
-    /// To confirm all pods, the writer stores one number, `confirmed`, which readers apply to every entry that is
+    /// To confirm all pods, the driver stores one number, `confirmed`, which readers apply to every entry that is
     /// older. So confirming a quiet node does not write every entry.
     pub(crate) fn confirm(&self, as_of: Instant, pods: &Confirmed) {
         match pods {
@@ -143,9 +143,9 @@ mod tests {
         Some(Instant::from_nanos(nanos))
     }
 
-    /// One number confirms all entries, except entries written after it and entries of pods that are gone.
+    /// One stored number confirms all entries, except entries written after it and entries of pods that are gone.
     #[test]
-    fn confirming_all_pods_does_not_confirm_later_entries() {
+    fn list_confirms_no_cache_entry_written_after_it() {
         let (cache, p) = (Published::default(), PodUid::from("p"));
         let put = |status: PodStatus, as_of| {
             cache.put(p.clone(), PodView::new(Arc::new(status), as_of, None));

@@ -25,7 +25,7 @@ pub struct Consumer {
     commands: mpsc::Sender<Command>,
 }
 
-/// The consumer's half of its registration. The writer notices when the consumer drops this half.
+/// The consumer's half of its registration. The driver notices when the consumer drops this half.
 #[derive(Debug)]
 pub(crate) struct Registered {
     id: ConsumerId,
@@ -57,7 +57,7 @@ impl Consumer {
     }
 }
 
-/// The registered consumers, for the writer.
+/// The registered consumers, owned by the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
     registered: BTreeMap<ConsumerId, (Text, oneshot::Sender<Infallible>)>,
@@ -76,8 +76,8 @@ impl Consumers {
         }
     }
 
-    /// Registers new consumers with the exit records, and unregisters dropped ones. `is_idle`: no command waits. A
-    /// dropped consumer stays registered while one does: it may have acknowledged an exit before.
+    /// Registers new consumers with the exit records, and unregisters dropped ones. `is_idle`: no request waits. A
+    /// dropped consumer stays registered while requests wait: one may be its acknowledgement of an exit.
     pub(crate) fn update(&mut self, records: &mut ExitRecords, is_idle: impl Fn() -> bool) {
         self.registered.retain(|&id, (name, dropped)| {
             let exists = !dropped.is_closed() || !is_idle();

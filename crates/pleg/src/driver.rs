@@ -1,4 +1,4 @@
-//! The only writer: a task that owns the reconciler, passes it the observations of the sources and
+//! The cache's only writer: a task that owns the reconciler, passes it the observations of the sources and
 //! performs its outputs. It makes no call itself and waits for no consumer.
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,17 +23,17 @@ use crate::reads::{Read, Reads, Request};
 use crate::requests::Command;
 use crate::sync::{mpsc, watch};
 
-/// The longest sleep of the writer.
+/// The longest sleep of the driver.
 const LONGEST_SLEEP: Duration = Duration::from_secs(15);
 
 /// The deadline of the call that determines the runtime's event profile.
 const PROFILE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// The number of hints handled before the writer yields. The stream reader may share the thread and
+/// The number of hints handled before the driver yields. The stream reader may share the thread and
 /// must not be blocked.
 const HINTS_AT_ONCE: usize = 1000;
 
-/// The writer.
+/// The driver: the task that owns the reconciler.
 pub(crate) struct Driver<R> {
     machine: Reconciler,
     reader: Arc<Reader<R>>,

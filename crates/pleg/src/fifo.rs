@@ -47,7 +47,7 @@ impl Fifo {
     }
 }
 
-/// The writer's end.
+/// The driver's end of the queue.
 #[derive(Debug)]
 pub(crate) struct FifoSender(mpsc::Sender<FifoEvent>);
 

@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    /// The tokio runtime with the timers of waits. `None` in the shuttle tests, which have no tokio runtime.
+    /// The tokio runtime whose timers end waits. `None` in the shuttle tests, which have no tokio runtime.
     pub(crate) tokio: Option<Handle>,
 }
 
@@ -88,7 +88,7 @@ impl Pleg {
     /// as soon as the generator shuts down.
     ///
     /// # Cancel safety
-    /// Dropping the future only gives up the answer.
+    /// Dropping the future withdraws the request. A read in flight continues.
     pub async fn newer_than(
         &self,
         uid: &PodUid,
@@ -103,14 +103,14 @@ impl Pleg {
         self.wait(uid, after, within, false).await
     }
 
-    /// Like [`newer_than`](Self::newer_than), but every status is read after `after`: for details
+    /// Like [`newer_than`](Self::newer_than), but every status is read after `after`. For details
     /// that change without a change of state, such as resources and addresses.
     ///
     /// # Errors
     /// The errors of [`newer_than`](Self::newer_than), and if one of the statuses cannot be read.
     ///
     /// # Cancel safety
-    /// Dropping the future only gives up the answer.
+    /// Dropping the future withdraws the request. A read in flight continues.
     pub async fn details_newer_than(
         &self,
         uid: &PodUid,
@@ -171,7 +171,7 @@ impl Pleg {
     /// If the read fails, or the generator shuts down.
     ///
     /// # Cancel safety
-    /// Once the writer has taken the request, the read is made, even if the future is then dropped.
+    /// Once the driver has taken the request, the read is made, even if the future is then dropped.
     pub async fn request_relist(&self, uid: &PodUid) -> Result<PodView, WaitError> {
         let ask = |reply| Command::Relist(uid.clone(), reply);
         let answer = self.ask(ask).await;
@@ -185,7 +185,7 @@ impl Pleg {
     /// If the read fails, or the generator shuts down.
     ///
     /// # Cancel safety
-    /// Once the writer has taken the request, the read is made, even if the future is then dropped.
+    /// Once the driver has taken the request, the read is made, even if the future is then dropped.
     pub async fn request_reinspect(&self, uid: &PodUid) -> Result<PodView, WaitError> {
         let ask = |reply| Command::Reinspect(uid.clone(), reply);
         let answer = self.ask(ask).await;
@@ -198,7 +198,7 @@ impl Pleg {
     /// If the list fails, or the generator shuts down.
     ///
     /// # Cancel safety
-    /// Once the writer has taken the request, the list is made, even if the future is then dropped.
+    /// Once the driver has taken the request, the list is made, even if the future is then dropped.
     pub async fn relist_now(&self) -> Result<(), RelistError> {
         match self.ask(|reply| Command::RelistNow { reply }).await {
             None => Err(RelistError::Closed),
@@ -246,7 +246,7 @@ impl Pleg {
     /// if the id still exists and its record was dropped at the bounds of [exit records](Self::exits).
     ///
     /// # Cancel safety
-    /// Dropping the future only gives up the answer.
+    /// Dropping the future loses only the answer.
     pub async fn is_acknowledged(&self, id: &Id) -> bool {
         let ask = |reply| Command::IsAcknowledged {
             id: id.clone(),
@@ -330,7 +330,7 @@ impl Pleg {
         self.shared.tasks.wait().await;
     }
 
-    /// Sends a command to the writer and waits for the reply; `None` if the writer has ended.
+    /// Sends a request to the driver and waits for the reply; `None` if the driver has ended.
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.shared.commands.send(command(reply)).await.ok()?;
@@ -365,7 +365,7 @@ pub struct HealthWatch {
 }
 
 impl HealthWatch {
-    /// The last published health. If an event waits for the writer, the writer's work counts as due since the event's
+    /// The last published health. If an event waits for the driver, the driver's work counts as due since the event's
     /// arrival.
     pub fn current(&self) -> Health {
         let mut health = self.health.borrow().clone();
@@ -405,7 +405,7 @@ impl HealthWatch {
         self.problems.borrow().clone()
     }
 
-    /// Completes when the writer has published a change. Returns false once the writer has shut down.
+    /// Completes when the health has changed. Returns false once the generator has shut down.
     ///
     /// Readiness and some degraded reasons also change as time passes, without a publication: a
     /// caller that shows readiness or these reasons must also check periodically.

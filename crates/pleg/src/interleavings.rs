@@ -1,6 +1,6 @@
-//! Interleavings of the writer with its consumers, explored by shuttle. Cache, waiters,
-//! subscriptions and shutdown are the real code. A writer written for these tests drives the
-//! reconciler, on a small node behind a mutex. `just shuttle` runs them.
+//! Interleavings of the driver with its consumers, explored by shuttle. Cache, waiters,
+//! subscriptions and shutdown are the real code. A driver written for these tests runs the
+//! reconciler, on a small node behind a mutex. `just shuttle` runs the tests.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 

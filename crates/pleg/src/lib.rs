@@ -158,7 +158,7 @@
 //! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache does not change |
 //! | a consumer is too slow | its announcements are coalesced per id, then [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
 //! | a task of a source panics | the reader restarts it like a lost stream, and counts it |
-//! | the writer panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], statuses have an error, readiness fails at once |
+//! | the driver task panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], statuses have an error, readiness fails at once |
 //!
 //! # Metrics
 //!
@@ -231,7 +231,7 @@ pub use pod::PodHandle;
 pub use problems::{PodProblem, PodProblemKind};
 pub use subscription::{Delivery, Events, Subscription};
 
-/// Compiles the code in the pages about these crates.
+/// Compiles the code in the documentation pages about the workspace's crates.
 #[cfg(all(doctest, feature = "cri"))]
 mod pages {
     #[doc = include_str!("../../../docs/first-steps.md")]

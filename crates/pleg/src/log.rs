@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pleg_core::{CallError, Degraded, GoDuration, Health, Instant, List, NotReady};
 
-/// A repeated failure is logged at most once in this time.
+/// The minimum time between two log lines about the same failure.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// The last logged failure of a list.
@@ -41,7 +41,7 @@ pub(crate) struct HealthLog {
 }
 
 impl HealthLog {
-    /// The writer replaces `last` with `health`.
+    /// Logs the differences between `last` and `health`, the new health.
     pub(crate) fn written(&mut self, last: &Health, health: &Health, now: Instant) {
         if let Err(why @ NotReady::Stalled { .. }) = last.ready(now) {
             tracing::warn!(reason = why.as_str(), %why, "was not ready; the writer continues now");

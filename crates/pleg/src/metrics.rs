@@ -137,13 +137,13 @@ pub(crate) fn arrived(latencies: &[Duration]) {
     }
 }
 
-/// Writes metrics that have changed. Stores the last written values for this.
+/// Writes metrics that have changed. Stores the last written values, to compare.
 #[derive(Debug, Default)]
 pub(crate) struct MetricsWriter {
     counters: Option<Counters>,
     health: Option<Health>,
     last_list: Option<Instant>,
-    /// Waiting events, joined events, panics.
+    /// The reader's last written numbers of waiting events, joined events and panics.
     reader: Option<[u64; 3]>,
     /// The instant of the last write.
     at: Option<Instant>,
@@ -154,7 +154,7 @@ pub(crate) struct MetricsWriter {
 /// The minimum time between two writes. Metrics are scraped every few seconds, while thousands of
 /// events may arrive per second.
 const APART: Duration = Duration::from_millis(100);
-/// The period at which the gauge of a list in flight is written.
+/// The period at which the duration of a list in flight is written.
 const MOVES: Duration = Duration::from_secs(1);
 
 impl MetricsWriter {
@@ -233,7 +233,7 @@ impl MetricsWriter {
     }
 
     /// The earliest instant of the next write. The end of a list changes most values, so a write waits for the list to
-    /// end, but not longer than [`MOVES`]. So the writer of an idle node, which only lists, wakes up once per list.
+    /// end, but not longer than [`MOVES`]. So the driver of an idle node, which only lists, wakes up once per list.
     fn earliest(&self, health: &Health) -> Option<Instant> {
         let apart = self.at?.after(APART);
         let listed = health.list_in_flight.map(|since| since.after(MOVES));
@@ -253,7 +253,7 @@ impl MetricsWriter {
     }
 }
 
-/// Waiting events, joined events, panics.
+/// The reader's numbers of waiting events, joined events and panics.
 fn counts_of(reader: &ReaderGauges) -> [u64; 3] {
     [reader.waiting() as u64, reader.joined(), reader.panics()]
 }

@@ -28,7 +28,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Performs an output for consumers. Returns any other output: a request to the read side.
+    /// Performs an output for consumers. Returns an output that is not for consumers: a request to the read side.
     pub(crate) fn perform(&mut self, output: Output, now: Instant) -> Option<Output> {
         match output {
             Output::Publish { uid, view } => {
@@ -82,7 +82,7 @@ impl Outputs {
     }
 
     fn announce(&mut self, event: &PodLifecycleEvent, now: Instant) {
-        // Written before the announcement, like the cache.
+        // Exit records are written before the announcement, like the cache.
         let status = self.published.get(&event.uid).status;
         let has = |id: &Id| {
             let mut sandboxes = status.sandboxes.iter().map(|sandbox| &sandbox.id);
@@ -115,7 +115,7 @@ impl Outputs {
             }
             changed
         });
-        // Written without the lock, because the reader of the log may ask for the health.
+        // Logs without the lock on the health, because the reader of the log may read the health.
         let last = self.health.borrow().clone();
         self.log.written(&last, &health, now);
         self.health.send_if_modified(|shown| {

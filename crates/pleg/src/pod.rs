@@ -77,7 +77,7 @@ impl PodHandle {
     /// The errors of [`Pleg::newer_than`].
     ///
     /// # Cancel safety
-    /// Dropping the future only gives up the answer.
+    /// Dropping the future withdraws the request. A read in flight continues.
     pub async fn newer_than(&self, after: Instant, within: Duration) -> Result<PodView, WaitError> {
         self.pleg.newer_than(&self.uid, after, within).await
     }
@@ -88,7 +88,7 @@ impl PodHandle {
     /// The errors of [`Pleg::details_newer_than`].
     ///
     /// # Cancel safety
-    /// Dropping the future only gives up the answer.
+    /// Dropping the future withdraws the request. A read in flight continues.
     pub async fn details_newer_than(
         &self,
         after: Instant,

@@ -75,7 +75,7 @@ impl PodProblem {
         }
     }
 
-    /// A read of the pod is in flight and waits for this call.
+    /// Notes that a read of the pod is in flight and waits for `call`.
     fn hangs(&mut self, call: Option<PodCall>, status: &PodStatus) {
         self.kind = PodProblemKind::Hung;
         let Some(call) = call else { return };
@@ -87,7 +87,7 @@ impl PodProblem {
         self.name_container(status);
     }
 
-    /// The last read of the pod failed, or the status of a listed id is NotFound.
+    /// Notes that the last read of the pod failed, or the status of a listed id is NotFound.
     fn fails(&mut self, status: &PodStatus) {
         let sandboxes = status.sandboxes.iter();
         let sandboxes = sandboxes.map(|s| (&s.id, &s.error, s.status_missing, Kind::Sandbox));

@@ -1,4 +1,4 @@
-//! Requests of consumers to the writer, and the table of their reply channels.
+//! Requests of consumers to the driver, and the table of their reply channels.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use crate::consumer::{Consumers, Registered};
 use crate::exit_records::{ConsumerId, ExitRecords};
 use crate::sync::oneshot;
 
-/// A request of a consumer to the writer.
+/// A request of a consumer to the driver.
 #[derive(Debug)]
 pub(crate) enum Command {
     Wait {
         uid: PodUid,
         after: Instant,
-        /// The details must also be newer.
+        /// The details must also be newer than `after`.
         details: bool,
         reply: Reply,
     },
@@ -53,7 +53,7 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 enum Waiting {
     Pod(Reply),
-    /// The read is made even if the caller drops its future.
+    /// A requested pod read, which is made even if the caller drops its future.
     Promised(Reply),
     List(oneshot::Sender<Result<(), CallError>>),
 }

@@ -1,4 +1,4 @@
-//! Subscriptions: any number of consumers. None of them can block the writer, or lose the last Died or Removed of an id
+//! Subscriptions: any number of consumers. None of them can block the driver, or lose the last Died or Removed of an id
 //! without getting `Lagged`.
 
 use std::collections::BTreeMap;
@@ -175,13 +175,13 @@ fn take_from(inbox: &mut Inbox) -> Option<Delivery> {
     inbox.pop().map(Delivery::Event)
 }
 
-/// The writer's handle to all subscribers. Dropping it ends the subscriptions, so they end even if a builder never
-/// spawned, the writer panicked, or the tokio runtime was dropped.
+/// The driver's handle to all subscribers. Dropping it ends the subscriptions, so they end even if a builder never
+/// spawned, the driver panicked, or the tokio runtime was dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Announcer(Arc<Subscribers>);
 
 impl Announcer {
-    /// The subscribers of the writer, shared with the handles that add subscriptions.
+    /// All subscribers, shared with the handles that add subscriptions.
     pub(crate) fn subscribers(&self) -> Arc<Subscribers> {
         self.0.clone()
     }

@@ -1,4 +1,4 @@
-//! The synchronisation primitives between the writer and its consumers: from std, tokio and
+//! The synchronisation primitives between the driver and its consumers: from std, tokio and
 //! dashmap, or, under `--cfg shuttle`, from shuttle, for the tests in `interleavings`.
 
 #[cfg(not(shuttle))]

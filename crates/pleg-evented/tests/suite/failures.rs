@@ -64,7 +64,7 @@ async fn reconnect_attempts_never_end() {
 
 /// Upstream: the channel of events is closed while the watcher may still send: panic.
 #[tokio::test(start_paused = true)]
-async fn reader_can_be_stopped_at_every_step() {
+async fn shutdown_ends_the_reader_at_every_step() {
     let script = || {
         vec![
             Dial::Fail(DOWN),
@@ -84,7 +84,7 @@ async fn reader_can_be_stopped_at_every_step() {
     let reader = RunningReader::new(script());
     reader.idle(500).await;
     assert_eq!(reader.dialed().len(), 6);
-    // The writer is dropped first: the reader ends by itself.
+    // The receiver is dropped first: the reader ends by itself.
     let RunningReader { out, task, .. } = reader;
     drop(out);
     task.await.unwrap();

@@ -142,12 +142,12 @@ async fn dial_that_hangs_ends_at_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_writer_does_not_block_the_stream_or_lose_events() {
+async fn stalled_receiver_neither_blocks_the_stream_nor_loses_events() {
     const LIVES: u64 = 20_000;
     let steps = [burst(LIVES), burst(LIVES), vec![wait(2000)]].concat();
     let script = vec![Dial::Open(steps)];
     let mut reader = RunningReader::new(script);
-    // The writer takes nothing, but the reader still drains the stream and begins the next one.
+    // The receiver takes nothing, but the reader still drains the stream and begins the next one.
     while reader.dialed().len() < 2 {
         reader.idle(1).await;
     }
@@ -186,7 +186,7 @@ async fn events_beyond_the_subject_limit_are_counted_as_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_is_bounded_in_an_outage_with_a_stalled_writer() {
+async fn memory_is_bounded_in_an_outage_with_a_stalled_receiver() {
     let flap = |_| Dial::Open(vec![sends("a", EventType::Stopped), Step::Fail(DOWN)]);
     let mut script: Vec<_> = (0..300).map(flap).collect();
     script.extend((0..100).map(|_| Dial::Fail(DOWN)));
@@ -220,7 +220,7 @@ async fn shutdown_ends_the_reader_wherever_it_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reader_ends_when_the_writer_is_gone() {
+async fn reader_ends_when_the_receiver_of_its_observations_is_dropped() {
     for step in [Step::Live, sends("a", EventType::Created)] {
         let RunningReader { out, task, .. } =
             RunningReader::new(vec![Dial::Open(vec![step, Step::Live])]);
@@ -256,7 +256,7 @@ async fn stream_that_panics_repeatedly_is_subscribed_again_after_growing_pauses(
     reader.stop().await;
 }
 
-/// The writer notifies the reader of a stream that delivers no events although reads show changes.
+/// The driver notifies the reader of a stream that delivers no events although reads show changes.
 #[tokio::test(start_paused = true)]
 async fn renew_notification_ends_the_stream_and_causes_a_new_subscribe() {
     let mut reader = RunningReader::new(vec![quiet(), quiet()]);
@@ -275,7 +275,7 @@ async fn renew_notification_ends_the_stream_and_causes_a_new_subscribe() {
 
 /// The runtime's CRI plugin is disabled, so nobody can say yet whether a subscription does harm.
 #[tokio::test(start_paused = true)]
-async fn failed_check_for_a_hazard_is_a_refusal() {
+async fn failed_check_for_possible_harm_is_reported_as_refused() {
     let mut reader = RunningReader::new(vec![quiet()]);
     let unimplemented = CallErrorKind::Unimplemented;
     reader.runtime.fail(Op::Version, unimplemented);
@@ -284,9 +284,9 @@ async fn failed_check_for_a_hazard_is_a_refusal() {
     reader.stop().await;
 }
 
-/// Another program that subscribes may start later.
+/// Another program that takes the events, such as a kubelet, may start later.
 #[tokio::test(start_paused = true)]
-async fn stream_hazard_ends_the_open_stream_and_prevents_the_next() {
+async fn possible_harm_ends_the_open_stream_and_prevents_the_next() {
     let mut reader = RunningReader::new(vec![quiet(), quiet()]);
     assert!(is_subscribed(&reader.change().await));
     reader.runtime.set_hazard(Some("a kubelet started"));

@@ -33,7 +33,7 @@ pub(crate) fn sends(id: &str, what: EventType) -> Step {
     Step::Event(RuntimeEvent::new(id, what).into())
 }
 
-/// Created, stopped and deleted of `count` containers.
+/// CREATED, STOPPED and DELETED events of `count` containers.
 pub(crate) fn burst(count: u64) -> Vec<Step> {
     let life = [EventType::Created, EventType::Stopped, EventType::Deleted];
     let of = |n: u64| life.map(|what| sends(&format!("burst{n}"), what));
@@ -161,7 +161,7 @@ impl RunningReader {
         self.clock.sleep_until(until).await;
     }
 
-    /// Shuts down. The reader must end without any time passing and leave no task or stream.
+    /// Shuts the reader down. The reader must end without any time passing and leave no task or stream.
     pub(crate) async fn stop(self) {
         let at = self.clock.now();
         self.shutdown.cancel();

@@ -48,7 +48,7 @@ impl Budget {
     }
 
     /// Compares the number of all calls with a budget that grows with changes, failures, waits and time. Each relist
-    /// and each probe may need statuses, and so may each id for which the runtime gives contradictory answers.
+    /// and each runtime probe may need statuses, and so may each id for which the runtime gives contradictory answers.
     pub(super) fn total(&mut self, now: u64, waits: u64, excused: u64) -> Result<(), String> {
         let seconds = (now - self.began.unwrap_or(now)) / SECOND;
         let for_time = (2 + 2 * excused) * seconds;

@@ -13,7 +13,7 @@ use crate::world::SECOND;
 /// Retries of failed calls are up to a minute apart.
 const BACKOFF: u64 = 61 * SECOND;
 
-/// When the latest change of each object became visible to the core.
+/// For each object, the instant at which its latest change became visible to the core.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Freshness {
     seen: ById<Seen>,
@@ -25,7 +25,7 @@ pub(super) struct Freshness {
 
 #[derive(Clone, Copy, Debug, Hash)]
 struct Seen {
-    /// When the change happened.
+    /// The instant of the change.
     change: u64,
     rows: Option<u64>,
     event: Option<u64>,

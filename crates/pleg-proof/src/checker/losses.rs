@@ -13,9 +13,9 @@ use super::announcements::ById;
 /// The fate of an event that does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fate {
-    /// The runtime did not send it, because the object was gone.
+    /// The runtime did not send the event, because the object was gone.
     Suppressed,
-    /// It never arrives.
+    /// The event was sent but never arrives.
     Lost,
 }
 
@@ -65,7 +65,7 @@ impl Losses {
         }
     }
 
-    /// Records an event that has arrived. `removed_at`: when the removal of the event's subject was announced.
+    /// Records an event that has arrived. `removed_at`: when the removal of the event's id was announced.
     pub(super) fn delivered(
         &mut self,
         now: u64,

@@ -29,11 +29,11 @@ pub(crate) use losses::Fate;
 /// The answer of a list, with the instants of its request, of the reading in the runtime, and of the answer.
 #[derive(Debug)]
 pub(crate) struct ReadOfRows<'a> {
-    /// When it was requested.
+    /// The instant at which the list was requested.
     pub(crate) began: u64,
     /// The instant at which the first of the rows were requested.
     pub(crate) taken: u64,
-    /// When it was answered.
+    /// The instant at which the list was answered.
     pub(crate) answered: u64,
     /// The pod, or the whole node.
     pub(crate) pod: Option<&'a str>,
@@ -49,7 +49,7 @@ pub(crate) struct Checker {
     /// Ids that a timed-out call or a third party started: the worker may not know them yet.
     late_starts: BTreeSet<Id>,
     announced: BTreeMap<Id, Announced>,
-    /// The first announcement.
+    /// The instant of the first announcement.
     announced_since: Option<u64>,
     /// The start and the end of the first complete relist.
     first_relist: Option<(u64, u64)>,
@@ -302,7 +302,7 @@ impl Checker {
 
     /// The last checks of a world.
     pub(crate) fn end(&mut self, now: u64, node: &Node, counters: &Counters, health: &Health) {
-        // A probe reads one id every 15 s. After probes of all ids, the core must have found even late exit codes.
+        // A runtime probe reads one id every 15 s. After probes of all ids, the core must have even late exit codes.
         let probed = now.saturating_sub(15 * SECOND * node.objects().count() as u64);
         for o in node.objects() {
             if !self.is_excused(o) && o.since() + 70 * SECOND < now {

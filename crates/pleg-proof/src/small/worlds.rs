@@ -153,7 +153,7 @@ fn crio(acts: &[Act]) -> World {
     small(Profile::crio("1.36.3"), &[], 0, acts)
 }
 
-/// A small world with these faults. Any of them may happen, but at most `most` do.
+/// A small world in which at most `most` of the faults `these` happen.
 fn small(profile: Profile, these: &[Fault], most: u32, acts: &[Act]) -> World {
     let mut faults = Faults::none();
     for &fault in these {

@@ -45,18 +45,18 @@ enum What {
     Statuses(Vec<(pleg_core::Id, Kind)>),
 }
 
-/// The calls that do not work for a while.
+/// The calls that hang or fail for a while, each with the end of this time.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Sick {
-    /// Statuses of these ids.
+    /// The ids whose status calls do not work.
     pub(super) ids: Until,
-    /// All calls about these pods.
+    /// The pods about which no call works.
     pub(super) pods: BTreeMap<usize, u64>,
-    /// All statuses.
+    /// No status call works.
     statuses: u64,
-    /// Everything: the runtime is frozen.
+    /// No call works, because the runtime is frozen.
     pub(super) frozen: u64,
-    /// Lists of the node.
+    /// No list of the node works.
     pub(super) lists: u64,
     /// Lists of the node fail because of their size.
     pub(super) too_large: bool,

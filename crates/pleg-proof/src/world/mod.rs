@@ -45,9 +45,9 @@ pub const EPOCH: u64 = 1 << 60;
 /// The phases of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Phase {
-    /// Things go wrong.
+    /// Faults happen.
     Disturbed,
-    /// Nothing goes wrong, containers still exit.
+    /// No faults happen, but containers still exit.
     Calm,
     /// Nothing happens any more.
     Still,

@@ -8,7 +8,7 @@ use pleg_node_model::{Due, Id};
 
 use crate::worker::Op;
 
-/// Something that happens.
+/// An action: something that happens at an instant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Act {
     /// A container exits with a code.

@@ -72,7 +72,7 @@ impl World {
         !has_more && self.now >= self.ends
     }
 
-    /// Lets the world go on without faults until it must have converged, and checks it.
+    /// Runs the world without faults until the cache must show the truth, and checks that it does.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.is_small = false;
         self.phase = Phase::Calm;

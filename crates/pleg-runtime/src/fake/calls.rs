@@ -17,7 +17,7 @@ pub struct Call {
     pub operation: &'static str,
     /// The id of a status call.
     pub id: Option<Id>,
-    /// The pod that it is about.
+    /// The pod that the call is about.
     pub pod: Option<PodUid>,
     /// The instant of the call.
     pub at: Instant,

@@ -198,7 +198,7 @@ impl FakeRuntime {
         self.change(|s| _ = s.panicking.insert(op));
     }
 
-    /// Makes the calls of `op` take this time. They return the state at their start.
+    /// Makes the calls of `op` take this time. The calls return the state at their start.
     pub fn delay(&self, op: Op, time: Duration) {
         self.change(|s| _ = s.delays.insert(op, time));
     }
@@ -277,8 +277,8 @@ impl FakeRuntime {
         state.streams.len()
     }
 
-    /// The event that containerd would send now: with the statuses of one sandbox and its
-    /// containers, if `id` exists.
+    /// The event about `id` that containerd would send now: with the statuses of its sandbox and that
+    /// sandbox's containers, if `id` exists.
     #[must_use]
     pub fn event(&self, event: EventType, id: &str) -> RuntimeEvent {
         let state = self.state();

@@ -27,7 +27,7 @@ pub enum Dial {
 /// A step of an event stream.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Nothing happens for that time.
+    /// The stream delivers nothing for this time.
     Wait(Duration),
     /// An event.
     Event(Box<RuntimeEvent>),

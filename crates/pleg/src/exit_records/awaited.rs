@@ -1,4 +1,4 @@
-//! Acknowledgements that registered consumers still owe.
+//! Exits that registered consumers must still acknowledge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use pleg_core::{Id, Instant, Text, Unacknowledged};
 
 use super::ConsumerId;
 
-/// The missing acknowledgements, by consumer and by id.
+/// The exits that consumers have not acknowledged, by consumer and by id.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Awaited {
     consumers: BTreeMap<ConsumerId, Owing>,
@@ -75,7 +75,7 @@ impl Awaited {
         self.ends.insert(id.clone(), End { detected, by });
     }
 
-    /// Notes that the bounds dropped the record of that id. Consumers that did not acknowledge it still count as late.
+    /// Notes that the bounds dropped the record of the id. Consumers that did not acknowledge it still count as late.
     pub(super) fn dropped(&mut self, id: &Id) {
         if let Some(End { detected, by }) = self.ends.get(id) {
             for consumer in by {

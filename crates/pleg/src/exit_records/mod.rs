@@ -1,6 +1,6 @@
 //! Exit records: the ends of containers and sandboxes, stored beyond their removal.
 //!
-//! Upstream loses an exit code when the container is removed before a worker has read it (k#104107). Here the writer
+//! Upstream loses an exit code when the container is removed before a worker has read it (k#104107). Here the driver
 //! makes exit records from announcements, and stores them separately from the pod's status until every consumer that
 //! was registered at the announcement has acknowledged them, or the pod has been gone for ten minutes. The bounds: the
 //! records of existing ids and of the last three removed ids per (pod, container name), and 1,000 per pod.
@@ -37,7 +37,7 @@ pub struct Exit {
     pub attempt: u32,
     /// The exit code, unless the runtime did not report it.
     pub exit_code: Option<i32>,
-    /// The reason according to the runtime; empty if none.
+    /// The exit reason according to the runtime; empty if none.
     pub reason: Text,
     /// The runtime's time of the end.
     pub finished_at: Option<WallTime>,
@@ -112,7 +112,7 @@ impl ExitRecords {
         self.awaited.unregister(consumer);
     }
 
-    /// Returns true if the record of that id awaits an acknowledgement.
+    /// Returns true if a registered consumer must still acknowledge the record of the id.
     pub(crate) fn is_awaited(&self, id: &Id) -> bool {
         self.awaited.contains(id)
     }

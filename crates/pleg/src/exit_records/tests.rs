@@ -80,7 +80,7 @@ fn record_of_an_existing_id_survives_the_limit_per_name() {
 }
 
 #[test]
-fn of_exits_detected_together_the_earliest_attempt_is_dropped_first() {
+fn earliest_attempt_is_dropped_first_among_exits_detected_together() {
     let mut records = ExitRecords::default();
     for attempt in [4, 3, 1, 2] {
         let mut subject = container(&attempt.to_string(), "app");
@@ -101,7 +101,7 @@ fn pod_has_at_most_1000_records() {
 }
 
 #[test]
-fn removal_and_late_exit_code_do_not_change_detection_time() {
+fn removal_or_late_exit_code_does_not_change_detection_time() {
     let mut records = ExitRecords::default();
     let mut subject = Subject::new("1", Kind::Container, "app");
     announce(&mut records, ContainerDied, subject.clone(), 7);

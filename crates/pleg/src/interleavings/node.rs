@@ -1,4 +1,4 @@
-//! A small node behind a mutex, and the writer of its generator.
+//! A small node behind a mutex, and the task that writes its generator's cache.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use crate::requests::{Command, Requests};
 use crate::subscription::Announcer;
 use crate::sync::{mpsc, watch};
 
-/// The containers of the node, and a clock that advances with every read of it.
+/// The containers of the node, and a clock that advances whenever it is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     exists: Arc<Mutex<Vec<Report>>>,
@@ -56,7 +56,7 @@ impl Node {
     }
 }
 
-/// A writer that works as the driver does, except that a read takes as long as the schedule chooses.
+/// Writes the cache as the driver does, except that a read takes as long as the schedule chooses.
 pub(super) struct Writer {
     node: Node,
     machine: Reconciler,
@@ -66,7 +66,7 @@ pub(super) struct Writer {
     reads: VecDeque<(Output, Instant)>,
 }
 
-/// A generator of `node` and its writer. Must be called inside a shuttle execution.
+/// A generator of `node`, and the writer of its cache. Must be called inside a shuttle execution.
 pub(super) fn generator(node: &Node) -> (Pleg, Writer) {
     let now = node.now();
     let machine = Reconciler::new(Settings::default(), now).expect("valid settings");

@@ -1,4 +1,4 @@
-//! Every counter is written.
+//! The generator writes each of its counters as a metric.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,9 +107,9 @@ fn unacknowledged_gauge_is_positive_until_the_consumer_has_acknowledged() {
     });
 }
 
-/// If a write did not wait for the list, the driver would wake up again and again, or twice for each relist.
+/// If a write of metrics did not wait for the list, the driver would wake up twice for each relist, or more often.
 #[test]
-fn postponed_write_waits_until_the_list_in_flight_ends() {
+fn postponed_write_of_metrics_waits_for_the_list_in_flight() {
     let gauges = pleg_evented::handover().1.gauges();
     let machine = pleg_core::Reconciler::new(Settings::default(), Instant::ORIGIN);
     let mut health = machine

@@ -1,4 +1,4 @@
-//! The cache, from its readers' side.
+//! The cache, as its readers see it.
 
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@ use crate::interleavings::node::{Node, generator};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A caller that has changed something and requests a newer view sees its change, even if others do
-/// the same.
+/// A caller that has changed something and requests a newer view sees its change, even if others
+/// change something and wait at the same time.
 #[test]
 fn newer_than_shows_the_callers_own_change() {
     explore(|| {

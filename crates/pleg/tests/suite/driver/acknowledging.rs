@@ -28,13 +28,13 @@ async fn consumer_registered_by_builder_must_acknowledge_initial_exits() {
     soon(pleg.wait_until_synced()).await.unwrap();
     assert!(!pleg.is_acknowledged(&c()).await);
     acknowledge(&worker, &pleg).await;
-    // A consumer that is dropped has acknowledged nevertheless.
+    // The acknowledgement counts even after its consumer is dropped.
     drop(worker);
     assert!(pleg.is_acknowledged(&c()).await);
     assert!(pleg.exits(&"p".into()).is_empty());
 }
 
-/// Garbage collection waits for every consumer, except dropped ones.
+/// `is_acknowledged` waits for every consumer that still exists.
 #[tokio::test(start_paused = true)]
 async fn exit_is_acknowledged_once_all_remaining_consumers_have_acknowledged_it() {
     let node = FakeRuntime::new();

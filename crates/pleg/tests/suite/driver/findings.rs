@@ -81,9 +81,9 @@ impl Wake for PanickingWaker {
     }
 }
 
-/// The writer panics when it wakes a consumer.
+/// The driver panics when it wakes a consumer.
 #[tokio::test(start_paused = true)]
-async fn panic_of_the_writer_ends_subscriptions_and_waiters() {
+async fn panic_of_the_driver_ends_subscriptions_and_waits() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     let pleg = synced(&node, settings(|_| ())).await;

@@ -176,7 +176,7 @@ async fn synced_completes_after_first_list_and_reads_of_its_pods() {
 
 /// The error names the setting, its value and the rule. No task is started.
 #[tokio::test(start_paused = true)]
-async fn invalid_settings_are_refused() {
+async fn builder_refuses_invalid_settings_and_names_them() {
     let node = FakeRuntime::new();
     type Spoil = fn(&mut Settings);
     let spoiled: [(Spoil, &str); 4] = [
@@ -232,7 +232,7 @@ async fn generator_in_polling_mode_never_subscribes() {
     pass(&pleg, SECOND).await;
     assert_eq!(drain(&mut subscription), ["p Died p-c"]);
     assert_eq!(node.count(&Op::Subscribe), 0);
-    // The statuses are read at the start, after the exit, and by probes.
+    // The statuses are read at the start, after the exit, and by runtime probes.
     let statuses = node.count(&Op::status("p-c"));
     assert!((2..=10).contains(&statuses), "{statuses}");
 }

@@ -10,7 +10,7 @@ use pleg::{Builder, Mode, Pleg};
 
 use crate::support::{FakeRuntime, SECOND, next, pass, sandbox, soon};
 
-/// A builder whose metrics go to this recorder.
+/// A builder of a generator whose metrics go to this recorder.
 fn builder(node: &FakeRuntime, recorder: &Arc<DebuggingRecorder>) -> Builder<FakeRuntime> {
     let recorder = recorder.clone();
     Pleg::builder(node.clone()).metrics(move |work| with_local_recorder(&*recorder, work))
@@ -88,7 +88,7 @@ async fn name_of_a_generator_is_a_label_of_its_metrics() {
         soon(pleg.wait_until_synced()).await.unwrap();
         pleg.health().show_metrics();
     }
-    // Stands for a call that a client of the same runtime makes.
+    // Simulates a call that another client of the runtime makes.
     let call = async {
         pass(&a, SECOND).await;
         metrics::counter!("calls").increment(1);

@@ -1,4 +1,4 @@
-//! `request_relist`, `request_reinspect`, `relist_now`: each is executed at once and completes.
+//! `request_relist`, `request_reinspect`, `relist_now`: each request is executed at once and completes.
 
 use pleg::RelistError;
 use pleg::core::CallErrorKind;
@@ -64,7 +64,7 @@ async fn relist_now_lists_the_node() {
     assert_eq!(pleg.snapshot().len(), 1, "a failed list says nothing");
 }
 
-/// Requests and waiters share one read. A read in flight serves only the request that caused it.
+/// Requests and waiters share one read. A read in flight answers only the request that caused it.
 #[tokio::test(start_paused = true)]
 async fn requests_made_before_a_read_share_that_read() {
     let node = FakeRuntime::new();

@@ -1,4 +1,4 @@
-//! Spans: each read runs in one, at debug level.
+//! Each read runs in a tracing span at debug level.
 
 use pleg::core::Settings;
 use tracing::Level;

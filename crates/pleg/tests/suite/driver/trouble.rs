@@ -46,9 +46,9 @@ async fn hung_list_is_reported_and_the_node_stays_ready() {
     }
 }
 
-/// After an outage, a list starts as soon as any call succeeds, such as the probe.
+/// After an outage, a list starts as soon as any call succeeds, such as the probe of the runtime.
 #[tokio::test(start_paused = true)]
-async fn successful_probe_after_an_outage_starts_a_list() {
+async fn successful_runtime_probe_after_an_outage_starts_a_list() {
     for every in [15 * SECOND, 2 * SECOND] {
         let node = FakeRuntime::new();
         node.delay(Op::Version, 300 * MS);
@@ -65,7 +65,7 @@ async fn successful_probe_after_an_outage_starts_a_list() {
         pass(&pleg, 3 * SECOND).await;
         node.succeed(&Op::List);
         node.succeed(&Op::Version);
-        // A busy writer does not prevent the probe from ending.
+        // A busy driver does not prevent the runtime probe from ending.
         let back = pleg.now();
         while !degraded(&pleg).is_empty() {
             pleg.is_acknowledged(&"nothing".into()).await;
@@ -76,7 +76,7 @@ async fn successful_probe_after_an_outage_starts_a_list() {
     }
 }
 
-/// A long relist period, and the default probe period.
+/// A long relist period, and the default period of runtime probes.
 fn probing() -> pleg::core::Settings {
     settings(|s| {
         *s = rarely();
@@ -125,7 +125,7 @@ async fn hanging_status_call_is_reported_with_its_pod() {
     let pleg = synced(&node, probing()).await;
     pass(&pleg, 31 * SECOND).await;
     node.hang(Op::pod("q"));
-    // Each probe reads one id, and three pods have six ids: the sixth probe reads the hung pod at the latest.
+    // Each runtime probe reads one id, and three pods have six ids: at the latest the sixth reads the hung pod.
     let took = until(&pleg, || is_degraded(&pleg, "pods_hung")).await;
     assert!(took <= 6 * 15 * SECOND + 5 * SECOND, "{took:?}");
     let reasons = pleg.health().degraded();
@@ -215,7 +215,7 @@ async fn unimplemented_stream_is_reported_as_down_and_retried() {
 
 /// In the default mode the generator polls, and health has the reason. `Evented` subscribes anyway.
 #[tokio::test(start_paused = true)]
-async fn auto_polls_while_a_subscription_may_do_harm() {
+async fn auto_mode_polls_while_a_subscription_may_do_harm() {
     let node = FakeRuntime::new();
     node.set_hazard(Some("fake 1 may crash"));
     let pleg = synced(&node, settings(|_| ())).await;
@@ -264,7 +264,7 @@ async fn generator_polls_and_retries_while_runtime_declines_the_stream() {
     assert!(took <= MINUTE + 3 * SECOND, "{took:?}");
 }
 
-/// The published health has the time at which the writer's next work is due, even on a quiet node. So a reader of the
+/// The published health has the time at which the driver's next work is due, even on a quiet node. So a reader of the
 /// last published health notices if work is overdue.
 #[tokio::test(start_paused = true)]
 async fn overdue_work_makes_the_node_unready() {

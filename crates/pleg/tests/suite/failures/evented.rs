@@ -135,7 +135,7 @@ async fn fallback_to_polling_never_runs_two_lists_at_once() {
     assert!(apart >= Some(200 * MS), "{apart:?}");
 }
 
-/// Upstream: a list inside the watcher's loop blocks the stream.
+/// Upstream: a list inside the event watcher's loop blocks the stream.
 #[tokio::test(start_paused = true)]
 async fn hung_list_does_not_stall_the_stream() {
     let node = FakeRuntime::new();
@@ -159,7 +159,7 @@ async fn hung_list_does_not_stall_the_stream() {
 
 /// Upstream: pleg_last_seen is set to now whenever health is checked, even if nothing was seen.
 #[tokio::test(start_paused = true)]
-async fn last_seen_is_the_time_of_the_last_list() {
+async fn last_seen_metric_is_the_time_of_the_last_list() {
     let (recorder, snapshotter) = recorder();
     let _recording = metrics::set_default_local_recorder(&recorder);
     let last_seen = || take_gauge(&snapshotter, "pleg_last_list_timestamp_seconds", None);

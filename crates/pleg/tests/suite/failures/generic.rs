@@ -139,7 +139,7 @@ async fn failed_list_removes_nothing() {
     expect(&mut subscription, "p Died p-c").await;
 }
 
-/// The state of the event's subject in the cache.
+/// The cached state of the container or sandbox that the event is about.
 fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> String {
     let status = pleg.get(&event.uid).status;
     let subject = event.subject.as_ref().expect("of an id");
@@ -243,7 +243,7 @@ async fn termination_steps_do_not_wait_for_the_next_list() {
 
 /// Upstream: running_containers keeps the last count of a state that no container is in any more.
 #[tokio::test(start_paused = true)]
-async fn count_is_zero_when_no_container_has_the_state() {
+async fn container_count_of_a_state_becomes_zero() {
     let (recorder, snapshotter) = recorder();
     let _recording = metrics::set_default_local_recorder(&recorder);
     let node = FakeRuntime::new();
@@ -285,7 +285,7 @@ async fn deadline_drop_and_shutdown_each_end_a_wait() {
     let within = 2 * SECOND;
     let waits = soon(pleg.newer_than(&uid, later, within)).await;
     assert_eq!(waits, Err(WaitError::DeadlineExceeded { within }));
-    // The wait is dropped before that instant.
+    // The wait is dropped before the instant that it requests.
     let waits = waiting(&pleg, "p", later, MINUTE).await;
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());

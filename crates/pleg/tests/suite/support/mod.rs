@@ -21,7 +21,7 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// The default settings with a change.
+/// The default settings, changed by `change`.
 pub(crate) fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
     let mut settings = Settings::default();
     change(&mut settings);
@@ -47,7 +47,7 @@ pub(crate) fn ready(uid: &str) -> Report {
     sandbox(uid, "s", ReportedState::Running)
 }
 
-/// The same sandbox after its end.
+/// The sandbox of [`ready`] after its end.
 pub(crate) fn not_ready(uid: &str) -> Report {
     sandbox(uid, "s", ReportedState::Exited)
 }
