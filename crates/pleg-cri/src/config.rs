@@ -25,8 +25,8 @@ pub struct CriConfig {
     pub receive_budget: usize,
     /// Makes each list in one call, as the kubelet does, even if the runtime has streaming lists. Default: false.
     pub unary_lists: bool,
-    /// If true, every status in an event is decoded in full. If false, an event has only the status of its subject,
-    /// without annotations, and the identity of the pod: lists bring the rest. Default: false.
+    /// If true, every status in an event is decoded in full. If false, only the status of the sandbox or container that
+    /// the event is about, without annotations, and the pod's identity; lists have the rest. Default: false.
     pub whole_events: bool,
 }
 

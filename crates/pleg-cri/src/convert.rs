@@ -96,7 +96,7 @@ fn pod_selector(uid: &PodUid) -> BTreeMap<String, String> {
     BTreeMap::from([(POD_UID.to_owned(), uid.to_string())])
 }
 
-/// `None` unless the container has exited: for a running container, the runtime reports the exit code 0.
+/// The exit code; `None` unless the container has exited: for a running container, the runtime reports 0.
 fn exit_code(shown: ReportedState, code: i32) -> Option<i32> {
     (shown == ReportedState::Exited).then_some(code)
 }
@@ -215,7 +215,7 @@ fn time(nanos: i64) -> Option<WallTime> {
     time
 }
 
-/// Zero means that the time is not known yet, and does not count as irregular.
+/// Converts a time. Zero means that the time is not known yet, and does not count as irregular.
 fn time_unless_zero(nanos: i64) -> Option<WallTime> {
     if nanos == 0 { None } else { time(nanos) }
 }
@@ -273,7 +273,7 @@ pub(crate) fn non_empty<T: From<String>>(text: String) -> Option<T> {
     (!text.is_empty()).then(|| text.into())
 }
 
-/// Does not allocate for an empty text; most texts are empty.
+/// Converts a text. Does not allocate for an empty text; most texts are empty.
 pub(crate) fn text(text: String) -> Text {
     if text.is_empty() {
         Text::default()

@@ -137,7 +137,7 @@ pub(crate) enum Irregular {
     NoId,
     /// An event without a sandbox status.
     NoSandboxStatus,
-    /// An event, other than DELETED, whose statuses do not show its subject.
+    /// An event, other than DELETED, without a status of the sandbox or container that it is about.
     NoSubjectStatus,
     /// A state or an event type whose number is not in the CRI.
     UnknownEnumValue,

@@ -65,7 +65,7 @@ impl<'a> Fields<'a> {
                 return Ok((field, wire, value));
             }
         }
-        // Returns the error, too, if the end of a text or message is missing.
+        // Also fails if the end of a text or message is missing.
         skip_field(wire, field, &mut self.0, DecodeContext::default())?;
         Ok((field, wire, &value[..value.len() - self.0.len()]))
     }
@@ -85,7 +85,7 @@ pub(crate) trait BriefRow: Message + Default {
 
     fn id(&self) -> &str;
 
-    /// `None` if the number of the state is not in the CRI.
+    /// The state; `None` if its number is not in the CRI.
     fn shown(&self) -> Option<ReportedState>;
 
     /// Decodes a complete row. `None` if it has no id.

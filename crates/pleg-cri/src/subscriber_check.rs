@@ -9,11 +9,11 @@ use tokio::sync::{Mutex, oneshot};
 /// The time limit of a check: a check that reads `/proc` can hang on a hung process.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The embedder's check.
+/// The embedder's check for another subscriber.
 #[derive(Clone)]
 pub(crate) struct SubscriberCheck {
     find: Arc<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Locked while a check runs.
+    /// Is locked while a check runs.
     running: Arc<Mutex<()>>,
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// A second caller waits. If it took a running check for a hung one, it would poll for a minute.
+    /// A second caller waits for the running check. If it took this check for a hung one, it would poll for a minute.
     #[tokio::test]
     async fn checks_run_one_after_the_other_unless_one_hangs() {
         let (answer, answers) = mpsc::channel();

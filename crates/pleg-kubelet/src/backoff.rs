@@ -59,7 +59,7 @@ type Delayed = (Instant, Duration);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackOff {
     pub(crate) settings: BackOffSettings,
-    /// The delay, and when the last restart was counted.
+    /// For each key, the delay, and the instant at which the last restart was counted.
     keys: BTreeMap<String, (Duration, Instant)>,
 }
 

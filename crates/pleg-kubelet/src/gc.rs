@@ -4,7 +4,7 @@
 //!
 //! A container is removed only after every registered consumer has acknowledged its Died event: an earlier removal
 //! could lose an exit code (k#104107). Upstream has no such rule. A consumer may never acknowledge, so at most
-//! [`MAX_UNACKNOWLEDGED`] containers of a name wait, and those of a deleted pod for at most ten minutes.
+//! [`MAX_UNACKNOWLEDGED`] containers of a name wait, and containers of a deleted pod for at most ten minutes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,17 +14,17 @@ use pleg::{ContainerState, ContainerStatus, Id, PodStatus};
 
 use crate::worker::is_live;
 
-/// How many unacknowledged dead containers per name, and sandboxes per pod, stay. Older ones are removed: otherwise a
-/// consumer that never acknowledges would fill the disk. The generator stores as many exit records per name.
+/// The number of unacknowledged dead containers per name, and sandboxes per pod, that stay. Older ones are removed: a
+/// consumer that never acknowledges must not fill the disk. The generator stores as many exit records per name.
 const MAX_UNACKNOWLEDGED: usize = 3;
 
 /// Removal of an ended container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Removal {
-    /// Remove this container.
+    /// Removal of this container.
     Container(Id),
-    /// Stop and remove this sandbox.
+    /// Stop and removal of this sandbox.
     Sandbox(Id),
 }
 

@@ -1,4 +1,4 @@
-//! State of one pod that its worker keeps between two runs.
+//! The state of one pod that its worker keeps between two runs.
 //!
 //! A view shows only what exists, and a call that timed out may still take effect later. So the history also has the
 //! attempts that were tried, the exits of removed containers, and the stops that were made.
@@ -27,7 +27,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 /// How long a decision waits for a status while the runtime lists the pod. A status call that fails or hangs for longer
 /// may never succeed; without this limit, the pod could then be neither restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
-/// Delay between a failed inspection and the next one: at first, and at most.
+/// The first and the longest delay between a failed inspection and the next one.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The instant of the next inspection. The delay doubles: it is the time for which the status has been missing.
@@ -57,7 +57,7 @@ pub(crate) struct PodHistory {
     /// When the containers of the terminating pod were last stopped. Emptied after a failed run: the runtime may have
     /// been down since the stop, and that time must not count as grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
-    /// How the pod ended, once that is decided. The pod is then never started again.
+    /// The final phase, once it is decided. The pod is then never started again.
     pub(crate) phase: Option<PodPhase>,
     /// When the runtime had last listed the pod before the last failed inspection.
     pub(crate) unanswered: Option<Instant>,
@@ -76,7 +76,7 @@ struct Name {
     next_attempt: u32,
     /// The highest restart count in the annotations of the containers of this name.
     restart_count: Option<u32>,
-    /// How the last container ended. Stays after its removal.
+    /// The end of the last container. Stays after the container's removal.
     end: Option<End>,
 }
 
@@ -89,12 +89,12 @@ pub(crate) enum Call {
     Resize,
 }
 
-/// Calls of one kind for one id.
+/// The calls of one kind for one id.
 #[derive(Clone, Copy, Debug)]
 struct Called {
-    /// When it was first made.
+    /// The instant of the first call.
     since: Instant,
-    /// When it was last made.
+    /// The instant of the last call.
     at: Instant,
     tries: u32,
 }
@@ -246,7 +246,7 @@ impl PodHistory {
         }
     }
 
-    /// The instant from which this call may be repeated if it has had no effect. `None` if the call was not made.
+    /// The instant from which the call may be repeated if it has had no effect. `None` if the call was not made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
         Some(self.calls.get(&(id.clone(), call))?.at.after(REPEAT_AFTER))
     }
@@ -268,7 +268,7 @@ impl PodHistory {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
 
-    /// The container, if a read of its status may still show the exit code that is missing since `detected`.
+    /// The container `id`, if a read of its status may still show the exit code that is missing since `detected`.
     pub(crate) fn awaits_code<'a>(
         &self,
         view: &'a PodView,

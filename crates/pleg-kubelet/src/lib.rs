@@ -48,7 +48,7 @@ pub use pod_status::api_time;
 pub use spec::container_hash;
 pub use unsupported::{fields_at, unsupported};
 
-/// Locks a mutex, even if a thread panicked while it had the lock: every change of the data is complete.
+/// Locks a mutex, even if a thread panicked while it had the lock: no panic leaves the data half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -60,7 +60,7 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or_else(|| "no message".to_owned())
 }
 
-/// The code of the guide.
+/// Compiles the code in the guide, docs/kubelet.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/kubelet.md")]
 mod guide {}

@@ -72,7 +72,7 @@ impl SubPath {
     /// leaves the volume, or has a symbolic link (`ELOOP`), or cannot be mounted.
     pub(crate) fn mount(&self) -> io::Result<()> {
         let opened = self.open()?;
-        // A symbolic link cannot redirect this path.
+        // A symbolic link in the volume cannot redirect the path of an opened file.
         let source = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         unmount(&self.target);
         let parent = self.target.parent().unwrap_or(&self.target);
@@ -102,7 +102,7 @@ impl SubPath {
                 Err(Errno::ENOENT) => {
                     mkdirat(opened.as_fd(), name, mode)?;
                     let made = open(OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW)?;
-                    // Despite the umask.
+                    // Sets the mode again, because the umask may have restricted it.
                     fchmod(&made, mode)?;
                     made
                 }

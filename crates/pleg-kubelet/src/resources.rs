@@ -7,7 +7,7 @@ use pleg_cri::v1::LinuxContainerResources;
 use crate::quantity::Amount;
 use crate::spec::{containers_in, is_sidecar};
 
-/// CFS period, in microseconds.
+/// The CFS period of each container, in microseconds.
 const PERIOD: i64 = 100_000;
 
 /// The smallest CFS quota that the kernel accepts, in microseconds.
@@ -66,7 +66,7 @@ pub(crate) fn linux_resources(
     LinuxContainerResources {
         cpu_period: PERIOD,
         cpu_quota: match cpu_limit {
-            // There is no limit.
+            // Zero or less means that there is no limit.
             ..=0 => 0,
             _ => (cpu_limit.saturating_mul(PERIOD) / 1000).max(MIN_QUOTA),
         },
@@ -81,7 +81,7 @@ fn shares_of(milli_cpu: i64) -> i64 {
     (milli_cpu.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// OOM score: when memory is short, the kernel first kills containers that use more than they requested.
+/// The OOM score: when memory is short, the kernel first kills containers that use more than they requested.
 fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
     /// The priority class `system-node-critical` protects pods from the OOM killer; `system-cluster-critical` does not.
     const CRITICAL: &str = "system-node-critical";

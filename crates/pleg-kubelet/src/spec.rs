@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRuleOnExitCodes, Pod, PodSpec};
 use k8s_openapi::serde_json;
 
-/// Stands for an exit code that stays unknown. It counts as a failure.
+/// The value for an exit code that stays unknown. It counts as a failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
 /// The specification of a pod; an empty one if it has none.

@@ -37,7 +37,7 @@ pub struct VolumeError(pub(crate) String);
 pub(crate) type Result<T = (), E = VolumeError> = std::result::Result<T, E>;
 
 impl VolumeError {
-    /// The error of a call for that path.
+    /// The error of a call about the path `path`.
     pub(crate) fn at<E: Into<io::Error>>(path: &Path) -> impl Fn(E) -> Self {
         move |source| Self(format!("{path:?}: {}", source.into()))
     }
@@ -110,7 +110,7 @@ pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>> {
     names.filter_map(Result::transpose).collect()
 }
 
-/// Ignores an error of this kind.
+/// Ignores an error of the kind `kind`.
 pub(crate) fn unless(kind: io::ErrorKind, result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == kind => Ok(()),

@@ -3,7 +3,7 @@
 use pleg_core::{ContainerState, ContainerStatus, KnownState, PodStatus, SandboxState};
 use pleg_node_model::Id;
 
-/// When containers are started again.
+/// The restart policy: after which exits a container is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// After every exit.

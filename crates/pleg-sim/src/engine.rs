@@ -31,7 +31,7 @@ pub(crate) struct Engine {
     pub(crate) profile: RuntimeProfile,
     pub(crate) seed: u64,
     faults: Mutex<Faults>,
-    /// Changes whenever a knob is set.
+    /// Is notified whenever a knob is set.
     pub(crate) knob_changes: watch::Sender<()>,
     /// An event that the fault `swap` delays until the next event is published.
     pub(crate) delayed_event: Mutex<Option<DelayedEvent>>,

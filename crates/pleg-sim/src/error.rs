@@ -6,7 +6,7 @@
 use pleg_cri::v1::ContainerState;
 use tonic::Status;
 
-/// Why the simulator refuses a socket, a mode, a version, a knob or a command.
+/// The reason why the simulator refuses a socket, a mode, a version, a knob or a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SimError(pub(crate) String);
@@ -31,7 +31,7 @@ pub(crate) fn wrong_state(state: ContainerState) -> Status {
     Status::unknown(format!("container is in {} state", state.as_str_name()))
 }
 
-/// The request lacks that field.
+/// The error for a request that lacks the field `what`.
 pub(crate) fn missing(what: &str) -> Status {
     Status::invalid_argument(format!("{what} is required"))
 }

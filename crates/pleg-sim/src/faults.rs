@@ -51,7 +51,7 @@ struct Knob {
     value: Value,
     /// The instant at which the knob was set.
     since: Instant,
-    /// With `#N`: the number of cases since the knob was set in which it could fire.
+    /// For the rate `#N`: the number of cases since the knob was set in which the knob could fire.
     cases: u64,
 }
 

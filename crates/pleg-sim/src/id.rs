@@ -30,7 +30,7 @@ impl Rng {
         self.hex(4)
     }
 
-    /// In the format of a pod uid.
+    /// A random text in the format of a pod uid.
     pub(crate) fn uid(&mut self) -> String {
         let hex = self.hex(2);
         [0..8, 8..12, 12..16, 16..20, 20..32]
@@ -45,7 +45,7 @@ impl Rng {
     }
 }
 
-/// The id of an image: always the same for the same name.
+/// The id of an image: the same name always gives the same id.
 pub(crate) fn image_id(name: &str) -> String {
     let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)

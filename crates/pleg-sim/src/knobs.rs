@@ -175,7 +175,7 @@ impl Value {
     }
 }
 
-/// As [`parse`] reads it.
+/// Displays a value as [`parse`] reads it.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -272,12 +272,12 @@ fn split_unit<'a, U, const N: usize>(text: &'a str, units: [(&str, U); N]) -> Op
     units.find_map(|(unit, value)| Some((text.strip_suffix(unit)?, value)))
 }
 
-/// `DeadlineExceeded` as `deadline_exceeded`.
+/// The name of a gRPC code in snake case: `deadline_exceeded` for `DeadlineExceeded`.
 fn code_name(code: Code) -> String {
     snake(&format!("{code:?}"))
 }
 
-/// `ListContainers` as `list_containers`.
+/// The text in snake case: `list_containers` for `ListContainers`.
 pub(crate) fn snake(name: &str) -> String {
     let mut snake = String::with_capacity(name.len() + 4);
     for c in name.chars() {

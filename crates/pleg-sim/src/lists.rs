@@ -45,7 +45,7 @@ impl Engine {
         rows
     }
 
-    /// Adds an annotation of the size that this knob has to each of these.
+    /// Adds an annotation, of the size that the knob sets, to each of the given annotations.
     pub(crate) fn pad<'a>(&self, knob: &str, all: impl IntoIterator<Item = &'a mut Annotations>) {
         if let Some(bytes) = self.faults().value(knob, Value::number) {
             for annotations in all {

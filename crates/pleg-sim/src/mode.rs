@@ -6,7 +6,7 @@ use pleg_node_model::Version;
 
 use crate::error::SimError;
 
-/// No version is newer.
+/// A version newer than every real one.
 const NEWEST: Version = Version(u32::MAX, 0, 0);
 
 /// A runtime to simulate. `profile.rs` defines the behavior of each mode and version.
@@ -76,7 +76,7 @@ impl Mode {
         self.versions().2
     }
 
-    /// From (inclusive), to (exclusive), default.
+    /// The versions that belong to the mode: from (inclusive), to (exclusive), and the default.
     const fn versions(self) -> (Version, Version, &'static str) {
         match self {
             Self::Containerd17 => (Version(1, 7, 0), Version(1, 8, 0), "1.7.24"),

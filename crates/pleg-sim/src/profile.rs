@@ -10,7 +10,7 @@ use crate::{error::SimError, mode::Mode};
 
 #[derive(Clone, Debug)]
 pub(crate) struct RuntimeProfile {
-    /// For messages.
+    /// The mode, only for messages.
     pub(crate) mode: Mode,
     /// The version that `Version` returns.
     pub(crate) version: String,

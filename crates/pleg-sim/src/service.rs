@@ -163,7 +163,7 @@ impl RuntimeService for CriService {
         let id = request.into_inner().pod_sandbox_id;
         self.engine.admit("PodSandboxStatus", &id).await?;
         let profile = &self.engine.profile;
-        // Taken before the statuses are read.
+        // The timestamp is taken before the statuses are read.
         let unit = profile.timestamp_unit;
         let timestamp = unit.map_or(0, |unit| self.engine.now() / unit);
         let world = self.engine.world();

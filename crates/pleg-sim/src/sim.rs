@@ -51,7 +51,7 @@ impl Sim {
     ///
     /// # Errors
     ///
-    /// If the knob does not exist, the value is not valid for it, or it has no effect here.
+    /// If the knob does not exist, the value is not valid for it, or it has no effect in the simulated runtime.
     pub fn set_knob(&self, knob: &str) -> Result<(), SimError> {
         self.engine.set_knobs(&[knob])
     }

@@ -43,7 +43,7 @@ pub(crate) struct Sandbox {
     pub(crate) handler: String,
     /// The address of the sandbox; `None` on the host network, and after the network is released.
     pub(crate) ip: Option<String>,
-    /// The sandbox is being removed: the controller of containerd 2 has removed it, the sandbox store has not.
+    /// The sandbox is being removed: the controller of containerd 2 has removed it, but the sandbox store still has it.
     pub(crate) removing: bool,
 }
 

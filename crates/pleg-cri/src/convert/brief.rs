@@ -1,5 +1,5 @@
-//! Events and statuses, decoded without annotations, mounts and namespaces, statuses without labels, too: lists contain these, or the generator never
-//! needs them. Decoding them would add some 10 % to the instructions of a start, which reads every status.
+//! Decodes events and statuses without annotations, mounts and namespaces, and statuses also without labels: lists
+//! have them, or nobody needs them. They would add some 10 % to the instructions of a start, which reads every status.
 
 use std::fmt::Debug;
 use std::str::from_utf8;
@@ -33,7 +33,7 @@ pub struct EncodedEvent {
     containers: Vec<Bytes>,
 }
 
-/// The fields of a status that name its subject and the pod of a sandbox.
+/// The fields of a status that name the container or sandbox itself, and the pod of a sandbox.
 #[derive(Clone, PartialEq, Message)]
 struct SubjectAndPod {
     #[prost(bytes = "bytes", tag = "1")]
@@ -45,8 +45,8 @@ struct SubjectAndPod {
 
 /// Converts a message of the event stream. `None` if it has no id.
 ///
-/// Unless `whole` is set, the result has only the status of the event's subject (without annotations, because lists
-/// bring those) and the identity of its pod.
+/// Unless `whole` is set, the result has only the status of the container or sandbox that the event is about (without
+/// annotations, which lists have) and the identity of its pod.
 ///
 /// # Errors
 /// If a status that is decoded is malformed.

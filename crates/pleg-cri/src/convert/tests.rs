@@ -39,7 +39,7 @@ fn one(kind: &str) -> Vec<(String, u64)> {
     vec![(kind.to_owned(), 1)]
 }
 
-/// Every status of the event is converted.
+/// Converts an event with every status that it contains.
 fn event_of(event: v1::ContainerEventResponse) -> Option<RuntimeEvent> {
     let encoded = EncodedEvent::decode(&*event.encode_to_vec()).unwrap();
     super::event(encoded, true).unwrap()
@@ -342,7 +342,7 @@ fn irregular_parts_of_an_event_are_counted_and_left_out() {
             &["no_subject_status"],
             (true, 0),
         ),
-        // DELETED without a status of its subject is regular, and so is a sandbox event without container statuses.
+        // DELETED without a status of its own id is regular, and so is a sandbox event without container statuses.
         (
             |e| {
                 e.set_container_event_type(ContainerDeletedEvent);

@@ -32,7 +32,7 @@ struct Outstanding {
     most: AtomicUsize,
 }
 
-/// A response of `RESPONSE` bytes and trailers. It begins when all calls have arrived.
+/// A response of `RESPONSE` bytes and trailers, which begins when all calls have arrived.
 struct Response {
     all_arrived: Option<BoxFuture<'static, ()>>,
     chunks: VecDeque<Bytes>,

@@ -112,7 +112,7 @@ async fn connection_lost_during_call_is_unavailable() {
 }
 
 #[tokio::test]
-async fn list_falls_back_to_unary_once_per_connection() {
+async fn streaming_list_falls_back_to_unary_once_per_connection() {
     let fake = Fake::new(three_rows());
     let mut server = fake.serve();
     let runtime = server.client();
@@ -149,7 +149,7 @@ async fn streaming_list_without_pages_is_empty_list() {
 }
 
 #[tokio::test]
-async fn list_falls_back_on_unimplemented_only_before_first_page() {
+async fn streaming_list_falls_back_on_unimplemented_before_first_page() {
     let unimplemented = || Err(Status::unimplemented("changed my mind"));
     let fake = Fake::new(FakeState {
         stream: Some(vec![Ok(1), unimplemented()]),

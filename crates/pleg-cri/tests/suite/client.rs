@@ -73,7 +73,7 @@ fn succeeded<T>(client: &CriClient, began: Instant, written: Written<T>) -> T {
 async fn write_returns_the_instant_after_it() {
     let sim = Arc::new(Sim::builder().build());
     let client = simulated(&sim).client();
-    // A separate task, because workers are tasks.
+    // Makes the calls in a separate task, as pod workers do.
     let calls = tokio::spawn(async move {
         let now = || client.clock().now();
         let began = now();
@@ -184,7 +184,7 @@ async fn exec_returns_the_exit_code_or_the_time_out() {
         assert_eq!(output.unwrap().exit_code, code, "{command}");
     }
     let began = client.clock().now();
-    // Rounded up to 1 s.
+    // The limit is rounded up to 1 s.
     let limit = Duration::from_millis(300);
     let slow = client.exec_sync(&id, words("exit 0 60000"), limit).await;
     assert_eq!(slow.unwrap_err().kind, CallErrorKind::DeadlineExceeded);
@@ -397,7 +397,7 @@ async fn dropped_pull_is_cancelled_in_the_runtime() {
 }
 
 #[tokio::test]
-async fn call_without_its_own_method_works_by_path() {
+async fn call_without_client_method_can_be_made_by_path() {
     let sim = Arc::new(Sim::builder().build());
     let client = simulated(&sim).client();
     let version = "/runtime.v1.RuntimeService/Version";

@@ -1,4 +1,4 @@
-//! Checks that the committed wire types are generated from the present proto.
+//! Checks that the committed wire types are generated from the present `api.proto`.
 //!
 //! The test generates `src/generated/runtime.v1.rs` and compares it with the committed file. With
 //! `PLEG_BLESS=1` it writes the file. This is the only generator: there is no build script and no
@@ -15,7 +15,7 @@ const PROTO: &str = "runtime/v1/api.proto";
 const GENERATED: &str = "src/generated/runtime.v1.rs";
 
 #[test]
-fn generated_code_is_current() {
+fn committed_wire_types_are_generated_from_the_present_proto() {
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join(GENERATED);
     let generated = generate();
     if env::var_os("PLEG_BLESS").is_some_and(|v| v != "0") {

@@ -24,7 +24,7 @@ type Fields = BTreeMap<u32, (String, String)>;
 /// Number → name.
 type Values = BTreeMap<i32, String>;
 
-/// The proto or the facts.
+/// The declarations of `api.proto`, or those of the facts.
 #[derive(Default)]
 struct Contract {
     rpcs: Rpcs,
@@ -178,7 +178,7 @@ fn local(full: &str) -> String {
 
 // === the comparison ===
 
-/// All differences from the facts.
+/// All differences of the declarations from the facts.
 fn differences(declared: &Contract, facts: &Contract) -> Vec<String> {
     let mut wrong = Vec::new();
     for (key @ (service, name), here) in &declared.rpcs {
@@ -293,7 +293,7 @@ fn proto_declares_the_required_messages() {
     assert!(declared.reserved["ContainerConfig"].contains(&16));
 }
 
-/// Each deliberate mistake causes a report, and nothing else does.
+/// Each deliberate mistake in the proto causes a report, and nothing else does.
 #[test]
 fn mistake_in_proto_is_reported() {
     let proto = repository_file("runtime/v1/api.proto");

@@ -174,7 +174,7 @@ async fn stalled_receiver_neither_blocks_the_stream_nor_loses_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_beyond_the_subject_limit_are_counted_as_lost() {
+async fn events_about_excess_ids_are_counted_as_lost() {
     let steps = [vec![wait(1000)], burst(102_000), vec![Step::Live]].concat();
     let mut reader = RunningReader::new(vec![Dial::Open(steps)]);
     assert!(is_subscribed(&reader.change().await));

@@ -54,18 +54,18 @@ pub(crate) struct Decision<'a> {
     pub(crate) grace: Option<Duration>,
     pub(crate) probes: Option<&'a ProbeResults>,
     pub(crate) view: &'a PodView,
-    /// It must have observed `view`.
+    /// The history of the pod, which must have observed `view`.
     pub(crate) history: &'a PodHistory,
     pub(crate) now: Instant,
     pub(crate) actions: Actions,
 }
 
-/// State of the containers of one name that have not ended.
+/// The state of the containers of one name that have not ended.
 #[derive(PartialEq, Eq)]
 enum Live {
     Nothing,
     Running,
-    /// A container of this name must first be inspected, stopped, removed or started.
+    /// A container of the name must first be inspected, stopped, removed or started.
     Unresolved,
 }
 
@@ -123,7 +123,7 @@ impl<'a> Decision<'a> {
         self.history.is_replaced(end, is_never)
     }
 
-    /// See [`Observed::replaced`](crate::plan::Observed::replaced).
+    /// The names for [`Observed::replaced`](crate::plan::Observed::replaced).
     fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
         let ended_before = |name: &str| {
             let is_earlier = |c: &ContainerStatus| self.history.earlier.contains(&c.id);
@@ -139,7 +139,7 @@ impl<'a> Decision<'a> {
         replaced.map(|c| c.name.clone()).collect()
     }
 
-    /// Keeps, starts, stops or removes each container of this name that has not ended.
+    /// Keeps, starts, stops or removes each container with the name of `container` that has not ended.
     ///
     /// A created container that could neither be started nor removed for minutes counts as ended: another container is
     /// created, as upstream does.
@@ -294,15 +294,15 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Removes a container that was created and not started. If an earlier start call has failed since (containerd
-    /// sends no event of this), the container has an exit code and must not be removed here.
+    /// Removes a container that was created and not started, once a read shows that no earlier start call has failed.
+    /// containerd sends no event of such a failure, but the container then has an exit code and must stay.
     fn remove(&mut self, id: &Id) {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());
         }
     }
 
-    /// Returns true if this call for this id may be made now. If its last try was too recent, schedules the next run.
+    /// Returns true if `call` for `id` may be made now. If its last try was too recent, schedules the next run.
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
@@ -311,7 +311,7 @@ impl<'a> Decision<'a> {
         repeat_at.is_none()
     }
 
-    /// Returns true if a read of the pod shows all earlier calls for this id. If not, requests an inspection.
+    /// Returns true if a read of the pod shows all earlier calls for `id`. If not, requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let since = self.history.unread_since(id, self.view, self.now);
         match since.filter(|since| *since > self.now) {
@@ -336,7 +336,7 @@ impl<'a> Decision<'a> {
         None
     }
 
-    /// Requests details that are read after this instant.
+    /// Requests an inspection: a read of the pod's details that begins later than `after`.
     fn inspect(&mut self, after: Option<Instant>) {
         self.actions.inspect_after = self.actions.inspect_after.max(after);
     }

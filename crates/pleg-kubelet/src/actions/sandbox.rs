@@ -18,7 +18,7 @@ impl<'a> Decision<'a> {
         let is_alone = others.filter(|s| is_ready(s) && !s.status_missing).count() == 0;
         match sandboxes.first() {
             Some(s) if is_ready(&s) && is_alone && !s.status_missing => return Some(&s.id),
-            // The containers wait: the generator inspects this sandbox until its state is known.
+            // The containers wait until the generator has read the state of this sandbox.
             Some(s)
                 if is_ready(&s) && is_alone || matches!(s.state, SandboxState::Unknown { .. }) =>
             {
@@ -42,7 +42,7 @@ impl<'a> Decision<'a> {
         true
     }
 
-    /// Stops the containers and sandboxes of a pod that has no ready sandbox, or several. If it still needs a sandbox,
+    /// Stops containers and sandboxes of a pod that has no ready sandbox, or several. If the pod still needs a sandbox,
     /// a later run creates it, and the pod starts over. A second replacement waits for the first back-off delay.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
         if self.stop_remains() {

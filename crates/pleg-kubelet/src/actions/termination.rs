@@ -18,7 +18,7 @@ use crate::worker::is_live;
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 impl Decision<'_> {
-    /// Ends a pod that will not run again: stops its sidecars and sandboxes, once its phase is known.
+    /// Ends a pod that will not run again: stops its sidecars and sandboxes once its final phase is known.
     pub(super) fn end(&mut self, spec: &PodSpec) {
         if let Some(phase) = self.phase(spec) {
             self.actions = Actions::default();

@@ -17,7 +17,7 @@ use crate::worker::Run;
 pub struct Desired<'a> {
     pub(crate) pod: Option<&'a Pod>,
     pub(crate) terminating: bool,
-    /// Replaces the grace period of the specification.
+    /// The grace period that replaces the one of the specification.
     pub(crate) grace: Option<Duration>,
 }
 
@@ -74,7 +74,7 @@ pub struct Actions {
     pub(crate) due: Option<Instant>,
     /// If an exit code or the effect of a resize is missing: the instant after which details must be read to show it.
     pub(crate) inspect_after: Option<Instant>,
-    /// Why containers wait, by name. The entry of the sandbox has an empty name.
+    /// The reasons why containers wait, by name. The entry of the sandbox has an empty name.
     pub(crate) waiting: BTreeMap<String, WaitReason>,
     pub(crate) replaced: BTreeSet<String>,
     /// The pod has ended or must be terminated.
@@ -103,7 +103,7 @@ pub struct StopContainer {
     pub name: String,
     /// The grace period, which includes the `preStop` hook.
     pub grace: Duration,
-    /// Why it is stopped.
+    /// The reason for the stop.
     pub reason: StopReason,
 }
 
@@ -150,7 +150,7 @@ pub struct StartContainer {
     pub attempt: u32,
     /// The restart count of the container: 0 for the first one of its name, then one more for each restart.
     pub restart_count: u32,
-    /// An existing container that is started instead of a new one.
+    /// The id of an existing container that is started instead of a new one.
     pub existing: Option<Id>,
     pub(crate) back_off_key: String,
 }
@@ -173,7 +173,7 @@ pub struct ResizeContainer {
 pub enum WaitReason {
     /// The container ended before and is restarted later: `CrashLoopBackOff`.
     BackOff {
-        /// The whole delay, not the rest of it: for the message `back-off 20s restarting failed container`.
+        /// The whole delay, not only the rest: for the message `back-off 20s restarting failed container`.
         delay: Duration,
     },
     /// The runtime has not shown yet whether a container of its name, or the sandbox, exists.

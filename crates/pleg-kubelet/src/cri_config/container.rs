@@ -237,7 +237,7 @@ impl ContainerInput<'_> {
             // Read-only, as upstream: only the kubelet changes the files of `downwardAPI` volumes.
             readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
             propagation: propagation.into(),
-            // As upstream: files of the node keep their SELinux labels.
+            // As upstream, files of the node keep their SELinux labels.
             selinux_relabel: volume.host_path.is_none(),
             ..Mount::default()
         };

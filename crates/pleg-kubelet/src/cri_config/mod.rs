@@ -34,7 +34,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// A problem with the field of that path.
+    /// A problem with the field whose path is `field`.
     #[must_use]
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl NodeConfig {
         Ok(directory.join(log_path(file_name(&container.name)?, container.attempt)))
     }
 
-    /// Removes the logs of these pods. A directory that cannot be removed does not prevent the removal of others.
+    /// Removes the logs of the pods that `of` selects. If one directory cannot be removed, still removes the others.
     pub(crate) fn remove_logs(&self, of: impl Fn(&PodUid) -> bool) -> Result<(), VolumeError> {
         let mut removed = Ok(());
         for name in names_in(&self.logs)? {

@@ -55,7 +55,7 @@ fn app(mut container: Value) -> Result<ContainerConfig, FieldError> {
     config_of(&pod(spec), 0)
 }
 
-/// The configuration of the container at that index.
+/// The configuration of the pod's container at the index `at`.
 fn config_of(pod: &Pod, at: usize) -> Result<ContainerConfig, FieldError> {
     let of = Fields {
         pod,
@@ -76,7 +76,7 @@ fn config_of(pod: &Pod, at: usize) -> Result<ContainerConfig, FieldError> {
 const OF_POD: &str =
     "io.kubernetes.pod.name=web-n1, io.kubernetes.pod.namespace=shop, io.kubernetes.pod.uid=u-1";
 
-/// The entries as `KEY=VALUE`.
+/// The entries of a map as `KEY=VALUE`.
 fn shown(map: impl IntoIterator<Item = (String, String)>) -> String {
     let each = map.into_iter().map(|(k, v)| format!("{k}={v}"));
     each.collect::<Vec<_>>().join(", ")
@@ -218,7 +218,7 @@ fn volumes_are_mounted_from_their_paths_on_the_node() {
         ("etc-hosts", "/etc/hosts", false),
         ("/srv/data", "/data", true),
         ("volumes/kubernetes.io~empty-dir/tmp", "/tmp", false),
-        // Read-only: only the kubelet changes these files.
+        // The mount is read-only, because only the kubelet changes the files of the volume.
         ("volumes/kubernetes.io~downward-api/pod", "/pod", true),
         // A volume without a source is an emptyDir.
         ("volumes/kubernetes.io~empty-dir/bare", "/bare", false),

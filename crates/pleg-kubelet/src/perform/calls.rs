@@ -17,7 +17,7 @@ use crate::probe::{Check, CheckError, hook_of};
 use crate::resources::linux_resources;
 use crate::spec::{container_of, grace_period, spec_of};
 
-/// How long a `postStart` hook may take. Upstream has no limit.
+/// The time limit of a `postStart` hook. Upstream has none.
 const POST_START_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
 impl<S> Performing<'_, S> {
@@ -178,7 +178,7 @@ impl<S> Performing<'_, S> {
         let ips = self.pod.map(|pod| self.performer.pod_ips(self.run, pod));
         let address = ips.iter().flatten().next();
         let address = address.map(ToString::to_string).unwrap_or_default();
-        // Boxed: few pods have hooks, and otherwise the future of every run would be as large as that of a hook.
+        // Boxed, because few pods have hooks: unboxed, the future of a hook would enlarge the future of every run.
         let check = hook.perform(&self.performer.client, id, &address, within);
         match Box::pin(check).await {
             // As upstream, any response is a success.
@@ -188,7 +188,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// Ignores NotFound: what does not exist counts as stopped and removed. Some runtime versions return success instead.
+/// Ignores NotFound: an object that does not exist counts as stopped and removed. Some runtimes return success for it.
 fn unless_gone(result: Result<(), CallError>) -> Result<(), CallError> {
     result.or_else(|error| match error.kind {
         CallErrorKind::NotFound => Ok(()),

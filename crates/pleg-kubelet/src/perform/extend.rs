@@ -190,7 +190,7 @@ impl<S: Sources> AnySources for S {
     }
 }
 
-/// Fails if the source does not answer in time.
+/// Completes with the answer of the source, or fails if the source does not answer in time.
 fn within<'a, T>(answer: impl Future<Output = Result<T>> + Send + 'a) -> Boxed<'a, T> {
     Box::pin(async {
         let answer = tokio::time::timeout(SOURCES_WITHIN, answer).await;

@@ -36,7 +36,7 @@ impl Performer {
     /// in [`Reconcile::finish`](crate::worker::Reconcile::finish).
     ///
     /// # Errors
-    /// If something cannot be removed, or that takes longer than 10 s.
+    /// If something cannot be removed, or the removal takes longer than 10 s.
     ///
     /// # Cancel safety
     /// File operations in progress go on. Call this again.
@@ -195,7 +195,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// The file operation of each pod, one at a time: a hung operation cannot be cancelled, and a second would hang.
+/// The file operation of each pod. Runs one at a time: a hung operation cannot be cancelled, and a second would hang.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
 

@@ -26,10 +26,10 @@ pub(super) struct Images {
     permits: Semaphore,
 }
 
-/// How many images are pulled at once. Upstream pulls one at a time unless configured otherwise.
+/// The number of images that are pulled at once. Upstream pulls one at a time unless configured otherwise.
 const MAX_PULLS: usize = 5;
 
-/// How long a container shows the error of its failed pull before it shows the back-off.
+/// The time for which a container shows the error of its failed pull before it shows the back-off.
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
 
 /// Delay before a failed lookup of an image in the runtime is repeated. No back-off: the lookup calls no registry.
@@ -46,16 +46,16 @@ pub(super) enum Pull {
         failed: Option<String>,
     },
     Succeeded(String),
-    /// The error, which no status has shown yet.
+    /// The pull failed with this error, which no status has shown yet.
     Failed(String),
-    /// The error, which a status has shown.
+    /// The pull failed with this error, which a status has shown.
     BackingOff(String),
 }
 
 /// The image service's name of the image, or the error of the pull.
 type Pulled = Result<String, String>;
 
-/// Why a container has no image yet, and when its pod is run again. `None`: at the end of the pull.
+/// The reason why a container has no image yet, and the instant of its pod's next run. `None`: the end of the pull.
 type Absent = (ContainerStateWaiting, Option<Instant>);
 
 impl Images {
@@ -80,7 +80,7 @@ impl Images {
     fn pull_ended(&self, uid: &PodUid, wanted: Wanted, pulled: Pulled, now: Instant) {
         let (container, image) = &wanted;
         let mut pods = lock(&self.pods);
-        // The pod has gone meanwhile, so the result is dropped.
+        // The pod has gone meanwhile, so the result of the pull is dropped.
         let Some(pod) = pods.get_mut(uid) else { return };
         let pull = pulled.map_or_else(Pull::Failed, Pull::Succeeded);
         if let Pull::Failed(error) = &pull {
@@ -202,7 +202,7 @@ fn spec_of(image: &str) -> v1::ImageSpec {
     }
 }
 
-/// Why a container waits for its image. `failed`: the error of the last pull, which is repeated after the back-off.
+/// The waiting reason of a container without its image. `failed`: the error of the last pull, which is repeated later.
 fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaiting {
     let Some(error) = failed else {
         return waiting(not_created(pod), format!("Pulling image {image:?}"));

@@ -64,7 +64,7 @@ impl fmt::Debug for Performer {
     }
 }
 
-/// Why an action failed.
+/// The reason why an action failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PerformError {
@@ -107,7 +107,7 @@ pub struct Performed {
     pub started: Vec<StartContainer>,
     /// The actions that failed.
     pub errors: Vec<PerformError>,
-    /// Why containers wait now, by name. These reasons belong in the status of the pod.
+    /// The reasons why containers wait now, by name, for the status of the pod.
     pub waiting: BTreeMap<String, ContainerStateWaiting>,
 }
 

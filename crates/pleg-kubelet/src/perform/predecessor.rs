@@ -17,8 +17,8 @@ pub(super) struct Names(Mutex<BTreeMap<(String, String), Owner>>);
 #[derive(Debug)]
 struct Owner {
     uid: PodUid,
-    /// When the sandbox was created. `None` while the call is in progress, and if it failed: a call that timed out
-    /// may still take effect, so the name is free only when the pod's worker has ended.
+    /// The instant of the sandbox's creation. `None` while the call is in progress, and if it failed: a call that timed
+    /// out may still take effect, so the name is free only when the pod's worker has ended.
     created: Option<Instant>,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Memory {
 pub(super) struct Remembered {
     /// A reference to the pod's worker, dead once the worker has ended. `None` after `forget`.
     worker: Option<Weak<LastChange>>,
-    /// A new worker gets a new history.
+    /// The history of the pod. A new worker gets a new one.
     pub(super) history: PodHistory,
     /// The exits that were reported. An id may be reported as ended twice, if the runtime's first report was wrong.
     reported: BTreeSet<(Id, Instant)>,

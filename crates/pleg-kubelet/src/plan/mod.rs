@@ -177,16 +177,16 @@ pub struct Observed {
     pub view: PodView,
     /// The probe results for the view's status.
     pub probes: Option<ProbeResults>,
-    /// How containers and sandboxes of the pod ended, including removed ones.
+    /// The exits of the pod's containers and sandboxes, including removed ones.
     pub ended: Arc<[Exit]>,
     /// The containers whose exit code is unknown, and may still become known.
     pub unread: BTreeSet<Id>,
-    /// Why containers wait, by name. The entry of the sandbox has an empty name.
+    /// The reasons why containers wait, by name. The entry of the sandbox has an empty name.
     pub waiting: BTreeMap<String, WaitReason>,
     /// The names of ended containers that run again whatever their exit code: the worker stopped them to replace them,
     /// or they belong to an earlier pod of this uid.
     pub replaced: BTreeSet<String>,
-    /// How the pod ended, once no exit code can change any more.
+    /// The final phase of the pod, once no exit code can change any more.
     pub phase: Option<PodPhase>,
     /// No container of the pod runs, and none will run again.
     pub is_terminated: bool,
@@ -214,7 +214,7 @@ pub struct Observed {
 #[must_use = "a plan makes no call: perform it, or begin it and make its calls"]
 #[derive(Debug)]
 pub struct Plan<'a, S> {
-    /// The observations from which it was made.
+    /// The observations from which the plan was made.
     pub observed: Observed,
     pub(crate) run: &'a Run<S>,
     planner: &'a Planner,
@@ -244,8 +244,8 @@ impl<S> Plan<'_, S> {
         self.actions.create_sandbox.is_some()
     }
 
-    /// Postpones the start of this container because something that it needs is missing, such as its image. That uses
-    /// up neither an attempt nor back-off. The pod is run again at `until`; if `None`, call a [`Run::waker`].
+    /// Postpones the start of a container because something that it needs is missing, such as its image. This uses up
+    /// neither an attempt nor back-off. The pod is run again at `until`; if `None`, call a [`Run::waker`].
     pub fn postpone(&mut self, container: &str, until: Option<Instant>) {
         self.actions.start.retain(|start| start.name != container);
         until.into_iter().for_each(|at| self.run.due_by(at));
@@ -266,7 +266,7 @@ impl<S> Plan<'_, S> {
     /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns them. Make all of them.
     ///
     /// Exited containers and sandboxes are removed after they are acknowledged. Until then, the newest three of each
-    /// name stay; those of a deleted pod, for 10 min at most ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without
+    /// name stay; containers of a deleted pod, for 10 min at most ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without
     /// acknowledgement is logged and counted (`pleg_unacknowledged_removals_total`); the exit record stays. A removal
     /// that has no effect is repeated after 10 s, 20 s, and so on up to 5 min.
     ///

@@ -85,7 +85,7 @@ impl<'a> One<'a> {
         status
     }
 
-    /// The previous status, if it is of the same container.
+    /// The previous status of the name, if it is the status of the same container.
     fn previous_of(&self, status: &ContainerStatus) -> Option<&'a ContainerStatus> {
         let previous = self.previous;
         previous.filter(|p| p.container_id == status.container_id)
@@ -132,7 +132,7 @@ impl<'a> One<'a> {
                 true => self.container.image.clone().unwrap_or_default(),
                 false => details.image.to_string(),
             },
-            // As upstream: the reference, not the id.
+            // As upstream, shows the image's reference, not its id.
             image_id: details.image_ref.to_string(),
             container_id: Some(self.id(&newest.id)),
             restart_count: i32::try_from(restart_count(newest)).unwrap_or(i32::MAX),
@@ -178,7 +178,7 @@ impl<'a> One<'a> {
             },
             pleg::ContainerState::Exited => {
                 let details = &status.details;
-                // As upstream: the start time of a container that never started is the epoch.
+                // As upstream, the start time of a container that never started is the epoch.
                 let never = details.exit_code.map(|_| WallTime::from_nanos(0));
                 let (code, reason) = (details.exit_code, &details.reason);
                 ended_state(Terminated {
@@ -191,7 +191,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// The end of a container, with its termination message. The messages of a pod share 12 KiB, as upstream.
+    /// The terminated state of a container, with its termination message. A pod's messages share 12 KiB, as upstream.
     fn ended(&self, id: &Id, code: Option<i32>, reason: &str, message: &str) -> Terminated {
         const OF_POD: usize = 12 << 10;
         let left = self.state.messages.get(id).map_or("", |left| left);
@@ -208,7 +208,7 @@ impl<'a> One<'a> {
         ended
     }
 
-    /// The status if no container of that name exists.
+    /// The status of a container name if no container of this name exists.
     fn absent(&self) -> ContainerStatus {
         if let Some(previous) = self.previous.filter(|p| terminated(p).is_some()) {
             return previous.clone();
@@ -227,7 +227,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// If no container of that name exists, concludes from other statuses how it ended.
+    /// Sets the state of a container that no longer exists to the end that other statuses imply.
     fn infer_lost_end(&self, status: &mut ContainerStatus) {
         if self.instances().next().is_some() || terminated(status).is_some() {
             return;

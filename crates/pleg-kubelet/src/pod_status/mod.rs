@@ -32,7 +32,7 @@ pub fn api_time(at: WallTime) -> Time {
     Time(Timestamp::from_second(seconds).unwrap_or_default())
 }
 
-/// `CrashLoopBackOff`: the container is restarted when the back-off is over.
+/// The waiting state `CrashLoopBackOff`: the container is restarted when the back-off is over.
 pub(crate) fn crash_loop_back_off(delay: Duration, name: &str, pod: &Pod) -> ContainerStateWaiting {
     let (delay, pod) = (pleg::core::GoDuration(delay), PodName::of(pod));
     let message = format!(

@@ -51,7 +51,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 type Result<T = (), E = CheckError> = std::result::Result<T, E>;
 
-/// Why a check failed.
+/// The reason why a check failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
     #[error("{0}")]
@@ -107,7 +107,7 @@ impl Exec for CriClient {
 }
 
 impl Check {
-    /// Performs the check. `address` is the pod's, for checks that name no host.
+    /// Performs the check. `address`: the pod's address, for checks that name no host.
     pub(crate) async fn perform<E: Exec>(
         &self,
         exec: &E,

@@ -47,11 +47,11 @@ struct Pod<E> {
     _tasks: JoinSet<()>,
 }
 
-/// What the tasks of one pod share.
+/// The data that the probe tasks of one pod share.
 struct States<E> {
     shared: Arc<Shared<E>>,
     uid: PodUid,
-    /// In the order of the probes.
+    /// The states of the probes, in the order of the probes.
     by_probe: Mutex<Vec<ProbeState>>,
     /// Signals that a container of the pod may have started, or that its startup probe has succeeded.
     recheck: watch::Sender<()>,
@@ -137,7 +137,7 @@ impl<E: Exec> Prober<E> {
     }
 }
 
-/// The state of a probe. A container has at most one of each kind.
+/// The state of a container's probe of one kind. A container has at most one probe of each kind.
 fn find<'a>(states: &'a [ProbeState], name: &str, kind: ProbeKind) -> Option<&'a ProbeState> {
     let mut states = states.iter();
     states.find(|state| state.probe.container == name && state.probe.kind == kind)

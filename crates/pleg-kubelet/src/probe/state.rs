@@ -12,7 +12,7 @@ use super::{Check, ProbeKind};
 pub(super) struct Probe {
     pub(super) container: String,
     pub(super) kind: ProbeKind,
-    /// How long after the start of the container the first check runs.
+    /// The time from the start of the container to the first check.
     pub(super) initial_delay: Duration,
     /// The time between two checks, not zero.
     pub(super) period: Duration,
@@ -24,7 +24,7 @@ pub(super) struct Probe {
     pub(super) check: Check,
 }
 
-/// State of a probe: its present container, the result, and the outcomes that count towards the next result.
+/// The state of a probe: its present container, the result, and the outcomes that count towards the next result.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeState {
     pub(super) probe: Arc<Probe>,
@@ -76,7 +76,7 @@ impl ProbeState {
         (began && !done && !container.on_hold).then_some(&container.id)
     }
 
-    /// Records the outcome of a check of that container. Returns true if that changed the result.
+    /// Records the outcome of a check of the container `id`. Returns true if it changed the result.
     pub(super) fn checked(&mut self, id: &Id, succeeds: bool) -> bool {
         let Some(container) = self.container.as_mut().filter(|c| c.id == *id) else {
             return false;

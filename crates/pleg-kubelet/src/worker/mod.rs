@@ -99,11 +99,11 @@ impl Action {
     }
 }
 
-/// How long after a run the pod is run again even if nothing changed.
+/// The time after which a pod is run again even if nothing changed.
 const RESYNC_PERIOD: Duration = Duration::from_secs(60);
 /// The largest random addition to a period or delay, as a fraction of it.
 const JITTER: f64 = 0.5;
-/// How long a run waits for its view.
+/// The time limit of a run's wait for its view.
 const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The workers of all pods. Dropping it aborts them.
@@ -115,7 +115,7 @@ pub struct PodWorkers<S> {
     stop: watch::Sender<Option<Instant>>,
 }
 
-/// State that the handles share with the driver and the workers.
+/// The state that the handles share with the driver and the workers.
 #[derive(Debug)]
 struct Shared<S> {
     pods: Mutex<BTreeMap<PodUid, Slot<S>>>,

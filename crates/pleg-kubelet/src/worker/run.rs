@@ -87,7 +87,7 @@ impl<S> Run<S> {
     /// [`WaitError::Closed`] if the generator has ended.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the run keeps its old view: call this again before the next run.
+    /// If the future is dropped, the run keeps its old view: call `next` again before the next run.
     pub async fn next<E>(&mut self, result: Result<Action, E>) -> Result<(), WaitError> {
         let mut due = match result {
             Ok(action) => {
@@ -241,7 +241,7 @@ pub(crate) fn is_live(container: &ContainerStatus) -> bool {
     !ended.contains(&container.state)
 }
 
-/// Why a run failed.
+/// The reason why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError<E> {

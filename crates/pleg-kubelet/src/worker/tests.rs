@@ -61,7 +61,7 @@ async fn lagged_subscription_runs_every_known_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_during_termination_reaches_the_next_worker_with_shortest_grace() {
+async fn next_worker_gets_deletion_with_shortest_grace_period() {
     let ((driver, workers), uid) = (driver().await, PodUid::from("p"));
     let mut terminating = slot(Some(Arc::default()), true);
     terminating.is_terminating = true;

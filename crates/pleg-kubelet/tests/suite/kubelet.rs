@@ -25,7 +25,7 @@ struct Kubelet {
     planner: Planner,
     finished: Arc<AtomicUsize>,
     planned: Planned,
-    /// A kubelet that claims pods without a specification, and whose removals have no effect.
+    /// The kubelet claims pods without a specification, and its removals have no effect.
     is_orphaned: bool,
 }
 
@@ -119,7 +119,7 @@ struct Node {
     runtime: FakeRuntime,
     pleg: Pleg,
     workers: PodWorkers<Pod>,
-    /// How many workers have ended.
+    /// The number of workers that have ended.
     finished: Arc<AtomicUsize>,
     planned: Planned,
 }
@@ -184,7 +184,7 @@ impl Node {
         pass(&self.pleg, SECOND * seconds).await;
     }
 
-    /// Waits until that attempt of a container, or a later one, runs.
+    /// Waits until the attempt `attempt` of a container, or a later one, runs.
     async fn until_runs(&self, name: &str, attempt: u32) {
         let runs = || {
             let status = self.pleg.get(&POD.into()).status;

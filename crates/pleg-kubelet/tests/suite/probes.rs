@@ -116,7 +116,7 @@ impl Node {
         self.command.runs.load(Ordering::Relaxed)
     }
 
-    /// Replaces the container by another one of that name.
+    /// Replaces the container by another one of the same name.
     async fn replace(&self) {
         self.runtime.remove("u-c");
         let mut next = container("u", "c2", ReportedState::Running);

@@ -52,7 +52,7 @@ struct State {
     failures: Vec<u32>,
     errors: Vec<String>,
     finished_pods: Vec<PodUid>,
-    /// How many more calls of `finish` fail.
+    /// The number of further calls of `finish` that fail.
     failing_ends: usize,
     /// Pods that `owns` claims.
     owned: Vec<PodUid>,
@@ -288,7 +288,7 @@ async fn error_policy_decides_when_a_failed_pod_is_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_fails_if_its_view_cannot_be_read() {
+async fn worker_run_fails_if_its_view_cannot_be_read() {
     let node = Node::start(&[("p", Does::Remove)]).await;
     node.runtime.fail(Op::pod("p"), CallErrorKind::Unavailable);
     // The run that removes the pod changes something, so the next run needs a newer view.
@@ -300,7 +300,7 @@ async fn run_fails_if_its_view_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_starts_no_run_and_aborts_hung_ones() {
+async fn shutdown_of_workers_starts_no_run_and_aborts_hung_runs() {
     for (does, within) in [(Does::Wait, 5 * MINUTE), (Does::Hang, MINUTE)] {
         let node = Node::start(&[("p", does), ("q", Does::Nothing)]).await;
         let began = node.runs();

@@ -1,4 +1,4 @@
-//! Shared by the tests: a client over an in-process connection, and pods to create.
+//! Helpers of the tests: a client over an in-process connection, and pods to create.
 
 #![allow(unreachable_pub, reason = "tests")]
 
@@ -89,7 +89,7 @@ impl Client {
         call(self.0.get_container_events(v1::GetEventsRequest {})).await
     }
 
-    /// Has no timeout, because a fault or a subscriber may make the call hang.
+    /// Runs a sandbox. Has no timeout, because a fault or a subscriber may make the call hang.
     pub async fn try_run(&mut self, config: v1::PodSandboxConfig) -> Result<String, Status> {
         let request = v1::RunPodSandboxRequest {
             config: Some(config),
@@ -188,7 +188,7 @@ impl Client {
         call(self.0.list_pod_sandbox(list)).await.unwrap().items
     }
 
-    /// Has no timeout, because a fault may make the call hang.
+    /// Lists the containers. Has no timeout, because a fault may make the call hang.
     pub async fn containers(&mut self) -> Result<Vec<v1::Container>, Status> {
         let list = v1::ListContainersRequest::default();
         let rows = self.0.list_containers(list).await?;
@@ -303,7 +303,7 @@ impl Events {
     }
 }
 
-/// An event as text: TYPE(subject) sandbox state [container:state…], with names instead of ids.
+/// An event as text: TYPE(name) sandbox state [container:state…], with names instead of ids.
 pub fn event_text(event: &v1::ContainerEventResponse, names: &[(&str, &str)]) -> String {
     let name = |id: &str| names.iter().find(|(i, _)| *i == id).map_or("?", |(_, n)| n);
     let word = |constant: &'static str| constant.split('_').nth(1).unwrap();

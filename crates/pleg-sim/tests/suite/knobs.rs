@@ -312,7 +312,7 @@ async fn list_above_message_limit_fails() {
     let words = "grpc: trying to send message larger than max (";
     assert!(rejected.message().starts_with(words), "{rejected}");
     assert_eq!(pages(&mut cri).await.1, Some(Code::ResourceExhausted));
-    // In smaller pages, the list is within the limit.
+    // In smaller pages, each message is within the limit.
     sim.set_knob("list.page=2").unwrap();
     assert_eq!(pages(&mut cri).await.0, [2, 2]);
     sim.set_knob("list.limit=1KiB").unwrap();

@@ -101,7 +101,7 @@ async fn too_many_pings_close_the_connection() {
 
 // === shutdown ===
 
-/// Waits longer than any grace period. Needs paused time.
+/// Fails the test if the future takes longer than any grace period. Needs paused time.
 async fn bounded<T>(future: impl Future<Output = T>) -> T {
     let in_time = tokio::time::timeout(Duration::from_secs(5), future).await;
     in_time.expect("in time")

@@ -1,4 +1,4 @@
-//! Tests of each rule. A row: the restart policy and the specified containers, the pod, the expected actions.
+//! Tests of each rule. A row has the restart policy and the specified containers, the pod, and the expected actions.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -145,7 +145,7 @@ fn init_containers_run_in_order_and_sidecars_keep_running() {
 }
 
 #[test]
-fn unstarted_sidecar_blocks_the_next_container() {
+fn sidecar_that_has_not_started_blocks_the_next_container() {
     let mut worker = Worker::new("Always s a");
     worker.probes = Some(ProbeResults::default());
     worker.runs("9 | s running |");

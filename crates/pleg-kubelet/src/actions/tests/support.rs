@@ -1,4 +1,4 @@
-//! The worker of one pod. Each row of a table is one of its runs.
+//! The worker of one pod. Each row of a table is one run of the worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn spec(words: &str) -> PodSpec {
     serde_json::from_value(spec).unwrap()
 }
 
-/// A view that was inspected at that second, unless a status call failed then.
+/// A view whose details were read at the second `seconds`, unless a status call failed then.
 pub(super) fn view(seconds: u32, words: &str) -> PodView {
     let status = pod("p", words);
     let failed = |c: &ContainerStatus| c.error.is_some() || c.status_missing;
@@ -43,7 +43,7 @@ pub(super) fn view(seconds: u32, words: &str) -> PodView {
 pub(super) struct Worker {
     pub(super) spec: PodSpec,
     pub(super) history: PodHistory,
-    /// The specification is not known.
+    /// The pod's specification is not known.
     pub(super) is_unknown: bool,
     pub(super) terminating: bool,
     pub(super) probes: Option<ProbeResults>,
@@ -84,7 +84,7 @@ impl Worker {
         self.last = actions;
     }
 
-    /// Makes one run per row. A row: the second of the run, and `read N` if the pod was read at another second; the
+    /// Makes one run per row. A row has the second of the run, and `read N` if the pod was read at another second; the
     /// pod; the expected actions; the second of the next run.
     pub(super) fn runs(&mut self, table: &str) {
         for row in rows(table) {
@@ -111,7 +111,7 @@ impl Worker {
     }
 }
 
-/// Checks one worker per block. Its first line has a rule and the specification; the other lines are its runs.
+/// Checks one worker per block. The first line of a block has a rule and the specification; the others are the runs.
 pub(super) fn timelines(blocks: &str) {
     for block in blocks.trim().split("\n\n") {
         let (rule, runs) = block.split_once('\n').unwrap();
@@ -119,7 +119,7 @@ pub(super) fn timelines(blocks: &str) {
     }
 }
 
-/// Checks the first run of a worker per row: the specification, the pod, the actions.
+/// For each row (specification, pod, expected actions), checks the first run of a worker.
 pub(super) fn check(table: &str) {
     for row in rows(table) {
         Worker::new(row[0]).runs(&format!("20 read 9 | {} | {}", row[1], row[2]));

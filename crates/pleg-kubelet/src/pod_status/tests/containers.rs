@@ -27,7 +27,7 @@ fn lost(message: &str) -> Value {
     json!({"terminated": {"exitCode": 137, "reason": reason, "message": message}})
 }
 
-/// A status of the pod with that state of the container `app`.
+/// A reported status of the pod in which the container `app` has the state `state`.
 fn reported(state: &Value, restarts: u32) -> Value {
     json!({"phase": "Running", "containerStatuses": [{
         "name": "app", "containerID": format!("containerd://app-{restarts}"), "image": "", "imageID": "",
@@ -60,7 +60,7 @@ fn status_fields_are_computed_from_the_containers() {
 }
 
 #[test]
-fn exit_code_that_may_still_become_known_is_not_reported() {
+fn container_stays_running_while_its_exit_code_may_still_come() {
     let running = json!({"running": {"startedAt": "2026-07-01T09:59:00Z"}});
     let mut node = Node::of("Never", "app exited").before(reported(&running, 0));
     let at = Instant::from_origin(Duration::from_secs(5));
@@ -90,7 +90,7 @@ fn termination_messages_of_a_pod_share_twelve_kibibytes() {
 }
 
 #[test]
-fn vanished_container_keeps_its_last_state_and_count() {
+fn vanished_container_keeps_its_last_state_and_restart_count() {
     let mut before = reported(&json!({"running": {}}), 1);
     before["containerStatuses"][0]["lastState"] = json!({"terminated": {"exitCode": 3}});
     let app = Node::of("Never", "").before(before).app();

@@ -48,7 +48,7 @@ fn code_in_the_guide_is_the_tested_code() {
     }
 }
 
-/// The container of that attempt, once it runs.
+/// The container with the attempt number `attempt`, once it runs.
 async fn running(pod: &mut PodHandle, attempt: u32) -> Id {
     loop {
         let status = pod.view().status;

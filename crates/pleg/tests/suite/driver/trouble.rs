@@ -84,7 +84,7 @@ fn probing() -> pleg::core::Settings {
     })
 }
 
-/// Between two lists only a probe can detect that the runtime hangs: within 20 s, whether or not pods exist. The node
+/// Between two lists only a runtime probe can detect that the runtime hangs: within 20 s, even without pods. The node
 /// stays ready, and the degraded reason disappears with the first answer to any call.
 #[tokio::test(start_paused = true)]
 async fn frozen_runtime_is_reported_within_20_s() {
