@@ -179,7 +179,7 @@ impl AgentClient {
     }
 }
 
-/// The TLS error inside this error, in a few words, because `pleg check` shows only 80 characters.
+/// The TLS error inside `error`, in a few words, because `pleg check` shows only 80 characters.
 fn of_tls(error: anyhow::Error) -> anyhow::Error {
     let mut causes = error.chain().filter_map(<dyn Error>::downcast_ref);
     match causes.find_map(|e: &io::Error| e.get_ref()?.downcast_ref().cloned()) {

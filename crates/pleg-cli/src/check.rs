@@ -10,7 +10,7 @@ use crate::args::CheckArgs;
 use crate::text::{clip, lasting, lower, safe};
 use crate::view::{Query, Reason, View};
 
-/// The maximum length of the line in characters. The node-problem-detector keeps this many by default.
+/// The maximum length of the printed line in characters. The node-problem-detector keeps this many by default.
 const MOST_TEXT: usize = 80;
 
 pub(crate) async fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
@@ -55,7 +55,7 @@ fn problem(view: &View) -> Option<String> {
     of_pod.or_else(|| Some(sentence(reason)))
 }
 
-/// `(code) for 4s: message`.
+/// A reason as a sentence: `(code) for 4s: message`.
 pub(crate) fn sentence(reason: &Reason) -> String {
     let Reason { code, message, .. } = reason;
     format!("({code}){}: {message}", lasting(reason.seconds))

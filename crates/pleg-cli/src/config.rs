@@ -24,7 +24,7 @@ use crate::text::{safe, safe_lines};
 use crate::{agent, bounded};
 
 const CONFIG: &str = "config";
-/// The flag that has no value, but is counted: `-vv`.
+/// The flag that has no value, but whose repetitions are counted: `-vv`.
 const VERBOSE: &str = "verbose";
 /// The flags that select a real or a simulated runtime. They exclude each other.
 pub(crate) const ENDPOINT: &str = "runtime-endpoint";

@@ -19,16 +19,16 @@ use crate::log::notice;
 use crate::meter::{Meter, ObservedRuntime};
 use crate::sim::{CONTROL, Embedded};
 
-/// `watch` and `pods` wait this long for the runtime to respond.
+/// The time for which `watch` and `pods` wait for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 const NONE_YET: &str = "no runtime yet, until one is found";
-/// After an error of one of these kinds, no list can succeed, so the command does not wait.
+/// The kinds of errors after which no list can succeed, so that the command does not wait.
 const PERMANENT: [CallErrorKind; 4] = {
     use CallErrorKind::{Malformed, PermissionDenied, TooLarge, Unimplemented};
     [TooLarge, PermissionDenied, Unimplemented, Malformed]
 };
 
-/// The chosen runtime. It may be found later; clones share it.
+/// The chosen runtime, which may be found later. Clones share it.
 #[derive(Clone, derive_more::Constructor, derive_more::Display)]
 #[display("{}", found.get().map_or_else(|| NONE_YET.to_owned(), ToString::to_string))]
 pub(crate) struct Chosen {

@@ -93,7 +93,7 @@ impl Filters {
             && (self.pod.is_empty() || self.pod.iter().any(named))
     }
 
-    /// Returns true if the pod of this record has the labels, as the cache shows it.
+    /// Returns true if the pod of this record has the labels, according to the cache.
     pub(crate) fn match_labels(&mut self, record: &Record, pleg: &Pleg) -> bool {
         let (Some(selector), Some(pod)) = (&self.pods.selector, &record.pod) else {
             return true;

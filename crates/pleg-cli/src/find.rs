@@ -68,7 +68,7 @@ pub(crate) fn search(root: &Path) -> anyhow::Result<Option<Found>> {
 
 /// The error if [`search`] finds nothing.
 pub(crate) fn not_found() -> anyhow::Error {
-    // Without the paths below /var/run, which is nearly always a link to /run.
+    // Leaves out the paths below /var/run, which is nearly always a link to /run.
     let paths = well_known().iter().map(|known| known.path);
     let paths = Vec::from_iter(paths.filter(|path| !path.starts_with("/var/run/"))).join(", ");
     let [_, variable] = ENDPOINT_VARIABLES;

@@ -14,7 +14,7 @@ use crate::text::duration;
 
 /// The period of checks while nothing changes, because some troubles begin only as time passes.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// A trouble younger than this is recorded without a duration. A shorter wait for the first list is not recorded.
+/// A trouble younger than this is recorded without a duration. A wait for the first list is recorded only if longer.
 const SECOND: Duration = Duration::from_secs(1);
 /// The codes of the findings about pods whose calls fail, and about pods whose calls hang.
 const OF_PODS: [&str; 2] = ["pods_failing", "pods_hung"];
@@ -27,7 +27,7 @@ pub(crate) struct HealthChanges(Option<BTreeMap<String, Trouble>>);
 struct Trouble {
     since: Instant,
     severity: Severity,
-    /// The record of the beginning, without the duration.
+    /// The record of the beginning of the trouble, without its duration.
     record: Record,
     /// The message when the trouble is over, without the duration, which is added at the end.
     end: String,

@@ -115,7 +115,7 @@ impl Kubelet {
         Some(self.here(Path::new(value(&self.arguments, &["--log-file"])?)))
     }
 
-    /// The path by which this program reaches a file that the kubelet sees at `path`.
+    /// The path by which this program reaches the file that the kubelet sees at `path`.
     fn here(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
             Ok(path) => self.directory.join("root").join(path),
@@ -138,7 +138,7 @@ impl Kubelet {
         if let Some(dir) = flag("--config-dir") {
             match fs::read_dir(self.here(&dir)) {
                 Ok(all) => others.extend(all.flatten().map(|entry| dir.join(entry.file_name()))),
-                // No such file exists, so it counts as one that cannot be read.
+                // The directory cannot be read, so it counts as a file that cannot be read.
                 Err(_) => others.push(dir.join("*.conf")),
             }
         }
@@ -205,12 +205,12 @@ fn values<'a>(arguments: &'a [String], flag: &'a str) -> impl Iterator<Item = &'
     })
 }
 
-/// The value of the first of these flags that is given. If the flag is given several times, its last value.
+/// The value of the first of `flags` that is given. If this flag is given several times, its last value.
 pub(crate) fn value<'a>(arguments: &'a [String], flags: &[&'a str]) -> Option<&'a str> {
     flags.iter().find_map(|flag| values(arguments, flag).last())
 }
 
-/// Returns true if the path leads to this socket, as the process sees it. `None` if that cannot be found out.
+/// Returns true if `address`, as the process `pid` sees it, leads to `socket`. `None` if that cannot be found out.
 pub(crate) fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> Option<bool> {
     let address = Path::new(address.strip_prefix("unix://").unwrap_or(address));
     let Some(ours) = identity(socket) else {

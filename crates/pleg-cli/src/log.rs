@@ -26,7 +26,7 @@ use crate::text::safe;
 use crate::{json, table};
 
 const VARIABLE: &str = "PLEG_LOG";
-/// Set by systemd to the device and the inode of the journal's socket.
+/// The variable that systemd sets to the device and the inode of the journal's socket.
 const JOURNAL: &str = "JOURNAL_STREAM";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -50,7 +50,7 @@ pub(crate) fn show_error(error: &anyhow::Error) {
     print(Level::ERROR, style, "error:", &format!("{error:#}"));
 }
 
-/// Prints a line. In the text format, the label has this style; without a label, the message has this style.
+/// Prints a line. In the text format, the label has the style `style`, or the message if the label is empty.
 fn print(level: Level, style: Style, label: &str, message: &str) {
     let line = match FORMAT.get().copied().unwrap_or_default() {
         LogFormat::Text if label.is_empty() => format!("{style}{}{style:#}\n", safe(message)),
@@ -65,7 +65,7 @@ fn print(level: Level, style: Style, label: &str, message: &str) {
 /// Logs to standard error at the level in `PLEG_LOG` or `verbose`. `quiet`: no warnings, which the output shows.
 pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::Result<()> {
     FORMAT.get_or_init(|| format);
-    // Escaped, because a message may contain text of a runtime.
+    // Escapes the fields, because a message may contain text of a runtime.
     let fields = debug_fn(|writer, field, value| {
         let text = format!("{value:?}");
         match field.name() {
@@ -112,7 +112,7 @@ where
         match format {
             LogFormat::Json => writer.write_str(&json_line(level, target, event.field_map())),
             LogFormat::Text if !is_journal => text.format_event(context, writer, event),
-            // Without the time, because the journal adds its own.
+            // Leaves out the time, because the journal adds its own.
             LogFormat::Text => text.without_time().format_event(context, writer, event),
         }
     }

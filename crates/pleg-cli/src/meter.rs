@@ -17,14 +17,14 @@ pub(crate) const SANDBOX_STATUS: &str = Kind::Sandbox.status_operation();
 pub(crate) const CONTAINER_STATUS: &str = Kind::Container.status_operation();
 const VERSION: &str = "Version";
 
-/// The key of a call: the operation, and the id that it reads. Of a list: the uid of the pod, or empty for all pods.
+/// The key of a call: the operation, and the id that it reads; for a list the uid of the pod, or empty for all pods.
 pub(crate) type Key = (&'static str, String);
 pub(crate) type Timings = BTreeMap<Key, Timing>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timing {
     pub(crate) longest: Duration,
-    /// The longest call that was cancelled before the runtime answered.
+    /// The duration of the longest call that was cancelled before the runtime answered.
     pub(crate) unanswered: Option<Duration>,
 }
 
@@ -201,7 +201,7 @@ mod tests {
     const LIST: (&str, &str) = (LIST_SANDBOXES, "");
     const STATUS: (&str, &str) = (CONTAINER_STATUS, "c1");
 
-    /// A call that takes a second, and fails if `kind` is given.
+    /// Measures a call that takes a second, and fails if `kind` is given.
     async fn call(meter: &Meter, of: (&'static str, &str), kind: Option<CallErrorKind>) {
         let call = async {
             let clock = meter.clock;
@@ -212,7 +212,7 @@ mod tests {
         let _ = meter.measure(of.0, of.1, call).await;
     }
 
-    /// A call as by [`call`], cancelled after half a second.
+    /// Measures a call as [`call`] does, but cancels it after half a second.
     async fn cancelled(meter: &Meter, of: (&'static str, &str)) {
         let call = call(meter, of, None);
         assert!(tokio::time::timeout(SECOND / 2, call).await.is_err());

@@ -17,7 +17,7 @@ use crate::table::{Cell, Table, Width, colour, dim};
 use crate::text::{duration, exit, seconds, short};
 use crate::view::ago;
 
-/// Time for the status calls after the first list: the deadline of the calls of one pod.
+/// The time limit of the status calls after the first list: the deadline of the calls of one pod.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {

@@ -23,9 +23,9 @@ pub(crate) const HOST_PIDS: &str = "pid:[4026531836]";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// At most 15 characters.
+    /// The name of the program, at most 15 characters.
     pub(crate) name: String,
-    /// As in `ps`: R, S, D, T, t, Z or I.
+    /// The state, as in `ps`: R, S, D, T, t, Z or I.
     pub(crate) state: char,
     pub(crate) parent: u32,
     pub(crate) threads: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Process {
     ticks: u64,
     /// The virtual memory of the process in bytes.
     pub(crate) memory: u64,
-    /// Clock ticks from the boot to the start of the process. They differ for two processes with the same PID.
+    /// Clock ticks from the boot to the start of the process. Two processes with the same PID have different numbers.
     started: u64,
     pages: u64,
 }
@@ -67,17 +67,17 @@ impl Process {
         self.state == 'X' || self.state == 'Z' && self.threads <= 1
     }
 
-    /// Returns true for the same process, false for another one with its PID.
+    /// Returns true if `other` is the same process, and not another one with the same PID.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.pid == other.pid && self.started == other.started
     }
 
-    /// The CPU time that it has used since an earlier sample, in seconds.
+    /// The CPU time that the process has used since an earlier sample, in seconds.
     pub(crate) fn cpu_since(&self, before: &Self) -> f64 {
         seconds(self.ticks.saturating_sub(before.ticks))
     }
 
-    /// The time of its start in seconds of Unix time, if the system started at `boot`.
+    /// The time of the process's start in seconds of Unix time, if the system started at `boot`.
     pub(crate) fn started_at(&self, boot: f64) -> f64 {
         boot + seconds(self.started)
     }

@@ -11,7 +11,7 @@ use crate::text::{counted, exit};
 
 /// The type of the record that follows the initial events.
 pub(crate) const SYNCED: &str = "Synced";
-/// Records were lost, because their reader was too slow.
+/// The type of the record that reports lost records: their reader was too slow.
 pub(crate) const LAGGED: &str = "Lagged";
 pub(crate) const DEGRADED: &str = "Degraded";
 pub(crate) const RECOVERED: &str = "Recovered";
@@ -25,7 +25,7 @@ pub(crate) const READY: &str = "Ready";
 pub(crate) struct Record {
     /// The number that the agent gave the record.
     pub(crate) seq: Option<u64>,
-    /// When the change was detected: UTC, RFC 3339.
+    /// The time at which the change was detected: UTC, RFC 3339.
     pub(crate) time: String,
     pub(crate) r#type: String,
     pub(crate) pod: Option<Pod>,
@@ -38,14 +38,14 @@ pub(crate) struct Record {
     pub(crate) exit_code: Option<i32>,
     pub(crate) reason: Option<String>,
     pub(crate) latency_ms: Option<f64>,
-    /// `Synced`: the number of pods on the node.
+    /// Only with the type `Synced`: the number of pods on the node.
     pub(crate) pods: Option<usize>,
-    /// `Lagged`: the number of exits and removals that are not shown; with `pleg watch --agent`, of records.
+    /// With `Lagged`: the number of exits and removals that are not shown; with `pleg watch --agent`, of records.
     pub(crate) missed: Option<u64>,
-    /// A change of health: its code, as in the runbook.
+    /// The code of a change of health, as in the runbook.
     pub(crate) code: Option<String>,
     pub(crate) message: Option<String>,
-    /// A change of health: how long the trouble has lasted.
+    /// For a change of health, the time for which the trouble has lasted.
     pub(crate) seconds: Option<f64>,
 }
 
@@ -66,7 +66,7 @@ impl Pod {
         }
     }
 
-    /// `namespace/name`, or the uid if they are not known.
+    /// The pod as `namespace/name`, or its uid if the names are not known.
     pub(crate) fn shown(&self) -> String {
         match self.name.is_empty() {
             true => self.uid.clone(),
@@ -177,15 +177,15 @@ impl Record {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
-    /// Now, by the agent's clock.
+    /// The present time by the agent's clock.
     pub(crate) time: jiff::Timestamp,
-    /// When the agent started.
+    /// The time of the agent's start.
     pub(crate) agent: String,
     /// The time since which the agent has kept every record.
     pub(crate) complete_since: jiff::Timestamp,
-    /// How many records after the given one are missing, because the agent has dropped them.
+    /// The number of records after the given one that are missing, because the agent has dropped them.
     pub(crate) missed: u64,
-    /// The page has every record up to the one with this number.
+    /// The number of the last record of the page, which has every record up to this one.
     pub(crate) last: u64,
     pub(crate) more: bool,
 }

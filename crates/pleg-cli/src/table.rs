@@ -40,10 +40,10 @@ pub(crate) const fn colour(colour: AnsiColor) -> Style {
 /// The width of a column, and what happens to it if the terminal is narrow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Width {
-    /// 0: the column is omitted.
+    /// The present width; 0 if the column is omitted.
     pub(crate) now: usize,
     least: usize,
-    /// Columns are omitted in this order; 0: never.
+    /// The place in the order in which columns are omitted; 0: never omitted.
     omitted: u8,
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(fitted)
 }
 
-/// The escaped text in lines of this width, broken between words.
+/// The escaped text in lines of at most `columns` columns, broken between words.
 pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in safe(text).split_whitespace() {
@@ -87,7 +87,7 @@ pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Truncates the text to this number of characters, with an ellipsis at the end.
+/// Truncates the text to `most` characters, with an ellipsis at the end.
 pub(crate) fn clip(text: &str, most: usize) -> Cow<'_, str> {
     let shown = most.saturating_sub(1);
     match text.char_indices().nth(most) {
@@ -149,7 +149,7 @@ pub(crate) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{plural}")
 }
 
-/// `and 5 more`, if there are more.
+/// A text such as `and 5 more`; `None` if `n` is 0.
 pub(crate) fn more(n: usize) -> Option<String> {
     (n > 0).then(|| format!("and {n} more"))
 }

@@ -95,7 +95,7 @@ async fn show(pleg: &Pleg, mut events: Subscription, mut printer: Printer) -> an
 struct Printer {
     filters: Filters,
     simulated: bool,
-    /// `None`: the output is JSON.
+    /// The table; `None` if the output is JSON.
     table: Option<Table>,
 }
 

@@ -193,7 +193,7 @@ pub(crate) mod tests {
         Ok((pod, outside))
     }
 
-    /// Removes the pod's directory. Asserts that the error names these mounts, and that the outside file is left.
+    /// Removes the pod's directory. Asserts that the error names `mounted`, and that the outside file is left.
     #[track_caller]
     fn assert_left(pod: &Path, outside: &Path, mounted: &[&Path]) {
         let error = remove_directory(pod).unwrap_err().to_string();

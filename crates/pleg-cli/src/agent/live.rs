@@ -2,7 +2,7 @@
 //!
 //! Records have ids, so that a client that connects again misses none and gets none twice. The first view of a
 //! connection is complete. Each later view is a patch of the view before it, so that an idle node needs few bytes. The
-//! next message is computed only when the client has received the one before it.
+//! agent computes the next message only when the client has received the one before it.
 
 use futures::{Stream, stream};
 
@@ -55,10 +55,10 @@ struct Client {
     changes: watch::Receiver<u64>,
     query: Query,
     sent: u64,
-    /// Sends only records since this time. `None`: of any age.
+    /// The earliest time of the records to send. `None`: sends records of any age.
     since: Option<WallTime>,
     has_changed: bool,
-    /// When records may be sent next, and when a view is sent next.
+    /// The instant from which records may be sent next; then the instant of the next view.
     records_due: Instant,
     view_due: Instant,
     view_sent: Instant,

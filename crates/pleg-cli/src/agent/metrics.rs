@@ -1,4 +1,4 @@
-//! What `/metrics` shows: the recorded metrics, and metrics about this process.
+//! The response of `/metrics`: the recorded metrics, and metrics about this process.
 //!
 //! The crates record some metrics under the names of the kubelet. A sum over the metrics of agent and kubelet would
 //! count a node twice, so `/metrics` shows these metrics as `pleg_*`. Histograms are shown as their sum and count,
@@ -25,8 +25,8 @@ const BUCKETS: [f64; 17] = [
     5.0, 10.0, 60.0,
 ];
 
-/// Kubelet metrics that have no `pleg_` name. `pleg_stream_state` and `pleg_streams_lost_total`, and the count of
-/// `pleg_runtime_operations_duration_seconds`, show the same.
+/// Kubelet metrics that `/metrics` does not repeat as `pleg_*`: `pleg_stream_state`, `pleg_streams_lost_total`, and the
+/// count of `pleg_runtime_operations_duration_seconds` show the same.
 const REDUNDANT: &str = "kubelet_evented_pleg_connection_error_count kubelet_evented_pleg_connection_success_count \
                          kubelet_runtime_operations_total";
 

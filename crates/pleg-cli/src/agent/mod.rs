@@ -110,7 +110,7 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-/// Reads the tokens and the certificates again on SIGHUP. If that fails, the old ones stay in use.
+/// Reads the tokens and the certificates again on SIGHUP. If the read fails, the old ones stay in use.
 async fn reload(
     args: &AgentArgs,
     access: &watch::Sender<Arc<Access>>,

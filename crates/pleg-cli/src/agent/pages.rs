@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::{json, page};
 
-/// A rendered response is served again for this time, so that frequent requests cost little.
+/// The time for which a rendered response is served again, so that frequent requests cost little.
 const RENDERED_FOR: Duration = Duration::from_millis(250);
 const MOST_PODS: usize = 500;
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -43,7 +43,7 @@ impl Pages {
             ("/healthz", _) => self.alive(),
             ("/readyz", true) => self.ready(query.split('&').any(|p| p.starts_with("verbose"))),
             ("/readyz", false) => match self.health().ready() {
-                // Not a bare "ok", which would mean that the node has no findings.
+                // A bare "ok" would mean that the node has no findings.
                 Ok(()) => found(TEXT, "ok (brief)\n"),
                 Err(_) => unavailable("not ready\n"),
             },
@@ -67,7 +67,7 @@ impl Pages {
         }
     }
 
-    /// Answers on the listener for probes: liveness and readiness, without the names of pods.
+    /// Answers on the listener for the kubelet's probes: liveness and readiness, without the names of pods.
     pub(super) fn probe(&self, request: &Request<Incoming>) -> Reply {
         match request.uri().path() {
             "/healthz" | "/readyz" => self.reply(request, false),
@@ -143,13 +143,13 @@ impl Pages {
 
 #[derive(Deserialize)]
 struct Wanted {
-    /// Only records with a higher number.
+    /// Selects only records with a higher number.
     after: Option<u64>,
-    /// Only records of the last `since` seconds.
+    /// Selects only records of the last `since` seconds.
     since: Option<u64>,
 }
 
-/// `Ok` if the generator has not ended and none of its work is overdue, even if the runtime does not respond.
+/// Liveness: `Ok` if the generator has not ended and none of its work is overdue, even if the runtime does not respond.
 pub(super) const fn alive(ready: &Result<(), NotReady>) -> Result<(), &NotReady> {
     match ready {
         Err(reason @ (NotReady::Stalled { .. } | NotReady::Closed)) => Err(reason),

@@ -17,7 +17,7 @@ const MOST_STATUS: usize = 200;
 #[derive(Debug)]
 pub(super) struct Manager {
     socket: Option<UnixDatagram>,
-    /// systemd restarts this process after this time without a watchdog message.
+    /// The time without a watchdog message after which systemd restarts this process.
     watchdog: Option<Duration>,
 }
 

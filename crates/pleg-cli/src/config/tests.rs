@@ -41,7 +41,7 @@ fn flag_overrides_file_and_file_overrides_default() {
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/agent.toml");
 
-/// The example file: all settings with their defaults.
+/// The example file `deploy/agent.toml`: all settings with their defaults.
 fn example() -> String {
     let mut text = String::from(
         "# The settings of `pleg agent`. The values here are the defaults; a setting that has no default is\n\

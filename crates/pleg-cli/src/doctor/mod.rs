@@ -63,7 +63,7 @@ async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Examination {
-    /// The start: UTC, RFC 3339.
+    /// The start of the examination: UTC, RFC 3339.
     at: String,
     seconds: f64,
     runtime: Evidence,

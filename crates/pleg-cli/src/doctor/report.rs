@@ -16,14 +16,14 @@ use crate::text::{bytes, enclosed, lower, millis, safe, seconds, span, wrapped};
 
 const SLOWEST: usize = 3;
 const NAME: usize = 12;
-/// More pods than any node has.
+/// A number of pods that no node reaches.
 const MANY: f64 = 100_000.0;
 
 fn verdict(findings: &[Finding]) -> String {
     if let Some(finding) = findings.iter().find(|f| f.code == NOT_EXAMINED) {
         return finding.summary.clone();
     }
-    // A PLEG does not need the network.
+    // Without findings about the network, which a PLEG does not need.
     let is_critical = |f: &&Finding| f.severity == Severity::Critical && f.layer != Layer::Network;
     let worst = findings.first().filter(|f| f.severity != Severity::Info);
     match (findings.iter().find(is_critical), worst) {
@@ -119,7 +119,7 @@ fn pods(pods: &Pods) -> String {
     format!("{all} pods; containers: {containers}; {sandboxes} dead sandboxes")
 }
 
-/// The duration of a generic PLEG's relist, and the numbers of pods at which it would be too long.
+/// The duration of a generic PLEG's relist, and the numbers of pods at which this duration would be too long.
 fn relist(runtime: &Evidence) -> Option<String> {
     let now = span(runtime.lists.relist()?);
     let mut shown = Vec::new();

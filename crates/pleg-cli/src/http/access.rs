@@ -14,7 +14,7 @@ const CLEAR_TOKEN: &str = "its token is itself a line of the token file, which m
 
 #[derive(Default, derive_more::Constructor)]
 pub(crate) struct Access {
-    /// SHA-256 of the tokens, in hexadecimal digits. Without any, no token is needed.
+    /// SHA-256 of the tokens, in hexadecimal digits. If there is no digest, clients need no token.
     digests: Vec<String>,
     pub(crate) tls: Option<TlsAcceptor>,
     requires_certificate: bool,
@@ -67,7 +67,7 @@ impl Access {
         }
     }
 
-    /// Compares `given` with the digests, in a time that does not depend on them.
+    /// Compares `given` with the digests, in a time that does not depend on the digests.
     fn has(&self, given: &str) -> bool {
         let digests = self.digests.iter();
         let equals = digests.map(|digest| digest.as_bytes().ct_eq(given.as_bytes()));
@@ -109,7 +109,7 @@ mod tests {
 
     const DIGEST: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
-    /// Loads a token file with this text, as an agent that listens on all addresses.
+    /// Loads a token file with the text `text`, as an agent that listens on all addresses does.
     fn load(text: &str) -> Result<Access, String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");

@@ -1,4 +1,4 @@
-//! Where the server listens: a TCP address or a unix socket.
+//! The address on which the server listens: a TCP address or a unix socket.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -74,7 +74,7 @@ pub(crate) fn reply(code: StatusCode, headers: Headers<'_>, body: impl Into<Byte
 /// Answers requests. The second argument is true if the client may read everything.
 pub(crate) type Handler = Arc<dyn Fn(&Request<Incoming>, bool) -> Reply + Send + Sync>;
 
-/// Serves until this future is dropped, which closes the connections.
+/// Serves until the returned future is dropped, which closes the connections.
 pub(crate) async fn serve(
     listener: Listener,
     access: watch::Receiver<Arc<Access>>,
@@ -130,7 +130,7 @@ async fn accept(listener: &Listener, server: &Arc<Server>) -> Infallible {
     }
 }
 
-/// The connection to close for a new one of this client: its own oldest if it has more than half, otherwise the oldest.
+/// The connection to close for a new one of `client`: its own oldest if it has more than half, otherwise the oldest.
 fn to_close<T>(open: &VecDeque<(String, T)>, client: &str) -> usize {
     let has_most = open.iter().filter(|(other, _)| other == client).count() > CONNECTIONS / 2;
     let may_close = |(other, _): &(String, T)| !has_most || other == client;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::picture::host::tests::fake::FakeHost;
 
-/// A node that runs this command line.
+/// A node with a process that has the command line `line`.
 fn node(line: &str) -> FakeHost {
     let host = FakeHost::new();
     host.run(800, line);
@@ -18,7 +18,7 @@ fn found(host: &FakeHost) -> Option<Kubelet> {
     kubelets.into_iter().next()
 }
 
-/// Command lines, the text of a configuration file => the end of the reason.
+/// Each row: a command line, the text of a configuration file => the end of the reason.
 const GATES: &str = r#"
 /usr/bin/kubelet ; =>
 kubelet --feature-gates=EventedPLEG=true ; => the kubelet (pid 800) subscribes to them (--feature-gates=EventedPLEG=true)
@@ -83,7 +83,7 @@ fn kubelet_of_another_runtime_does_not_count() {
         let line = format!("kubelet --feature-gates=EventedPLEG=true {flags}");
         host.run(800, &line);
         if row.contains("HERE") {
-            // A link to itself leads to an error other than ENOENT.
+            // A link that points to itself causes an error other than ENOENT.
             host.link("proc/800/root", Path::new("root"));
         }
         host.write("run/theirs.sock", "");

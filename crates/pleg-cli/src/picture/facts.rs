@@ -20,7 +20,7 @@ use crate::connect::{Chosen, Target};
 use crate::text::{clip, duration, lower, safe};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// The period while the runtime does not answer or a thread may block, because some facts need two looks at the host.
+/// The period while the runtime does not answer or a thread may block: some facts need two looks at the host.
 const TROUBLED: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Limits of the metrics: the findings at a time, the characters of a runtime's name or version, the runtimes.
@@ -117,7 +117,7 @@ pub(crate) struct Collector {
     pleg: Pleg,
     client: CriClient,
     runtime: Chosen,
-    /// `None` for a simulated runtime, which is not on the host.
+    /// The watch of the host; `None` for a simulated runtime, which is not on the host.
     host: Option<host::Watch>,
     /// Names and versions of the runtimes in the metrics.
     runtimes: BTreeSet<[String; 2]>,
@@ -164,7 +164,7 @@ impl Collector {
 
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
         let look = self.host.as_mut().map(|host| {
-            // The runtime may have been found since the last look.
+            // The runtime's socket may have been found since the last look.
             host.target.socket = self.runtime.socket();
             host.look(has_any(health, &SLOW))
         });

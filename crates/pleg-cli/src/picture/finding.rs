@@ -40,7 +40,7 @@ pub(crate) enum Layer {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
-    /// Stable. A section of docs/runbook.md has this code as its heading.
+    /// The stable code of the finding. A section of docs/runbook.md has it as its heading.
     pub(crate) code: Code,
     pub(crate) layer: Layer,
     pub(crate) severity: Severity,
@@ -113,7 +113,7 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
         "init_gone" | "pods_hung" | "container_runs_twice" => (Pod, Critical, ""),
         "shim_orphaned" | "pods_failing" | "status_slow" => (Pod, Warning, ""),
         "sandbox_twice" | "container_not_started" => (Pod, Warning, ""),
-        // Normal while an image cannot be pulled.
+        // Such a sandbox is normal while an image cannot be pulled.
         "sandbox_empty" => (Pod, Info, ""),
         "containers_restart" => (Pod, Info, "dead_containers"),
         "list_failed" => (Calls, Critical, "never_listed stale"),
@@ -184,7 +184,7 @@ impl Finding {
         self
     }
 
-    /// Adds these lines of evidence. Keeps ten lines in all, and adds one that counts the others.
+    /// Adds `lines` to the evidence. Keeps ten lines in all, and adds one that counts the others.
     pub(crate) fn because_of(mut self, lines: impl IntoIterator<Item = String>) -> Self {
         const SHOWN: usize = 10;
         self.evidence.extend(lines);
@@ -212,7 +212,7 @@ impl Finding {
 /// Sorts findings: the worst first. A cause precedes what it explains, and is at least as severe. Keeps each code once.
 pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
     let mut findings = findings.into_iter().unique_by(|f| f.code).collect_vec();
-    // Repeated, because a cause can have a cause. Chains of more than four do not exist.
+    // Repeats this, because a cause can have a cause. Chains of more than four do not exist.
     for _ in 0..4 {
         for at in 0..findings.len() {
             let explained = |other: &&Finding| contains(findings[at].explains, other.code);
@@ -233,7 +233,7 @@ pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
         let explains = |f: &Finding, code| f.code != code && contains(f.explains, code);
         let is_explained = |code| findings.iter().any(|f| explains(f, code));
         let cause = findings.iter().position(|f| !is_explained(f.code));
-        // Of findings that explain each other the worst counts as the cause.
+        // If findings explain each other, the worst counts as the cause.
         let cause = findings.remove(cause.unwrap_or(0));
         place(cause, &mut findings, &mut arranged);
     }
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
     use crate::text::lower;
 
-    /// Fails if the runbook has no section for the code. Every finding that a test makes is checked.
+    /// Fails if the runbook has no section for the code. Called for every finding that a test makes.
     pub(super) fn check_runbook(code: &str) {
         let runbook = include_str!("../../../../docs/runbook.md");
         let heading = format!("\n### {code}\n");
@@ -292,7 +292,7 @@ mod tests {
         arrange(all.split("; ").map(found).collect())
     }
 
-    /// Findings: of several layers, of one layer, and without a cause among them => their order, severity and cause.
+    /// Each row: findings (of several layers, of one layer, without a cause) => their order, severity and cause.
     const ARRANGED: &str = "
 stale critical; runtime_silent critical; list_slow warning stale; dead_containers info; io_pressure warning list_slow \
 => io_pressure critical ; list_slow critical io_pressure; stale critical list_slow; runtime_silent critical ; dead_containers info

@@ -12,14 +12,14 @@ use super::finding::{Finding, Severity};
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Generator {
     pub(crate) state: State,
-    /// The error with which the last stream ended, if none is open.
+    /// The error with which the last stream ended, if no stream is open.
     pub(crate) why: Option<String>,
     /// The reason why the generator does not subscribe, if that might harm a kubelet or the runtime.
     pub(crate) not_subscribed: Option<String>,
     pub(crate) events: u64,
     /// Missed events: changes that only lists showed.
     pub(crate) missed: u64,
-    /// STARTED and STOPPED events that arrived, and those missed.
+    /// The number of STARTED and STOPPED events that arrived or were missed.
     pub(crate) expected: u64,
     pub(crate) splits_events: bool,
     /// Announced changes, from events and from lists.
@@ -228,7 +228,7 @@ mod tests {
             ..Generator::default()
         };
         let codes = |found: Vec<Finding>| Vec::from_iter(found.iter().map(|f| f.code));
-        // Without the reasons about single pods: their findings are made from the statuses.
+        // Leaves out the reasons about single pods: their findings are made from the statuses.
         let of_pods = |code: &&str| code.starts_with("pods_");
         for code in Degraded::CODES.into_iter().filter(|code| !of_pods(code)) {
             let mut degraded = proven.clone();

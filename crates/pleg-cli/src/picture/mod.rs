@@ -22,7 +22,7 @@ pub(crate) struct Picture {
     pub(crate) health: Health,
     pub(crate) facts: Facts,
     pub(crate) ready: Result<(), NotReady>,
-    /// The worst first, and each cause before what it explains.
+    /// The findings, the worst first, and each cause before what it explains.
     pub(crate) findings: Vec<Finding>,
     /// The pods whose calls hang or fail.
     pub(crate) problems: Vec<Problem>,
@@ -40,7 +40,7 @@ impl Picture {
         Self::of(now, health, ready, generator, problems, facts)
     }
 
-    /// The picture that these arguments give. Leaves out facts about a silent runtime that has answered since.
+    /// The picture that the arguments give. Leaves out facts about a silent runtime that has answered since.
     pub(crate) fn of(
         now: Instant,
         health: Health,
@@ -62,7 +62,7 @@ impl Picture {
         self.findings.iter().any(|finding| finding.code == code)
     }
 
-    /// The seconds since then.
+    /// The seconds since `since`.
     pub(crate) fn age(&self, since: Instant) -> f64 {
         self.now.since(since).as_secs_f64()
     }

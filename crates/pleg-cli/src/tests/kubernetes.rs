@@ -49,7 +49,7 @@ fn kustomization_names_the_manifests_and_the_image() {
 }
 
 #[test]
-fn arguments_ports_mounts_and_rights_of_the_manifest_agree() {
+fn daemonset_has_ports_mounts_and_rights_for_its_arguments() {
     let (pod, container) = pod();
     let given = container["args"].as_array().unwrap();
     let args = agent(given.iter().map(|arg| arg.as_str().unwrap()));
@@ -77,7 +77,7 @@ fn arguments_ports_mounts_and_rights_of_the_manifest_agree() {
     assert_eq!(container["securityContext"], allowed);
 }
 
-/// In the file, the patch is commented out.
+/// In kustomization.yaml, the patch is commented out.
 #[test]
 fn patch_in_the_kustomization_replaces_every_containerd_path() {
     let text = read("kubernetes/kustomization.yaml");

@@ -21,7 +21,7 @@ fn unit_runs_an_agent_and_systemd_finds_it_hardened() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pleg-agent.service");
-    // `verify` needs a program that exists.
+    // `systemd-analyze verify` needs a program that exists.
     let program = std::env::current_exe().unwrap();
     let unit = unit.replace("/usr/local/bin/pleg", &program.to_string_lossy());
     fs::write(&file, unit).unwrap();

@@ -1,4 +1,4 @@
-//! What `pleg top` shows, and how answers change it. No I/O: time is an argument.
+//! The state of `pleg top`, and how answers change it. No I/O: time is an argument.
 
 use super::*;
 
@@ -10,7 +10,7 @@ const RECORDS: usize = 100;
 pub(super) enum Page {
     #[default]
     Pods,
-    /// The pod whose uid is in `App::pod`.
+    /// The page of the pod whose uid is in `App::pod`.
     Pod,
     Node,
     Help,
@@ -47,13 +47,13 @@ pub(super) struct App {
     pub(super) top: usize,
     pub(super) expanded: HashSet<String>,
     pub(super) all_expanded: bool,
-    /// How many lines of a page are scrolled away.
+    /// The number of lines of a page that are scrolled away.
     pub(super) scroll: usize,
     pub(super) has_halves: bool,
-    /// How many lines the list or the page has on the screen.
+    /// The number of lines that the list or the page has on the screen.
     pub(super) height: usize,
     pub(super) view: Option<Arc<View>>,
-    /// When the last view came, even if it is not shown because of a pause.
+    /// The instant of the last answer, even if its view is not shown because of a pause.
     pub(super) answered: Option<Instant>,
     pub(super) error: Option<String>,
 }
@@ -106,7 +106,7 @@ impl App {
         if !self.selected.is_empty() && answer.query.selected == self.selected {
             match page.selected {
                 Some(at) => self.cursor = at,
-                // The pod is gone, or does not match any more.
+                // The selected pod is gone, or does not match the filters any more.
                 None => self.selected.clear(),
             }
         }
@@ -132,7 +132,7 @@ impl App {
         }
     }
 
-    /// Makes the cursor follow its pod. On the first line it stays there instead, because problems appear there.
+    /// Makes the cursor follow its pod. A cursor on the first line stays there instead, because problems appear there.
     pub(super) fn follow(&mut self) {
         self.selected = match self.cursor {
             0 => String::new(),

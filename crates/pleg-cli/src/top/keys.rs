@@ -1,4 +1,4 @@
-//! What the keys do.
+//! The effects of the keys in `pleg top`.
 
 use super::*;
 
@@ -129,7 +129,7 @@ impl App {
         self.prompt = Some(Prompt {
             field,
             text: match field {
-                // A search begins with an empty text, as in less.
+                // A search begins with an empty text, as in the pager `less`.
                 Field::Search => String::new(),
                 Field::Namespace => self.query.namespace.clone(),
                 Field::Labels => labels.unwrap_or_default(),

@@ -39,7 +39,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     let needs = "pleg top needs a terminal; use pleg watch or pleg pods instead";
     ensure!(is_terminal, needs);
     let mut hangup = signal(SignalKind::hangup())?;
-    // Without colours if `NO_COLOR` is set, as in the other commands.
+    // Uses no colours if `NO_COLOR` is set, as the other commands.
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
     let mut app = App::new(args.namespace.clone(), args.selector.clone(), colour);
     let mut source = Source::start(&args, app.wanted()).await?;

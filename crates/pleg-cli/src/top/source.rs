@@ -1,4 +1,4 @@
-//! Where `pleg top` gets its views: from a generator of its own, or from an agent.
+//! The source of the views of `pleg top`: a generator of its own, or an agent.
 
 use pleg::Pleg;
 use pleg::core::Settings;

@@ -1,4 +1,4 @@
-//! What the calls to the runtime cost, and what those of upstream's generic PLEG would cost on this node.
+//! The cost of the calls to the runtime, and of the calls that upstream's generic PLEG would make on this node.
 
 use super::*;
 

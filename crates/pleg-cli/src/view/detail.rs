@@ -20,12 +20,12 @@ pub(crate) struct Detail {
     pub(crate) inspected_seconds: Option<f64>,
     pub(crate) error: Option<String>,
     pub(crate) sandboxes: Vec<SandboxRow>,
-    /// All containers, newest first. Earlier ones of the same name have rows of their own.
+    /// All containers, newest first. Earlier containers of the same name have rows of their own.
     pub(crate) containers: Vec<ContainerRow>,
     pub(crate) more_containers: usize,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) more_labels: usize,
-    /// The exits of its containers, including removed containers, oldest first.
+    /// The exits of the pod's containers, including removed containers, oldest first.
     pub(crate) ends: Vec<ExitRow>,
     pub(crate) history: Vec<Record>,
 }

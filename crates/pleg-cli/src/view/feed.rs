@@ -11,14 +11,14 @@ const RATE_SECONDS: u64 = 10;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
-    /// When the feed began. Identifies the agent process whose record numbers these are.
+    /// The start of the feed. Record numbers are valid in one agent process only, which this time identifies.
     pub(super) began_at: WallTime,
     records: VecDeque<(WallTime, Record)>,
     next: u64,
-    /// The feed has every record since then.
+    /// The time since which the feed has every record.
     complete_since: WallTime,
     began: Instant,
-    /// How many events occurred in each of the last seconds that had any.
+    /// The number of events in each of the last seconds that had any.
     rates: BTreeMap<u64, u64>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// The first line is the head.
+    /// The lines as bytes. The first line is the head.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         [json::line(&self.head), self.lines].concat()
     }

@@ -10,7 +10,7 @@ pub(crate) struct HealthView {
     /// The findings with a severity above information: the worst first, each cause before what it explains.
     pub(crate) reasons: Vec<Reason>,
     pub(crate) pods: usize,
-    /// For how long the runtime has answered no call, if it does not answer now. The shown data has the same age.
+    /// The time since the runtime's last answer, if it does not answer now. The shown data has the same age.
     pub(crate) no_answer_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) not_examined: Vec<String>,
@@ -22,9 +22,9 @@ pub(crate) struct HealthView {
 pub(crate) struct Reason {
     /// The code of the finding; `docs/runbook.md` has a section with this heading.
     pub(crate) code: String,
-    /// Where the trouble is: `host`, `runtime`, `pod`, `calls`, `stream`, `network` or `kubelet`.
+    /// The layer of the trouble: `host`, `runtime`, `pod`, `calls`, `stream`, `network` or `kubelet`.
     pub(crate) layer: String,
-    /// `warning` or `critical`.
+    /// The severity: `warning` or `critical`.
     pub(crate) severity: String,
     /// The node is not ready because of this reason. If false, the node is degraded.
     pub(crate) not_ready: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Reason {
     /// The code of the finding that explains this one and comes before it in the list.
     pub(crate) cause: Option<String>,
     pub(crate) action: String,
-    /// Where the runbook explains the finding. Empty for `agent_silent`.
+    /// The link to the runbook's section about the finding. Empty for `agent_silent`.
     pub(crate) runbook: String,
 }
 
@@ -98,7 +98,7 @@ impl HealthView {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Relist {
     pub(crate) period_seconds: f64,
-    /// How long ago the last complete list began.
+    /// The time since the last complete list began.
     pub(crate) last_seconds: Option<f64>,
     pub(crate) in_flight_seconds: Option<f64>,
 }
@@ -122,9 +122,9 @@ pub(crate) struct StreamView {
     pub(crate) state: String,
     pub(crate) seconds: Option<f64>,
     pub(crate) reason: Option<String>,
-    /// Since the start: the number of events that the stream did not deliver.
+    /// The number of events since the start that the stream did not deliver.
     pub(crate) missed: u64,
-    /// Of the last ten minutes: how many events should have arrived, and how many of them did not.
+    /// The number of events that should have arrived in the last ten minutes; then the number of those that did not.
     pub(crate) recently_expected: u64,
     pub(crate) recently_missed: u64,
 }

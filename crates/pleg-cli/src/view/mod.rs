@@ -1,7 +1,7 @@
 //! What a node looks like at one instant: its pods, the recent records, health, the event stream, and how long the
 //! calls to the runtime take. `pleg top` shows it, and the agent serves it as JSON.
 //!
-//! It is computed from what the generator publishes. Time is an argument, and nothing here makes a call.
+//! A view is computed from what the generator publishes. Time is an argument, and nothing here makes a call.
 //! A view is bounded: it has one page of the pods, and at most one pod in detail.
 
 mod cost;
@@ -61,9 +61,9 @@ const MOST_TEXT: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct View {
-    /// Now, by the clock of the process that observes the node: UTC, RFC 3339.
+    /// The present time by the clock of the process that observes the node: UTC, RFC 3339.
     pub(crate) time: String,
-    /// When this process began to observe the node.
+    /// The time at which this process began to observe the node.
     pub(crate) since: String,
     pub(crate) node: String,
     pub(crate) runtime: String,
@@ -102,7 +102,7 @@ pub(crate) struct FeedPage {
     pub(crate) records: Vec<Record>,
     /// Lifecycle events per second, in the last ten seconds.
     pub(crate) events_per_second: f64,
-    /// The feed has every record since then.
+    /// The time since which the feed has every record.
     pub(crate) complete_since: String,
 }
 
@@ -111,7 +111,7 @@ fn name(text: &str) -> String {
     clip(text, MOST_NAME).into_owned()
 }
 
-/// A longer text, truncated to the maximum that a view shows; `None` if it is empty.
+/// A text such as an error message, truncated to the maximum that a view shows; `None` if it is empty.
 fn long(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| clip(text, MOST_TEXT).into_owned())
 }

@@ -1,4 +1,4 @@
-//! What is remembered of a node between two views, and how a view is computed.
+//! The data that is remembered of a node between two views, and the computation of a view.
 
 use super::*;
 

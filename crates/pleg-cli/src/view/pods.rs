@@ -11,11 +11,11 @@ pub(super) const MOST_OF_POD: usize = 20;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodsPage {
     pub(crate) total: usize,
-    /// How many containers exist, and how many of them run.
+    /// The number of containers that exist; then the number of those that run.
     pub(crate) containers: usize,
     pub(crate) running: usize,
     pub(crate) matching: usize,
-    /// How many of the matching pods are before the page.
+    /// The number of matching pods before the page.
     pub(crate) offset: usize,
     pub(crate) rows: Vec<PodRow>,
     /// The place of the selected pod among those that match.
@@ -39,7 +39,7 @@ pub(crate) struct PodRow {
     pub(crate) changed_seconds: Option<f64>,
     /// The time since the start of the read that shows this state. Absent if the state is only known from events.
     pub(crate) fresh_seconds: Option<f64>,
-    /// What is wrong with the calls about it, and for how long.
+    /// The problem with the calls about the pod; then its duration.
     pub(crate) problem: Option<String>,
     pub(crate) problem_seconds: Option<f64>,
     /// The newest container of each name, by name.
@@ -55,7 +55,7 @@ pub(crate) struct ContainerRow {
     pub(crate) id: String,
     pub(crate) state: String,
     pub(crate) failed: bool,
-    /// How long the container has been in this state.
+    /// The time for which the container has been in its state.
     pub(crate) seconds: Option<f64>,
     pub(crate) restarts: u32,
     pub(crate) exit_code: Option<i32>,
@@ -172,7 +172,7 @@ impl PodRow {
 }
 
 impl ContainerRow {
-    /// `all` are the containers of its pod.
+    /// The row of the container `c`. `all`: the containers of its pod.
     pub(super) fn new(c: &ContainerStatus, all: &[ContainerStatus], wall: WallTime) -> Self {
         let details = &c.details;
         Self {
@@ -208,9 +208,9 @@ impl ExitRow {
 /// The state of a pod. Problems come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum PodState {
-    /// A call about it does not answer.
+    /// The runtime does not answer a call about the pod.
     Hung,
-    /// Calls about it fail.
+    /// Calls about the pod fail.
     Failing,
     /// The runtime lists an id, and its status call returns NotFound.
     StatusMissing,
@@ -219,7 +219,7 @@ pub(crate) enum PodState {
     Unknown,
     /// The pod's newest sandbox is not ready.
     NotReady,
-    /// All its containers have exited.
+    /// All containers of the pod have exited.
     Exited,
     /// A container exists and was not started.
     Created,

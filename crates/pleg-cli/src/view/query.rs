@@ -1,4 +1,4 @@
-//! The query for a view: which pods, in which order, and which page of them.
+//! The query for a view: it selects the pods, their order, and one page of them.
 
 use super::*;
 
@@ -9,9 +9,9 @@ pub(crate) const MOST_ROWS: usize = 200;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Query {
-    /// Only what contains this text, regardless of case: pods by name, uid, container, id or image.
+    /// Selects what contains this text, regardless of case: pods by name, uid, container, id or image.
     pub(crate) search: String,
-    /// Only pods in this namespace, unless it is empty.
+    /// Selects only pods in this namespace, unless it is empty.
     pub(crate) namespace: String,
     pub(crate) labels: Option<Selector>,
     pub(crate) sort: Sort,
@@ -21,12 +21,12 @@ pub(crate) struct Query {
     pub(crate) limit: usize,
     #[serde(default = "most")]
     pub(crate) records: usize,
-    /// The uid of the pod whose place in the list is asked for.
+    /// The uid of the pod whose place in the list the view must have.
     pub(crate) selected: String,
     pub(crate) pod: String,
 }
 
-/// The order of the pods. Equal ones are ordered by namespace and name.
+/// The order of the pods. Pods that are equal in it are ordered by namespace and name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Sort {

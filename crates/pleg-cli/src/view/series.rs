@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// The length of an interval, and how many are kept: a quarter of an hour.
+/// The length of an interval; then the number of intervals that are kept, a quarter of an hour.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 const INTERVALS: usize = 90;
-/// Totals leave out this first time, because the reads of all pods at the start are not the usual rate of calls.
+/// Totals leave out this time at the start, because the reads of all pods then are not the usual rate of calls.
 const START: Duration = Duration::from_secs(60);
 
 /// Durations, summed up by intervals. Its size is bounded.
@@ -32,7 +32,7 @@ pub(crate) struct Point {
     pub(crate) longest_ms: Option<f64>,
 }
 
-/// The number of the interval of this instant.
+/// The number of the interval that contains the instant `at`.
 pub(super) const fn interval(at: Instant) -> u64 {
     at.as_nanos() / (INTERVAL.as_secs() * 1_000_000_000)
 }
@@ -55,7 +55,7 @@ impl Series {
         }
     }
 
-    /// The intervals up to now, oldest first. None from before the start.
+    /// The intervals up to now, oldest first, without those before the series began.
     pub(crate) fn points(&self, now: Instant) -> Vec<Point> {
         let numbers = self.oldest(now)..=interval(now);
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;

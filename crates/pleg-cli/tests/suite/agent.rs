@@ -1,4 +1,4 @@
-//! `pleg agent`: what it serves, what it sends to a service manager, and how it stops.
+//! `pleg agent`: its responses, its messages to a service manager, and its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -56,7 +56,7 @@ async fn connect(to: SocketAddr, first: &str, more: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the clients until this is dropped. They connect again when a connection is closed.
+/// Runs the clients until the returned set is dropped. They connect again when a connection is closed.
 fn start_clients(to: SocketAddr) -> JoinSet<()> {
     let all = CLIENTS.iter();
     let all = all.flat_map(|(first, more, n)| vec![(*first, *more); *n]);
@@ -168,9 +168,9 @@ async fn scrapes_are_answered_within_50_ms() {
     assert!(max <= Duration::from_millis(50), "p99 {p99:?}, max {max:?}");
 }
 
-/// A flood by a user of the node, who has the kubelet's address and reaches both listeners, must not stop probes.
+/// A flood by a user of the node, who has the kubelet's address and reaches both listeners, must not stop its probes.
 #[tokio::test]
-async fn idle_connections_delay_no_probe_and_use_up_no_descriptors() {
+async fn idle_connections_neither_delay_kubelet_probes_nor_exhaust_descriptors() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("raised");
     let mut sim = Sim::start().await;

@@ -11,7 +11,7 @@ use super::run::{Running, Sim, TIMEOUT, TestDir, arg, assert_has, piped, pleg};
 const FIRST: &str = "a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e";
 const SECOND: &str = "16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c55644c7c4";
 
-/// The address of the listener for probes.
+/// The address of the agent's listener for the kubelet's probes.
 pub(super) async fn probes(agent: &mut Agent) -> String {
     let message = agent.running.message().await;
     let address = message.strip_suffix(" serves /healthz and /readyz");
@@ -62,7 +62,7 @@ async fn request_needs_a_token_of_the_token_file_last_read() {
     let (code, head, body) = agent.get("/metrics").await;
     assert_eq!((code, &*body), (401, "unauthorized\n"));
     assert_has(&head, "www-authenticate: bearer");
-    // The log has one line for each reason.
+    // The log has one line for each reason of a rejection.
     for reason in ["wrong token", "no token"] {
         let end = format!("rejected a client, {reason}: 127.0.0.1");
         assert_has(&agent.running.message().await, &end);
@@ -90,7 +90,7 @@ async fn request_needs_a_token_of_the_token_file_last_read() {
 }
 
 #[tokio::test]
-async fn unix_socket_is_served_and_removed() {
+async fn agent_serves_and_removes_its_unix_socket() {
     let dir = TestDir::new();
     let socket = dir.path("agent.sock");
     let address = format!("unix://{}", arg(&socket));
@@ -185,7 +185,7 @@ async fn agent_with_tls_answers_commands_with_certificate_and_token() {
 }
 
 #[tokio::test]
-async fn page_of_another_site_cannot_read_from_the_agent() {
+async fn web_page_of_another_site_cannot_read_from_the_agent() {
     let agent = Agent::start("--sim").await;
     agent.until_metric("pleg_ready", 1.0).await;
     for (host, code) in [

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::agent::Agent;
 use super::run::{Sim, arg, parse};
 
-/// The longest wait: the runtime's `Status` is read every 30 s.
+/// The longest wait for a metric: the runtime's `Status` is read every 30 s.
 const PATIENCE: Duration = Duration::from_secs(80);
 /// The maximum number of series of a node, and how many of them findings may add (`pleg_finding`).
 const MOST_SERIES: usize = 120;
@@ -147,7 +147,7 @@ async fn each_documented_metric_exists_and_moves() {
     assert!(!series.iter().any(|series| needs_flag(series)));
 }
 
-/// The number of scrapes of a node, 15 s apart: before the troubles begin, and after.
+/// The number of scrapes of a node, 15 s apart: before the troubles begin, and after they begin.
 const CALM: usize = 20;
 const TROUBLE: usize = 60;
 /// Series of troubles that have an alert, in addition to the degraded reasons. The last two appear with the trouble.
@@ -211,7 +211,7 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
     let rules = format!("{deploy}/prometheus/pleg.rules.yaml");
     let read = |file: &str| std::fs::read_to_string(file).expect("a file");
-    // Without the three alerts for an agent that is down or absent.
+    // Leaves out the three alerts for an agent that is down or absent.
     let alerts = read(&rules).matches("- alert: ").count() - 3;
     let firing = "ALERTS{alertstate=\"firing\"}";
     let all = format!("count(count by (alertname) ({firing})) == bool {alerts}");

@@ -16,7 +16,7 @@ const COMMAND: &str = "exec chromium-headless-shell --no-sandbox --disable-gpu \
 /// The period in which a condition is evaluated.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// A browser with one page. It is killed when this is dropped.
+/// A browser with one page. It is killed when this value is dropped.
 pub(crate) struct Browser {
     child: Child,
     to: File,

@@ -1,4 +1,4 @@
-//! `pleg doctor` with one planted trouble each: of simulated runtimes, and of the host.
+//! `pleg doctor` finds planted troubles of simulated runtimes and of the host, one at a time.
 
 use std::fs;
 use std::path::Path;
@@ -76,7 +76,7 @@ const PLANTED: [&str; 12] = [
 
 #[tokio::test]
 async fn planted_trouble_is_the_first_finding() {
-    // Five at a time, because the load of all at once would be a finding.
+    // Examines five at a time, because the load of all at once would be a finding.
     let examined = futures::stream::iter(PLANTED).map(async |planted| {
         let fields = planted.splitn(3, ' ').collect_tuple();
         let (code, exit, args) = fields.expect("three fields");
@@ -129,7 +129,7 @@ async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
     assert!(record("--names").await.1.contains("test/secret-pod"));
 }
 
-/// Files of `--replay` or their text, what the first line shows, and the exit code.
+/// Each row: a file for `--replay` or its text, the first line of the output, and the exit code.
 const REPLAYED: &str = r#"
  => node.json: No such file => 3
 /dev/zero => cannot read /dev/zero: it is larger than 67108864 bytes => 3
@@ -139,7 +139,7 @@ RUNTIME{"unusable":{"denied":true,"why":"permission denied"}}}} => the runtime w
 RUNTIME{"conditions":{"conditions":[{"name":"NetworkReady","status":false}]}}}} => PLEG is healthy, but: the runtime's network => 2"#;
 
 #[tokio::test]
-async fn verdict_or_clear_error_follows_from_the_recording() {
+async fn replay_gives_the_verdict_of_the_recording_or_an_error() {
     let dir = TestDir::new();
     let file = dir.path("node.json");
     let begin = r#"{"format":1,"version":"0","redacted":true,"examination":{"runtime":"#;
@@ -172,7 +172,7 @@ async fn healthy_node_has_no_finding_above_information() {
     assert_has(&end.out, figures);
 }
 
-/// Locked by tests that examine the host: only one of them may see the hanging mount.
+/// Is locked by tests that examine the host: only one of them may see the hanging mount.
 static HOST: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test]

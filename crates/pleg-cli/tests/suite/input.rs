@@ -11,7 +11,7 @@ use super::run::{
     Running, SECRET, Sim, TestDir, arg, assert_has, copy_program, piped, pleg, program,
 };
 
-/// Checks that the command fails within this time, with a message that contains all of `words`.
+/// Checks that the command fails within `seconds`, with a message that contains all of `words`.
 async fn fails_within(seconds: u64, command: Command, words: &str) {
     let shown = format!("{command:?}");
     let limit = Duration::from_secs(seconds);
@@ -73,7 +73,7 @@ async fn invalid_argument_or_variable_is_named_with_what_is_allowed() {
     }
 }
 
-/// On errors that may be temporary, the command tries for ten seconds or until --for. On others it fails at once.
+/// On errors that may be temporary, the command tries for ten seconds or until --for. On other errors it fails at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn socket_without_runtime_is_named_with_what_is_wrong() {
     let dir = TestDir::new();

@@ -132,7 +132,7 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
 async fn agent_answers_while_lists_are_large() {
     for (rows, problem) in [
         (150_000, "the list has more than 100000 rows"),
-        // Not more rows: the runtime, which is not optimized, must send them in time while other tests run.
+        // No more rows, because the runtime, which is not optimized, must send them in time while other tests run.
         (20_000, "[+]list ok"),
     ] {
         let args = format!("--empty --mode unimplemented --chaos list.fill={rows}");

@@ -77,7 +77,7 @@ async fn pods_appear_within_1_s_and_events_within_200_ms() {
     let sim = Sim::start().await;
     sim.run_pod("web-1").await;
     let (agent, mut browser) = open(&sim).await;
-    // Other tests share the machine: one of five measurements must be short enough.
+    // One of five measurements must be short enough, because other tests share the machine.
     let (mut pictures, mut medians) = (Vec::new(), Vec::new());
     for round in 0..5 {
         browser.open(&agent.address).await;
@@ -209,7 +209,7 @@ fn assert_is_accessible(tree: &Value) {
     assert_eq!(headings.iter().filter(level).count(), 1, "{headings:?}");
 }
 
-/// Everything that a wide and a narrow page show of a node in trouble.
+/// Checks everything that a wide and a narrow page show of a node in trouble.
 #[tokio::test]
 async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
     let sim = Sim::start().await;
@@ -237,7 +237,7 @@ async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
     sim.control("all.hang=on").await;
     browser.until_shows("No answer from the runtime").await;
     browser.until_shows("What is shown is old").await;
-    // Whether events would arrive is not known, and the states are those of the last answer.
+    // The page does not know if events would arrive, and shows the states of the last answer.
     let stream = "/Event stream\\s+unknown/.test(byId('figures').innerText)";
     browser.until(stream).await;
     browser.until_in("rows", "Running?").await;
@@ -320,7 +320,7 @@ async fn live(agent: &Agent) -> (TcpStream, String) {
     (stream, read.expect("a view"))
 }
 
-/// The bytes of 6 s, times 10, stand for a minute. Views change at first, because status calls add details of the pods.
+/// Measures the bytes of 6 s, times 10. At first, views change: the agent's status calls add details of the pods.
 #[tokio::test]
 async fn idle_page_with_100_pods_costs_100_kb_a_minute() {
     let sim = Sim::start().await;
@@ -341,7 +341,7 @@ async fn idle_page_with_100_pods_costs_100_kb_a_minute() {
 }
 
 #[tokio::test]
-async fn memory_stays_bounded_with_10000_pods_under_load() {
+async fn page_memory_stays_bounded_with_10000_pods_under_load() {
     let sim = Sim::start().await;
     sim.run_pod("pod").await;
     let (agent, mut browser) = open(&sim).await;
@@ -370,7 +370,7 @@ async fn memory_stays_bounded_with_10000_pods_under_load() {
     browser
         .until("Number(byId('records').firstElementChild.dataset.seq) >= 7000")
         .await;
-    // The best median of three counts: other tests share the machine.
+    // Only the best median of three counts, because other tests share the machine.
     let mut medians = Vec::new();
     for _ in 0..3 {
         let scrolled = browser.eval(SCROLL);

@@ -20,10 +20,10 @@ use super::agent::Agent;
 /// The timeout of all waits. Longer than any wait takes if the test passes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A command that gets a signal exits within this time: it does not wait for a call, whose deadline is longer.
+/// The time within which a command exits after a signal: it does not wait for a call, whose deadline is longer.
 pub(crate) const PROMPT: Duration = Duration::from_secs(4);
 
-/// A running command. It is killed when this is dropped.
+/// A running command. It is killed when this value is dropped.
 pub(crate) struct Running {
     child: Child,
     pub(crate) out: Option<BufReader<ChildStdout>>,
@@ -186,7 +186,7 @@ fn text(bytes: Vec<u8>) -> String {
 pub(crate) struct Sim {
     pub(crate) socket: PathBuf,
     pub(crate) kubelet: Kubelet,
-    /// `None` while it does not run.
+    /// The running command; `None` while it does not run.
     pub(crate) running: Option<Running>,
     pub(crate) dir: TestDir,
 }
@@ -286,7 +286,7 @@ pub(crate) fn copy_program(from: &Path, to: &Path) {
     assert!(copied.is_ok_and(|s| s.success()), "{}", from.display());
 }
 
-/// The program under test: of the same build, or `PLEG_PROGRAM`, to measure another build of it.
+/// The path of the program under test: the one of this build, or `PLEG_PROGRAM`, to measure another build.
 pub(crate) fn program() -> PathBuf {
     let own = env!("CARGO_BIN_EXE_pleg");
     std::env::var_os("PLEG_PROGRAM").map_or_else(|| own.into(), PathBuf::from)

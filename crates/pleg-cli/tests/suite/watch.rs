@@ -38,7 +38,7 @@ async fn watch_prints_existing_pods_and_then_changes_as_json() {
     sim.run_job("before", 3).await;
     let mut watch = sim.run("watch -o json");
 
-    // First the existing pods, from the list, although the runtime replays earlier events to a new subscriber.
+    // First come the existing pods, from the list, although the runtime replays earlier events to a new subscriber.
     let mut at_start = BTreeSet::new();
     for _ in 0..2 {
         let event = parse(&watch.line().await);
@@ -57,7 +57,7 @@ async fn watch_prints_existing_pods_and_then_changes_as_json() {
     synced["time"].take();
     assert_eq!(synced, json!({"time": null, "type": "Synced", "pods": 1}));
 
-    // Later changes.
+    // Then `watch` prints later changes.
     let pod = sim.run_job("during", 5).await;
     let mut events = Vec::new();
     while !events.ends_with(&["ContainerRemoved sandbox null ".to_owned()]) {
@@ -118,7 +118,7 @@ async fn table_is_aligned_and_marks_initial_events() {
             break;
         }
     }
-    // As in `pleg watch | head`.
+    // Closes the output, as `head` does in `pleg watch | head`.
     let mut of_json = sim.run("watch -o json");
     while !of_json.line().await.contains("\"\\u001b[31m\\u202e\"") {}
     for (mut watch, pod) in [(watch, "after"), (of_json, "later")] {
@@ -220,7 +220,7 @@ async fn pods_are_selected_by_label_until_they_are_gone() {
         assert_eq!(event["pod"]["name"], "two");
         events.insert(shown(&event));
     }
-    // These two are optional: a container may be seen only after its start, and a pod only with a container.
+    // These two types are optional: a container may be seen only after its start, and a pod only with a container.
     events.retain(|event| !event.starts_with("ContainerChanged") && !event.starts_with("PodSync"));
     assert_eq!(events.len(), 6, "{events:?}");
 }

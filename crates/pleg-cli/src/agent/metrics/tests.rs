@@ -14,7 +14,7 @@ use super::*;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
 
-/// The last header line of a Markdown table.
+/// The line that separates the header of a Markdown table from its rows.
 const TABLE: &str = "| --- | --- | --- |\n";
 
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Recorder for Descriptions {
     }
 }
 
-/// The rows of the two tables: what is always shown, and what `--kubelet-names` adds.
+/// The rows of the two tables of metrics: those that are always shown, and those that `--kubelet-names` adds.
 fn rows() -> [String; 2] {
     let described = Descriptions::default();
     with_local_recorder(&described, describe);

@@ -9,7 +9,7 @@ const ABOVE: &str = " /kubepods /kubepods/burstable /kubepods/besteffort /kubepo
                      /kubepods.slice/kubepods-burstable.slice /kubepods.slice/kubepods-besteffort.slice";
 /// The share of a limit at which a process is close to it.
 const CLOSE: f64 = 0.95;
-/// The same share for threads, lower because a Go program crashes when it cannot start a thread.
+/// The share of a limit of threads at which a process is close: a Go program crashes when it cannot start a thread.
 const CLOSE_PIDS: f64 = 0.9;
 /// Throttling is a finding if at least this percentage of the scheduler periods was throttled.
 const THROTTLED: f64 = 25.0;
@@ -98,7 +98,7 @@ impl Group {
     /// The figure at a place that [`figures`] returns.
     fn figure(&self, at: &str) -> Option<u64> {
         let (file, word) = at.split_once(' ').unwrap_or((at, ""));
-        // Needs no checks for files of other users: the kernel makes this file, in a tree that only root can change.
+        // No check for files of other users is needed: the kernel makes this file, in a tree that only root can change.
         let text = fs::read_to_string(self.file(file)).ok()?;
         let mut words = text.split_whitespace();
         let figure = match word {
@@ -117,7 +117,7 @@ impl Group {
         groups.take_while(|group| group.path.len() > MOUNT.len())
     }
 
-    /// The topmost frozen group at or above this one, if this one is frozen. `state` is the state of a process in it.
+    /// The topmost frozen group at or above this group, if this group is frozen. `state`: the state of a process in it.
     pub(super) fn frozen(&self, state: char) -> Option<String> {
         let (frozen, flag) = match is_old(&self.path, "freezer") {
             // With version 1 a frozen process is in state D. For processes in other states, the file is not read.
@@ -135,7 +135,7 @@ impl Group {
     }
 
     fn limit(&self, controller: &str) -> Option<Limit> {
-        // Events of groups below this one do not count: their limit was hit, not this one.
+        // Events of groups below this group do not count: those groups hit their own limits.
         let mut figures = figures(&self.path, controller).map(|at| {
             let local = self.figure(&at.replacen(".events ", ".events.local ", 1));
             local.or_else(|| self.figure(at))

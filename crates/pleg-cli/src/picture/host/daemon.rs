@@ -23,11 +23,11 @@ pub(crate) struct Daemon {
     pub(crate) cpus: f64,
     pub(crate) waiting_for_cpu: Option<f64>,
     pub(crate) age_seconds: Option<f64>,
-    /// In the first of the two samples, another process listened on the socket.
+    /// Another process listened on the socket in the first of the two samples.
     pub(crate) replaced: bool,
 }
 
-/// `used`, if it is close to the limit.
+/// Returns `used` if it is close to its limit.
 fn full(used: Option<Open>) -> Option<Open> {
     used.filter(|used| used.limit > 0 && share(used.open, used.limit) >= FULL)
 }
@@ -66,7 +66,7 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
     })
 }
 
-/// `limited`: the runtime is at its memory limit, which is another finding and explains blocked threads.
+/// The findings about the daemon. `limited`: the runtime is at its memory limit, which explains blocked threads.
 pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
     let files = full(host.files).map(|used| {
         let next = "Find the process with most of them: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | \

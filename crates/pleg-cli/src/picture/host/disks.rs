@@ -8,9 +8,9 @@ use super::*;
 
 /// A disk with less free space than this is short of space, if that is also less than [`SHORT`] of the disk.
 const LITTLE: u64 = 5 << 30;
-/// With less free space, no file of the runtime can be written.
+/// With less free space than this, no file of the runtime can be written.
 const NOTHING: u64 = 1 << 20;
-/// With a smaller free share of space or inodes, a disk is short of them (a warning) or full (critical).
+/// With a smaller free share of space or inodes than these, a disk is short of them (a warning) or full (critical).
 const SHORT: f64 = 0.05;
 const FULL: f64 = 0.005;
 
@@ -19,9 +19,9 @@ const FULL: f64 = 0.005;
 pub(crate) struct Disk {
     pub(crate) path: String,
     pub(crate) bytes: u64,
-    /// Including the space that is reserved for root.
+    /// The free space, including the space that is reserved for root.
     pub(crate) free_bytes: u64,
-    /// 0 if the file system does not count inodes.
+    /// The number of inodes; 0 if the file system does not count inodes.
     pub(crate) inodes: u64,
     pub(crate) free_inodes: u64,
     pub(crate) read_only: bool,

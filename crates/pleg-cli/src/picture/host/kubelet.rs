@@ -1,4 +1,4 @@
-//! What the kubelet reports about its PLEG: its health, its metrics, its log.
+//! The kubelet's reports about its PLEG: in its health, its metrics and its log.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const SLOW: f64 = 1.0;
 /// "PLEG is not healthy" in the log counts as true now for this many seconds: the kubelet repeats it every 5 s or less.
 const RECENT: f64 = 60.0;
-/// The kubelet logs this until its first relist ends. It is normal in the kubelet's first `STARTED` seconds.
+/// The kubelet logs this text until its first relist ends, which is normal in the kubelet's first `STARTED` seconds.
 const STARTS: &str = "pleg has yet to be successful";
 const STARTED: f64 = 60.0;
 /// The age up to which lines of the log count, in seconds.
@@ -45,7 +45,7 @@ pub(crate) struct Kubelet {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Healthz {
-    /// The kubelet accepted the connection, but did not answer.
+    /// The kubelet accepted a connection, but did not answer.
     pub(crate) silent: bool,
     pub(crate) healthy: bool,
     pub(crate) failed: Vec<String>,
@@ -56,7 +56,7 @@ pub(crate) struct Healthz {
 pub(crate) struct Relists {
     /// The number of relists that ended during the examination.
     pub(crate) count: u64,
-    /// The mean duration of these relists; if there was none, of all since the kubelet's start.
+    /// The mean duration of the counted relists; if there was none, of all relists since the kubelet's start.
     pub(crate) mean_seconds: Option<f64>,
     /// The time since the kubelet last saw its PLEG active.
     pub(crate) last_seen_seconds: Option<f64>,
@@ -224,7 +224,7 @@ impl Journal {
         for line in text.lines() {
             let at = time(line, now);
             let age = at.zip(started).map(|(at, started)| at - started);
-            // One second of tolerance: the time of the boot is only known to the second.
+            // Tolerates one second, because the time of the boot is only known to the second.
             if age.is_some_and(|age| age < -1.0) || at.is_some_and(|at| now - at > OLDEST) {
                 continue;
             }
@@ -258,7 +258,7 @@ fn time(line: &str, now: f64) -> Option<f64> {
     (at <= now + RECENT).then_some(at)
 }
 
-/// `E1124 12:00:10.000000`: without a year, in the local time zone.
+/// The time in a klog header such as `E1124 12:00:10.000000`, which has no year and is in the local time zone.
 fn klog_time(line: &str, now: f64) -> Option<f64> {
     let (stamp, zone) = (line.get(1..21)?, TimeZone::system());
     let time = Timestamp::from_second(now as i64).ok()?;
@@ -271,7 +271,7 @@ fn klog_time(line: &str, now: f64) -> Option<f64> {
     times.find(|time| *time <= now + 86_400.0)
 }
 
-/// The duration after these words, in Go's spelling. Nothing else of a log line is recorded.
+/// The duration after `words`, in Go's spelling. Nothing else of a log line is recorded.
 fn duration_after(text: &str, words: &str) -> Option<String> {
     let (_, rest) = text.split_once(words)?;
     let of_duration = |c: &char| c.is_ascii_digit() || matches!(c, '.' | 'h' | 'm' | 's');

@@ -1,4 +1,4 @@
-//! What the host shows: the runtime's process, its limits and disks, shims, pressure, mounts, systemd, the kubelet.
+//! Evidence of the host: the runtime's process, its limits and disks, shims, pressure, mounts, systemd, the kubelet.
 //!
 //! A [`Watch`] reads what is cheap and runs no command, for the agent. [`collect`] reads everything, for `pleg doctor`.
 //! A read that hangs is abandoned at its deadline. The result is plain data: [`check`] finds the same in a recording.
@@ -102,7 +102,7 @@ impl<'a> Calls<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct HostTarget {
     pub(crate) socket: Option<PathBuf>,
-    /// `/` except in tests.
+    /// The root of the host's files: `/` except in tests.
     pub(crate) root: PathBuf,
     ask_mount: Vec<OsString>,
     journalctl: Vec<OsString>,
@@ -160,7 +160,7 @@ pub(crate) struct Watch {
     pub(crate) is_due_soon: bool,
     /// The process that listened on the socket.
     daemon: Option<u32>,
-    /// A read that does not end in time goes on. Until it ends, no other read starts.
+    /// The permit for a read of processes. A read that does not end in time goes on; until it ends, no other starts.
     processes: Arc<Semaphore>,
     disks: Arc<Semaphore>,
 }

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(2);
-/// A mount that takes this long to answer is slow.
+/// A mount whose answer takes at least this long is slow.
 const SLOW_MILLIS: u64 = 500;
 const PARALLEL: usize = 16;
 const MOST: usize = 256;
@@ -98,7 +98,7 @@ pub(crate) fn ask_mount(path: &Path) {
     let _answers = (fs::metadata(path), nix::sys::statfs::statfs(path));
 }
 
-/// First the mounts that depend on a server or process, then those of pods that depend on a disk, each path once.
+/// The mounts that can hang: first those that depend on a server or process, then those of pods. Each path once.
 fn relevant(table: &str) -> Vec<Mount> {
     let mounts = table.lines().filter_map(parse);
     let mounts = mounts.filter(|mount| is_remote(&mount.fs) || is_of_pod(mount));

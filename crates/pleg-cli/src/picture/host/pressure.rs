@@ -1,6 +1,6 @@
 //! Pressure on CPU, disks and memory, and processes that are blocked in the kernel.
 //!
-//! They matter only if a call is slow: a node may work at full load and answer fast.
+//! Pressure and blocked processes matter only if a call is slow: a node may work at full load and answer fast.
 
 use super::*;
 use crate::picture::finding::STARVED;
@@ -98,7 +98,7 @@ pub(super) fn blocked(samples: &Samples) -> Vec<BlockedProcess> {
     blocked.take(100).collect()
 }
 
-/// `explained`: another finding already explains slow calls.
+/// The findings about pressure. `explained`: another finding already explains slow calls.
 pub(super) fn check(host: &Host, calls: Calls<'_>, explained: bool) -> Vec<Finding> {
     let waits = host.daemon.as_ref().and_then(|d| d.waiting_for_cpu);
     let (cpus, threads) = (host.cpus, "threads of the runtime waited for a CPU");

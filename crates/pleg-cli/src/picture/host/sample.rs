@@ -34,7 +34,7 @@ pub(super) struct Sample {
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) process: Process,
-    /// `None` if the process has nothing to do with pods, or not yet.
+    /// The role of the process; `None` if it has nothing to do with pods, or not yet.
     pub(super) role: Option<Arc<Role>>,
     /// The threads in state D, and the first thread of a helper. Other threads are read only of daemon and shims.
     pub(super) blocked: BTreeMap<u32, Blocked>,

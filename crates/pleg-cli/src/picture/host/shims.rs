@@ -9,11 +9,11 @@ use crate::proc::Belongs;
 const CONTAINERD: &str = "containerd-shim";
 /// The name of CRI-O's shims, one for each container.
 const CONMON: &str = "conmon";
-/// The namespace of the CRI plugin in containerd.
+/// The namespace that the CRI plugin uses in containerd.
 const NAMESPACE: &str = "k8s.io";
 /// A process that started at least this many seconds before the examination existed when the first list was made.
 const OLDER: f64 = 10.0;
-/// Programs that the runtime starts for each operation, and waits for. Not `runsc`, whose `wait` runs for long.
+/// Programs that the runtime starts for each operation, and waits for. `runsc` is left out: its `wait` runs for long.
 const HELPERS: [&str; 4] = ["runc", "crun", "youki", "kata-runtime"];
 /// A program of [`HELPERS`] hangs if it runs for more seconds than this: an operation takes some tens of milliseconds.
 const LONG: f64 = 10.0;
@@ -25,7 +25,7 @@ const MOST_NAMED: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Shims {
-    /// All processes of the host are visible, and no shim runs in a pod. So a shim that was not found does not exist.
+    /// True if all processes of the host are visible and no shim runs in a pod: only then a shim not found is missing.
     pub(crate) complete: bool,
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
@@ -41,7 +41,7 @@ pub(crate) struct Shims {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Member {
     pub(crate) pid: u32,
-    /// Shim: the id of its sandbox (CRI-O: container). Process: the id of its container or sandbox. Program: its name.
+    /// For a shim, the id of its sandbox (CRI-O: container); for a process, of its container or sandbox; else a name.
     pub(crate) id: String,
     /// The id of the shim that is the parent. `None` for a program that the runtime itself started.
     pub(crate) shim: Option<String>,
@@ -127,7 +127,7 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
     }
     let arguments = proc.arguments(pid)?;
     let (ours, id) = if process.name == CONMON {
-        // Podman also uses conmon.
+        // Podman also uses conmon, so only a conmon with CRI-O's paths counts.
         let of_crio = arguments.iter().any(|argument| argument.contains("/crio"));
         (of_crio, value(&arguments, &["-c", "--cid"]))
     } else {
@@ -184,7 +184,7 @@ pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<S
         let container = bundle.file_name().to_string_lossy().into_owned();
         let read = || bounded::read(&bundle.path().join("init.pid"));
         let pid = match before.inits.get(&container) {
-            // The PID never changes.
+            // The PID of an init process never changes, so it is copied.
             Some(pid) => *pid,
             None => read().ok()?.trim().parse().ok()?,
         };
@@ -293,7 +293,7 @@ pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) ->
     });
     let of_shim = ["the shim", "", "task/*/"];
     let of_process = ["a process", ", and cannot be killed", ""];
-    // Causes first.
+    // Findings that are causes come first.
     let findings = [
         helpers(shims, calls),
         ended_runs(shims, calls),

@@ -1,4 +1,4 @@
-//! systemd on the system bus: whether it answers, and whether its version is so old that it will stop answering.
+//! Finds out if systemd answers on the system bus, and if its version is so old that it will stop answering.
 //!
 //! systemd numbers the messages that it sends. Before version 242 the number outgrows the 32 bits that a message has
 //! for it (systemd issue 11809): after 2^32 messages, some months on a busy node, systemd cannot send any more. Then no
@@ -37,7 +37,7 @@ pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, Stri
         return Ok(Some(systemd));
     };
     let output = output.map_err(|error| format!("systemd: busctl: {error}"))?;
-    // `s "252.39-1~deb12u1"`.
+    // The output is like `s "252.39-1~deb12u1"`.
     let text = String::from_utf8_lossy(&output.stdout);
     let quoted = text.trim().strip_prefix("s \"");
     let version = quoted.and_then(|text| text.strip_suffix('"'));

@@ -5,7 +5,7 @@ use self::fake::FakeHost;
 use super::*;
 use crate::picture::finding::{FROM_LISTS, Severity, arrange, contains};
 
-/// Evidence, and the codes and severities of its findings if no call is slow.
+/// Each row: evidence, and the codes and severities of its findings if no call is slow.
 const FINDINGS: &str = r#"
 {} =>
 {"daemon": {"name": "containerd", "ageSeconds": 700.0}} =>
@@ -71,7 +71,7 @@ const FINDINGS: &str = r#"
 {"kubelet": {"relists": {"meanSeconds": 0.9}}} =>
 "#;
 
-/// Evidence, and words of its first finding: of the summary, the lines of evidence or the next step.
+/// Each row: evidence, and words of its first finding: of the summary, the lines of evidence or the next step.
 const ADVICE: &str = r#"
 {"blocked": [{"pid": 5, "at": "nfs_wait"}]} => disk or mount for which they wait: `dmesg`; `cat /proc/5/stack`
 {"blocked": [{"pid": 5, "at": "__refrigerator"}]} => thaw it

@@ -13,7 +13,7 @@ const LATE: f64 = 1000.0;
 /// A relist of at least this duration makes a kubelet learn of most changes much too late.
 const VERY_LATE: f64 = 30_000.0;
 const LARGE: f64 = 0.8;
-/// The time per pod cannot be estimated with fewer pods.
+/// With fewer pods than this, the time per pod cannot be estimated.
 const ENOUGH: usize = 5;
 /// Durations of a relist in seconds. For each, the number of pods is estimated.
 const MARKS: [u64; 3] = [1, 10, 180];
@@ -87,7 +87,7 @@ impl Round {
     }
 }
 
-/// Lists at the start, and after one and two thirds of the time. Then lists a pod that does not exist.
+/// Lists the node at the start, and after one and two thirds of the time. Then lists a pod that does not exist.
 pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
     let (mut lists, clock) = (Lists::default(), runtime.clock());
     let begin = clock.now();
@@ -186,7 +186,7 @@ pub(super) fn check(lists: &Lists, pods: &Pods) -> impl Iterator<Item = Finding>
     all.into_iter().flatten()
 }
 
-/// The finding is critical if the last round failed.
+/// The finding about failed lists. It is critical if the last round failed.
 fn failed(lists: &Lists) -> Option<Finding> {
     let last = lists.rounds.last()?.failure();
     let mut failures = lists.rounds.iter().filter_map(Round::failure);

@@ -1,4 +1,4 @@
-//! What the runtime shows: its calls, its event stream, its pods, its own conditions.
+//! Evidence of the runtime: its calls, its event stream, its pods, its own conditions.
 //!
 //! A generator reads the node as in an agent, and its calls are measured; [`lists`] also makes a kubelet's lists. The
 //! evidence is plain data, so [`check`] finds the same in a recording.
@@ -46,9 +46,9 @@ const MOST_CONDITIONS: usize = 8;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Evidence {
     pub(crate) endpoint: String,
-    /// It is the embedded simulated runtime.
+    /// The runtime is the embedded simulated one.
     pub(crate) simulated: bool,
-    /// Empty if the runtime did not answer.
+    /// The runtime's name; empty if the runtime did not answer.
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) unusable: Option<Unusable>,
@@ -92,9 +92,9 @@ impl From<ConnectError> for Unusable {
 #[display("{kind}{}", enclosed(": ", message, ""))]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Failure {
-    /// As `CallErrorKind::as_str`.
+    /// The kind of error, as `CallErrorKind::as_str` writes it.
     pub(crate) kind: String,
-    /// The text of the runtime. Empty in a redacted recording.
+    /// The runtime's error text. Empty in a redacted recording.
     pub(crate) message: String,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Condition {
     pub(crate) name: String,
     pub(crate) status: bool,
     pub(crate) reason: String,
-    /// Empty in a redacted recording.
+    /// The runtime's text; empty in a redacted recording.
     pub(crate) message: String,
 }
 
@@ -192,7 +192,7 @@ impl Evidence {
 pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut findings: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
     if findings.iter().any(|finding| finding.code == NOT_EXAMINED) {
-        // Only this finding: others would follow from the missing permission, not from the node.
+        // Returns only this finding: others would follow from the missing permission, not from the node.
         return findings;
     }
     // The generator's findings about lists are dropped: lists are examined more closely here.

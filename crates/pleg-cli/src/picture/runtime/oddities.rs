@@ -4,7 +4,7 @@
 use super::*;
 use crate::view::ago;
 
-/// In milliseconds.
+/// A minute in milliseconds.
 const MINUTE: f64 = 60_000.0;
 /// A created container should run before this age: a kubelet starts it within seconds.
 const UNSTARTED: f64 = 2.0 * MINUTE;
@@ -13,15 +13,15 @@ const EMPTY: f64 = 10.0 * MINUTE;
 /// A container with this many restarts, the last within `RECENT`, crashes in a loop: a kubelet waits 5 min at most.
 const MANY_ATTEMPTS: u32 = 3;
 const RECENT: f64 = 10.0 * MINUTE;
-/// This many restarts in a minute load the node.
+/// If at least this many containers restart in a minute, they load the node.
 const MANY_RESTARTS: usize = 30;
-/// The maximum number of pods that are recorded with each code.
+/// The maximum number of pods that are recorded for each kind of oddity.
 const MOST: usize = 100;
 
 type Object<'a> = (&'a Id, Option<WallTime>);
 
-/// The code, the summary and the next step. `{}`: the names of the pods; `{pod}`: the first; `{id}`: its sandbox or
-/// container, of two the older one.
+/// For each kind of oddity, the finding's code, summary and next step. `{}`: the names of the pods; `{pod}`: the first
+/// of them; `{id}`: its sandbox or container, the older one of two.
 pub(super) const KINDS: [[&str; 3]; 5] = [
     [
         "container_runs_twice",
@@ -55,11 +55,11 @@ pub(super) const KINDS: [[&str; 3]; 5] = [
 pub(crate) struct Oddity {
     pub(crate) code: String,
     pub(crate) pod: String,
-    /// Empty if it is about a sandbox.
+    /// The container's name; empty if the oddity is about a sandbox.
     pub(crate) container: String,
-    /// The newest first.
+    /// The ids of the sandboxes or containers, the newest first.
     pub(crate) ids: Vec<String>,
-    /// The age of the newest.
+    /// The age of the newest sandbox or container.
     pub(crate) millis: f64,
     pub(crate) restarts: u32,
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// This many dead containers make lists large and slow.
+/// The number of dead containers from which lists become large and slow.
 const MANY_DEAD: usize = 1000;
-/// A kubelet keeps one dead container of each name and one dead sandbox of each pod. This many others are unusual.
+/// A kubelet keeps one dead container of each name and one dead sandbox of each pod. This many more are unusual.
 const MANY_SUPERFLUOUS: usize = 200;
 /// The smallest difference between wall and monotonic clock that counts as a step, in milliseconds.
 const STEP: f64 = 1000.0;
@@ -38,7 +38,7 @@ pub(crate) struct Pods {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Pod {
     pub(crate) uid: String,
-    /// `namespace/name`.
+    /// The pod as `namespace/name`.
     pub(crate) name: String,
     pub(crate) sandboxes: Vec<String>,
     /// The sandboxes that were Ready in both looks.

@@ -14,7 +14,7 @@ const MOST: usize = 100;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Statuses {
     pub(crate) ids: usize,
-    /// For each id, the longest status call counts.
+    /// The median of the status calls. For each id, the longest call counts.
     pub(crate) median_millis: Option<f64>,
     pub(crate) p99_millis: Option<f64>,
     pub(crate) total_millis: f64,
@@ -32,7 +32,7 @@ pub(crate) struct PodCall {
     pub(crate) operation: String,
     /// The pod's uid. Empty if it is not known.
     pub(crate) pod: String,
-    /// Empty for a list of the pod.
+    /// The id of the status call; empty for a list of the pod.
     pub(crate) id: String,
     pub(crate) millis: f64,
     /// The runtime did not answer within this time.
@@ -51,10 +51,10 @@ pub(crate) struct SlowPod {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Problem {
     pub(crate) pod: String,
-    /// Not recorded here: `Pods` has the names of all pods.
+    /// The pod. Not recorded here, because `Pods` has the names of all pods.
     #[serde(skip)]
     pub(crate) of: record::Pod,
-    /// As `PodProblemKind::as_str`.
+    /// The kind of problem, as `PodProblemKind::as_str` writes it.
     pub(crate) kind: String,
     pub(crate) operation: String,
     pub(crate) id: String,

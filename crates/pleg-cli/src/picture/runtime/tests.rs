@@ -24,7 +24,7 @@ fn unreachable_runtime_is_not_slow_and_explains_missing_answers() {
 fn limit_of_generic_pleg_follows_from_median_time_per_pod() {
     let round = json!({ "versionMillis": 1.0, "sandboxes": { "millis": 4.0 }, "containers": { "millis": 8.0 } });
     let lists: Lists = serde_json::from_value(json!({ "rounds": [round] })).unwrap();
-    // 10 ms for 100 pods, in addition to 2 ms that do not depend on them.
+    // A list takes 10 ms for 100 pods, in addition to 2 ms that do not depend on the pods.
     let marks = lists.marks(100).into_iter();
     let marks: Vec<f64> = marks.map(|(_, pods)| pods.round()).collect();
     assert_eq!(marks, [9980.0, 99_980.0, 1_799_980.0]);
@@ -35,7 +35,7 @@ fn limit_of_generic_pleg_follows_from_median_time_per_pod() {
     assert_eq!(quantile((1..=100).map(f64::from), 0.99), Some(99.0));
 }
 
-/// Changes of the evidence of a healthy runtime => texts of the only finding, if there is one.
+/// Each row: a change of a healthy runtime's evidence => texts of the only finding, if there is one.
 const FINDINGS: &str = r#"
 {} =>
 {"wallClock": {"stepMillis": 999.0}} =>

@@ -23,7 +23,7 @@ fn of_pod(view: &View, row: &PodRow, title: &str) -> String {
     match title {
         "STATE" => {
             let lasts = row.problem_seconds.map(|lasts| format!(" {}", age(lasts)));
-            // While the runtime does not answer, its last answer may be old.
+            // While the runtime does not answer, the shown data may be old.
             let is_old = view.health.no_answer_seconds.is_some();
             let mark = if is_old { "?" } else { "" };
             format!("{:?}{}{mark}", row.state, lasts.unwrap_or_default())
@@ -125,7 +125,7 @@ impl<'a> Columns<'a> {
     }
 
     fn pod(&self, row: &PodRow, at_cursor: bool) -> Row<'static> {
-        // The mark shows a problem without colours too.
+        // The mark shows a problem even without colours.
         let (mark, tone) = match row.state {
             state if state.is_problem() => ('!', Tone::Bad),
             _ if row.failed => ('x', Tone::Bad),
@@ -201,7 +201,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View
     }
 }
 
-/// Which pods match, in which order, and which of them are on the screen; `last` is the place of the last one.
+/// A line about the pods that match, their order, and which of them are on the screen; `last`: the last one's place.
 fn filters(app: &App, view: &View, last: usize) -> String {
     let query = app.wanted();
     let all = view.pods.matching;

@@ -10,7 +10,7 @@ use crate::view::COMPARED_AFTER;
 /// On a screen with at least this many columns, the charts are side by side.
 const SIDE_BY_SIDE: u16 = 120;
 const CHART_HEIGHT: u16 = 10;
-/// The scale is logarithmic: a list takes some milliseconds, and a hung call many seconds.
+/// The bounds of the logarithmic scale: a list takes some milliseconds, and a hung call many seconds.
 const SCALE: [f64; 2] = [-1.0, 4.0];
 const LABELS: [&str; 6] = ["0.1ms", "1ms", "10ms", "100ms", "1s", "10s"];
 

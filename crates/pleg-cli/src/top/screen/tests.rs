@@ -146,7 +146,7 @@ fn wide_terminal_has_the_selected_pod_beside_the_list() {
     }
 }
 
-/// Without colours, the text is the same, and the cursor is still seen.
+/// Without colours, the text is the same, and the cursor is still visible.
 #[test]
 fn healthy_rows_are_dim_and_problems_are_red() {
     let mut sample = Sample::new();
@@ -225,7 +225,7 @@ r => by name, reversed | 5s ago⏎shop/web-1 Running 1/1 app: 3 Error, 40s ago�
     pods.retain(|pod| &*pod.status.name != "cart-7f9");
     top.answer();
     top.play(" => ⏎>");
-    // On the first line, the cursor stays there instead of following its pod.
+    // A cursor on the first line stays there instead of following its pod.
     let mut top = Top::new(Sample::new(), (80, 24));
     top.keys("↓k");
     top.sample.hang("web-1");

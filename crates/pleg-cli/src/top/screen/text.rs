@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a text means. Without colours, all meanings but `Dim` still differ in style or in words.
+/// The meaning of a text. Without colours, all meanings but `Dim` still differ in style or in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -90,12 +90,12 @@ pub(super) fn wrapped_within(most: usize, text: &str, columns: usize) -> Vec<Str
     lines
 }
 
-/// Escaped, and cut to this width.
+/// The text, escaped and cut to the width `width`.
 pub(super) fn cut(text: &str, width: usize) -> String {
     fit(&safe(text), width).into_owned()
 }
 
-/// Escaped, cut and filled up to this width.
+/// The text, escaped, cut and filled up to `columns` columns.
 pub(super) fn padded(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     let rest = columns.saturating_sub(width(&text));

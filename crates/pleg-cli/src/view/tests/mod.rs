@@ -9,7 +9,7 @@ use super::{MOST_ROWS, Query, View};
 
 pub(crate) use sample::{Sample, at, died, wall};
 
-/// A query for everything, with this pod in detail.
+/// A query for everything, with the pod `pod` in detail.
 pub(crate) fn all(pod: &str) -> Query {
     Query {
         limit: MOST_ROWS,
@@ -30,7 +30,7 @@ fn view_is_the_same_after_a_json_round_trip() {
     assert_eq!(serde_json::from_str::<View>(&json).unwrap(), view);
 }
 
-/// 10,000 pods with long texts, 100 containers in some, and 100,000 events.
+/// The node has 10,000 pods with long texts, 100 containers in some, and 100,000 events.
 #[test]
 fn view_of_10000_pods_has_at_most_2_mib() {
     let mut sample = Sample::empty();

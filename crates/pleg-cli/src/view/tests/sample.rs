@@ -1,4 +1,4 @@
-//! A small node, for tests of views and of what shows them.
+//! A small node, for tests of views, and of `pleg top` and other code that shows views.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) struct Sample {
     pub(crate) simulated: bool,
 }
 
-/// This many seconds after the start.
+/// The instant `seconds` after the start.
 pub(crate) fn at(seconds: u64) -> Instant {
     Instant::from_origin(Duration::from_secs(seconds))
 }
@@ -120,7 +120,7 @@ impl Sample {
         change(Arc::make_mut(&mut pod.expect("it exists").status));
     }
 
-    /// A status call about the pod hangs for 14 s.
+    /// Makes a status call about the pod hang, since 14 s ago.
     pub(crate) fn hang(&mut self, name: &str) {
         self.problems.push(Problem {
             pod: format!("uid-{name}"),

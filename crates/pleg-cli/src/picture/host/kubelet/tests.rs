@@ -78,7 +78,7 @@ fn relists_are_counted_between_both_reads_of_the_metrics() {
     assert_eq!(relists(None, ""), Relists::default());
 }
 
-/// A server that answers every request with this status and text.
+/// A server that answers every request with `status` and `text`.
 async fn serve(status: &'static str, text: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -3,7 +3,7 @@ use crate::picture::host::tests::fake::FakeHost;
 
 const UID: &str = "0b4ea2f5-1c33-4d5e-9a77-52ee03a9c001";
 
-/// Paths and file system types, and for the mounts that are read their position in the result.
+/// Each row: a path, a file system type, and if the mount is read, its position in the result.
 const MOUNTS: &str = "
 / ext4
 /proc proc

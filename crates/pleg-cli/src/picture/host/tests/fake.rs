@@ -63,7 +63,7 @@ impl FakeHost {
         self.write(&format!("proc/{pid}/cgroup"), group);
     }
 
-    /// A process whose parent is `init`, with this command line.
+    /// Adds a process whose parent is `init`, with the command line `line`.
     pub(crate) fn run(&self, pid: u32, line: &str) {
         let program = line.split(' ').next().unwrap();
         self.process(pid, program.rsplit('/').next().unwrap(), 'S', 1);
@@ -91,7 +91,7 @@ impl FakeHost {
         self.write(&format!("proc/{dir}/status"), &status);
     }
 
-    /// Two samples 4 s apart, and this change in between.
+    /// Takes two samples 4 s apart, with the change `change` in between.
     pub(in crate::picture::host) fn samples(
         &self,
         daemon: Option<u32>,

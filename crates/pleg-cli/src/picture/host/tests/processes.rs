@@ -21,7 +21,7 @@ fn set(host: &FakeHost, processes: &str) {
     }
 }
 
-/// Command lines of the processes with PID 10 and up.
+/// The command lines of the processes with the PIDs 10, 11 and so on.
 const SHIMS: &str = "
 containerd-shim -namespace k8s.io -id s1 -address /cri.sock
 containerd-shim -namespace k8s.io -id s2 -address /cri.sock.other

@@ -14,7 +14,7 @@ fn list_error() -> Option<CallError> {
     Some(CallError::new("ListPodSandbox", kind, "no socket"))
 }
 
-/// The screen of the sample with this change.
+/// `pleg top` on the sample node with the change `change`.
 fn top(size: (u16, u16), change: impl FnOnce(&mut Sample)) -> Top {
     let mut sample = Sample::new();
     change(&mut sample);
@@ -76,7 +76,7 @@ fn event_storm_and_lossy_stream_are_pointed_out() {
             for _ in 0..10_000 {
                 sample.died("shop", "web-1", "app", 3);
             }
-            // The present second does not count yet.
+            // The event rate does not include the present second.
             sample.now = sample.now.after(Duration::from_secs(1));
             sample.health.loss = StreamLoss::new(100, 30);
             sample.health.missed = 30;
@@ -100,7 +100,7 @@ fn unreachable_runtime_is_not_shown_as_a_node_without_pods() {
 }
 
 #[test]
-fn silent_runtime_or_failing_or_stale_lists_make_data_old() {
+fn data_is_shown_as_old_without_answers_or_current_lists() {
     let changes: [fn(&mut Health); 3] = [
         |health| health.silent_since = Some(at(105)),
         |health| health.list_error = list_error(),
@@ -121,7 +121,7 @@ fn silent_runtime_or_failing_or_stale_lists_make_data_old() {
 }
 
 #[test]
-fn silent_agent_makes_data_old() {
+fn data_of_a_silent_agent_is_shown_as_old() {
     let mut top = top((80, 24), |_| ());
     top.play(" =>  => NO ANSWER");
     top.now = top.now.after(Duration::from_secs(14));
