@@ -18,7 +18,7 @@ use static_pods::node_status::NodeStatus;
 use crate::pods::is_to_run;
 use crate::status::{Statuses, is_terminal};
 
-/// Time limit of a run's calls to the API server.
+/// The time limit of a run's calls to the API server.
 const API_WITHIN: Duration = Duration::from_secs(10);
 /// Annotation of the sandboxes of this kubelet: the name of its node.
 const API_NODE: &str = "pleg/api-node";
@@ -32,7 +32,7 @@ pub(crate) struct Kubelet {
     pub(crate) prober: Prober<CriClient>,
 }
 
-/// Why a run failed.
+/// The reason why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:#}")]
 pub(crate) struct Error(#[from] anyhow::Error);
@@ -58,7 +58,7 @@ impl Reconcile for Kubelet {
 
 impl Kubelet {
     async fn run(&self, run: &Run<Pod>) -> anyhow::Result<Action> {
-        // `None` if the API object of the pod was deleted while no kubelet ran.
+        // The pod is `None` if its API object was deleted while no kubelet ran.
         let pod = run.last_spec.as_deref();
         let runs = run.spec.as_deref().filter(|pod| is_to_run(pod));
         if let Some(pod) = runs {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use static_pods::admission::NodeFacts;
 use static_pods::node_status::NodeStatus;
 
-/// How often the lease is renewed, as upstream. The control plane considers a node lost 40 s after the last renewal.
+/// The lease's renewal period, as upstream. The control plane considers a node lost 40 s after the last renewal.
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
 
 /// Registers the node, then renews its lease and reports its Ready condition until the future is dropped. Retries

@@ -21,7 +21,7 @@ use crate::node::report;
 use crate::pods::{changes, follow, list, replace};
 use crate::status::Statuses;
 
-/// How long runs in progress may take when the kubelet is stopped.
+/// The time limit of runs in progress when the kubelet is stopped.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// A client of the API server at this URL or, without a URL, of the one that the kubeconfig names.
@@ -34,7 +34,7 @@ pub async fn connect(server: Option<&str>) -> anyhow::Result<Client> {
         None => Config::infer().await,
     };
     let mut config = config.context("there is no kubeconfig: give --server")?;
-    // No retries by the client: a run that waits for them delays the pod's containers, and the next run reports anyway.
+    // The client must not retry: the wait would delay the pod's containers, and the next run reports anyway.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }

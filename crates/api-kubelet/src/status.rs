@@ -11,13 +11,13 @@ use pleg_kubelet::pod_status::OWN_CONDITIONS;
 
 use crate::pods::uid_of;
 
-/// How many times one run attempts an update that fails with a conflict.
+/// The number of times that one run attempts an update that fails with a conflict.
 const ATTEMPTS: u32 = 6;
 
 /// The newest status of each pod.
 pub(crate) struct Statuses {
     pub(crate) client: Client,
-    /// True if the API server has the status.
+    /// The status of each pod, and true if the API server has it.
     pub(crate) last: Mutex<BTreeMap<PodUid, (PodStatus, bool)>>,
 }
 
@@ -38,7 +38,7 @@ impl Statuses {
     /// object is gone, or if another pod has its name.
     ///
     /// # Cancel safety
-    /// The update may or may not take effect; make it again.
+    /// The update may or may not take effect; call `report` again.
     pub(crate) async fn report(&self, pod: &Pod, status: PodStatus) -> Result<(), Error> {
         let uid = uid_of(pod);
         if matches!(self.all().get(&uid), Some((last, true)) if *last == status) {

@@ -25,9 +25,9 @@ use serde_json::{Value, json};
 use api_server::ApiServer;
 
 const PODS: &str = "api/v1/namespaces/test/pods";
-/// Time limit of each step.
+/// The time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How long containerd stays down after a kill.
+/// The time for which containerd stays down after a kill.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// The kubelet's process, which is killed when it is dropped.

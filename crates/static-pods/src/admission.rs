@@ -56,7 +56,7 @@ impl NodeFacts {
     }
 }
 
-/// Why a node rejects a pod. A rejected pod has the phase Failed, and is not tried again.
+/// The reason why a node rejects a pod. A rejected pod has the phase Failed, and is not tried again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error("{message}")]
@@ -313,7 +313,7 @@ mod tests {
         node
     }
 
-    /// A specification with `fields` at the place that `kind` names; `pod` means the specification as a whole.
+    /// A pod specification with `fields` at the place that `kind` names; `pod` means the specification as a whole.
     fn spec(kind: &str, fields: &str) -> Value {
         let fields: Value = serde_json::from_str(fields).unwrap();
         match kind {
@@ -332,7 +332,7 @@ mod tests {
 
     /// A row of the table: the specification of a pod, and the reason if the pod is rejected.
     #[test]
-    fn pod_that_cannot_run_here_is_rejected_with_upstreams_reason() {
+    fn pod_that_node_cannot_run_is_rejected_with_upstreams_reason() {
         let running = r#"{"name": "app", "ports": [{"containerPort": 80, "hostPort": 80},
             {"containerPort": 1, "hostPort": 90, "hostIP": "10.0.0.1"}], "resources": {"limits": {"cpu": "1500m"}}}"#;
         let running = pod(&spec("pod", &format!("{{\"containers\": [{running}]}}")));

@@ -13,7 +13,7 @@ use pleg_kubelet::perform::Sources;
 pub struct DockerConfig(pub PathBuf);
 
 impl Default for DockerConfig {
-    /// Upstream's path.
+    /// The docker config file at upstream's path.
     fn default() -> Self {
         Self("/var/lib/kubelet/config.json".into())
     }
@@ -59,7 +59,7 @@ fn of_config(config: &Value, image: &str) -> Option<AuthConfig> {
     Some(AuthConfig {
         username: text("username"),
         password: text("password"),
-        // In base64, which the runtime decodes.
+        // The text is in base64, which the runtime decodes.
         auth: text("auth"),
         identity_token: text("identitytoken"),
         registry_token: text("registrytoken"),

@@ -39,7 +39,7 @@ pub struct Kubelet {
     facts: NodeFacts,
 }
 
-/// Why a run failed.
+/// The reason why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -97,7 +97,7 @@ impl Reconcile for Kubelet {
         Ok(())
     }
 
-    /// Returns true for pods that were made from this node's manifests. Other pods are left alone.
+    /// Returns true for pods that were made from this node's manifests. The kubelet leaves other pods alone.
     fn owns(&self, pod: &PodStatus) -> bool {
         let mut sandboxes = pod.sandboxes.iter();
         sandboxes.any(|s| s.details.annotations.get(MANIFEST_NODE) == Some(self.node.name()))
@@ -218,7 +218,7 @@ impl Kubelet {
         if run.spec.is_some() {
             pods.retain(|uid, other| !is_other((uid, &*other)));
         } else if pods.iter().any(is_other) {
-            // Another pod has this name by now, and `/pods` must show that pod.
+            // Another pod has this pod's name by now, and `/pods` must show that pod.
             return;
         }
         pods.insert(run.uid.clone(), pod);
@@ -238,6 +238,6 @@ fn report(uid: &PodUid, exits: &[Exit]) {
 /// Prints one line for programs that read the output of this program.
 pub fn print(line: &Value) {
     let mut out = std::io::stdout().lock();
-    // Fails if the reader is gone.
+    // Ignores the error if the reader of the output is gone.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

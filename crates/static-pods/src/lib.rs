@@ -14,7 +14,7 @@ pub mod node_status;
 pub mod process;
 pub mod validation;
 
-/// The code of the guide.
+/// Compiles the code in the guide, docs/kubelet.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/kubelet.md")]
 mod guide {}

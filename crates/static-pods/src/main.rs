@@ -32,9 +32,9 @@ use tokio::net::TcpListener;
 
 use static_pods::kubelet::{Kubelet, print};
 
-/// How often the directory of manifests is read.
+/// The period at which the directory of manifests is read.
 const MANIFEST_PERIOD: Duration = Duration::from_secs(1);
-/// How long runs in progress may take after SIGINT or SIGTERM.
+/// The time limit of runs in progress after SIGINT or SIGTERM.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Runs static pods on a container runtime.

@@ -12,10 +12,10 @@ use pleg_cri::CriClient;
 use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
 use pleg_kubelet::api_time;
 
-/// How often upstream asks the runtime for its `Status`.
+/// The period at which upstream asks the runtime for its `Status`.
 pub const STATUS_PERIOD: Duration = Duration::from_secs(5);
 
-/// Age of the last good `Status` from which the runtime counts as down.
+/// The age of the last good `Status` from which the runtime counts as down.
 const STATUS_THRESHOLD: Duration = Duration::from_secs(30);
 
 /// The status of a node's runtime, and the node's Ready condition.
@@ -33,9 +33,9 @@ struct State {
     name: String,
     /// The last `Status` call failed.
     failed: bool,
-    /// When the runtime last reported that it was ready.
+    /// The instant at which the runtime last reported that it was ready.
     last_good_status: Option<Instant>,
-    /// Why the runtime and its network are not ready.
+    /// The reasons why the runtime, and its network, are not ready.
     not_ready: [Option<String>; 2],
     condition: Option<NodeCondition>,
 }
@@ -124,7 +124,7 @@ pub fn sync_loop_pause(failures: u32) -> Duration {
 }
 
 impl NodeStatus {
-    /// The status of the node with that name, before the first answer of the runtime.
+    /// The status of the node `name`, before the first answer of the runtime.
     pub fn new(name: impl Into<String>, pleg: Pleg, client: CriClient) -> Self {
         Self {
             name: name.into(),

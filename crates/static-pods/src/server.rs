@@ -19,11 +19,11 @@ use tokio::sync::Semaphore;
 
 use static_pods::kubelet::Kubelet;
 
-/// The most connections that are open at once.
+/// The maximum number of open connections.
 const MAX_CONNECTIONS: usize = 64;
-/// How long a connection may stay open.
+/// The time limit of a connection.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How often the metrics are compacted.
+/// The period at which the metrics are compacted.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// The pause after the server failed to accept a connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

@@ -51,7 +51,7 @@ struct ObjectPath {
 impl ObjectPath {
     fn parse(path: &str) -> Option<Self> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-        // "api/v1" or "apis/GROUP/VERSION".
+        // The prefix is "api/v1" or "apis/GROUP/VERSION".
         let prefix = if parts.first() == Some(&"api") { 2 } else { 3 };
         let rest = parts.get(prefix..)?;
         let is_namespaced = matches!(rest, ["namespaces", _, _, ..]);
@@ -245,7 +245,7 @@ impl ApiServer {
         json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items})
     }
 
-    /// The lines of a watch: every change after this resource version.
+    /// The lines of a watch: every change after the resource version `after`.
     fn watch(self, collection: String, after: usize) -> Body {
         let start = (self.version.subscribe(), after);
         let lines = futures::stream::unfold(start, move |(mut version, seen)| {

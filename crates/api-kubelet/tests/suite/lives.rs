@@ -123,7 +123,7 @@ async fn restarted_kubelet_adopts_running_pods_and_restarts_no_ended_pods() {
 }
 
 #[tokio::test]
-async fn container_is_restarted_while_the_api_server_is_away() {
+async fn container_is_restarted_while_the_api_server_is_down() {
     let node = Node::up().await;
     node.run("web", "Always").await;
     let (id, (observer, _)) = (node.id("web"), node.observer().await);

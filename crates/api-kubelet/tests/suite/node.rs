@@ -20,7 +20,7 @@ use super::api_server::ApiServer;
 
 /// The API path of the test's pods.
 pub(crate) const PODS: &str = "api/v1/namespaces/test/pods";
-/// Time limit of steps that normally take milliseconds.
+/// The time limit of steps that normally take milliseconds.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) struct Node {
@@ -82,7 +82,7 @@ impl Node {
         (pleg, client)
     }
 
-    /// Deletes a pod, with that grace period.
+    /// Deletes a pod, with the grace period `grace`.
     pub(crate) fn delete(&self, name: &str, grace: u32) {
         let (path, options) = (
             format!("{PODS}/{name}"),
@@ -123,7 +123,7 @@ impl Node {
         uid.unwrap_or_default().to_owned()
     }
 
-    /// The status of the first container of a pod, as the API server knows it.
+    /// The status of the first container of a pod in the API server.
     pub(crate) fn container(&self, name: &str) -> Value {
         let pod = self.pod(name).unwrap_or_default();
         pod["status"]["containerStatuses"][0].clone()

@@ -76,7 +76,7 @@ fn read_file(
     }
 }
 
-/// The manifests in force, by the full name of the pod.
+/// The manifests in force (the one that is used for each pod), by the full name of the pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifests {
     pods: BTreeMap<String, Manifest>,
@@ -84,7 +84,7 @@ pub struct Manifests {
     running: BTreeSet<PodUid>,
 }
 
-/// What an update changes.
+/// The changes that an update makes.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Changes {

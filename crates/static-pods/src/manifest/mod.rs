@@ -32,7 +32,7 @@ pub(crate) const MANIFEST_NODE: &str = "pleg/manifest-node";
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Manifest {
-    /// The file that it was read from.
+    /// The file from which the manifest was read.
     pub file: PathBuf,
     /// The pod. Its uid and its namespace are set, and its name ends with the name of the node.
     pub pod: Pod,
@@ -54,7 +54,7 @@ pub struct ManifestError {
 }
 
 impl ManifestError {
-    /// An empty `field` means the whole file.
+    /// An error of a file. An empty `field` means the whole file.
     fn new(file: &Path, field: String, problem: String) -> Self {
         Self {
             file: file.to_owned(),
@@ -183,7 +183,7 @@ fn uid_of(pod: &Pod, file: &Path, node: &str) -> String {
     }
     let contents = serde_json::to_string(&pod).unwrap_or_default();
     let text = format!("host:{node}file:{}class:{class}{contents}", file.display());
-    // FNV-1a with 128 bits: the same in all versions of this crate.
+    // FNV-1a with 128 bits gives the same hash in all versions of this crate.
     let hash = text.bytes().fold(
         0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128,
         |hash, byte| {

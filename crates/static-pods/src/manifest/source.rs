@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::{Changes, Manifest, ManifestError, Manifests, ReadManifests, read_directory};
 use pleg_kubelet::worker::PodWorkers;
 
-/// How long a read of the directory may take before it is logged as slow.
+/// The time after which a read of the directory is logged as slow.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The manifests of a directory as a source of pods. Errors are logged once, and again when they change.
@@ -34,7 +34,7 @@ pub struct ManifestSource {
 }
 
 impl ManifestSource {
-    /// The manifests in `directory`, for the node with that name, read every `period`.
+    /// The manifests in `directory`, for the node with the name `node`, read every `period`.
     pub fn new(directory: impl Into<PathBuf>, node: &str, period: Duration, clock: Clock) -> Self {
         Self {
             directory: directory.into(),
@@ -71,7 +71,7 @@ impl ManifestSource {
     /// Applies changes to the workers. `will_delete` is called before a pod is deleted. Never returns.
     ///
     /// # Cancel safety
-    /// Changes that were read and not applied yet are lost: do not call it again.
+    /// Changes that were read and not applied yet are lost: do not call `watch` again.
     pub async fn watch(&mut self, workers: &PodWorkers<Manifest>, will_delete: impl Fn(&PodUid)) {
         loop {
             self.pause().await;

@@ -5,7 +5,7 @@ use k8s_openapi::serde_json::Value;
 
 use pleg_kubelet::cri_config::FieldError;
 
-/// Reads the documents of a file. Each is a mapping.
+/// Reads the documents of a file, each of them a mapping.
 ///
 /// # Errors
 /// The problem of the file.

@@ -30,7 +30,7 @@ subdomain: a name: use at most 253 lower-case letters, digits, - and ., with a l
 sysctl: the name of a sysctl: use parts of lower-case letters, digits, - and _ with . or / between them, such as kernel.shm_rmid_forced
 variable: the name of a variable: use printable ASCII characters except =";
 
-/// Returns true if a text is of that kind.
+/// Returns true if `text` is of the kind `kind`.
 fn is(kind: &str, text: &str) -> bool {
     match kind {
         "absolute path" => text.starts_with('/'),

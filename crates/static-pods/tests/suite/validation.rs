@@ -24,7 +24,7 @@ fn base() -> Value {
     })
 }
 
-/// Sets the fields of `change`.
+/// Returns `value` with the fields of `change` set.
 fn merged(mut value: Value, change: Value) -> Value {
     match (&mut value, change) {
         (Value::Object(fields), Value::Object(change)) => {
@@ -236,7 +236,7 @@ fn too_many_annotations_are_refused() {
 }
 
 #[test]
-fn all_errors_are_found_in_the_order_of_list_elements() {
+fn validation_finds_all_errors_in_order_of_list_elements() {
     let container =
         |at| json!({"name": format!("c{at}"), "image": "a", "ports": [{"containerPort": 0}]});
     let containers: Vec<_> = (0..12).map(container).collect();

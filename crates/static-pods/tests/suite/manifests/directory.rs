@@ -72,7 +72,7 @@ fn file_name(path: &Path) -> String {
 }
 
 #[test]
-fn without_a_running_pod_the_newest_file_is_used() {
+fn newest_manifest_is_used_if_no_pod_runs() {
     let twice = Directory::twice();
     let (file, errors) = twice.update(&mut Manifests::default());
     assert_eq!(file, NEWER);
@@ -102,7 +102,7 @@ fn known_pod_keeps_its_file_when_newer_file_appears() {
 }
 
 #[test]
-fn after_a_restart_the_manifest_of_the_running_pod_wins() {
+fn restarted_kubelet_uses_the_manifest_of_the_running_pod() {
     let twice = Directory::twice();
     for file in [BACKUP, NEWER] {
         let mut manifests = Manifests::default();
@@ -147,10 +147,10 @@ fn added_changed_and_removed_manifests_are_found() {
     assert_eq!(read(), ["", "c-n1_default", "", "b.yaml: -"]);
     write("b.yaml", &pod("b", 1));
     assert_eq!(read(), ["", "", "", ""]);
-    // Two pods with one name: the pod in force stays.
+    // If two pods have one name, the pod in force stays.
     write("a.yaml", &pod("b", 9));
     assert_eq!(read(), ["", "", "", "a.yaml: metadata.name"]);
-    // Two pods with one port of the node.
+    // If two pods have one port of the node, the pod in force stays.
     write("a.yaml", &pod("a", 3));
     assert_eq!(read(), ["", "", "", "a.yaml: spec.containers"]);
     // A change that makes two pods conflict leaves both unchanged.
@@ -159,7 +159,7 @@ fn added_changed_and_removed_manifests_are_found() {
     write("b.yaml", &pod("c", 1));
     assert_eq!(read()[..3], ["", "", ""]);
     write("b.yaml", &pod("b", 1));
-    // Two pods with one uid.
+    // If two pods have one uid, the pod in force stays.
     let uid = |name, port| pod(name, port).replace("metadata:", "metadata:\n  uid: u");
     write("c.yaml", &uid("c", 3));
     write("a.yaml", &uid("a", 4));
@@ -167,7 +167,7 @@ fn added_changed_and_removed_manifests_are_found() {
     write("a.yaml", &pod("a", 4));
     directory.remove("b.yaml");
     assert_eq!(read(), ["a-n1_default", "", "b-n1_default", ""]);
-    // An empty directory removes all pods.
+    // If the directory becomes empty, all pods are removed.
     directory.remove("a.yaml");
     directory.remove("c.yaml");
     assert_eq!(read(), ["", "", "a-n1_default c-n1_default", ""]);

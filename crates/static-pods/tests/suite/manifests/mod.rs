@@ -65,7 +65,7 @@ fn uid_depends_on_contents_file_and_node_but_not_resources() {
     for other in [
         uid(&WEB.replace("shop:1", "shop:2")),
         uid(&WEB.replace("64Mi}", "64Mi}\n      limits: {cpu: 2}")),
-        // Another quality-of-service class.
+        // This change gives the pod another quality-of-service class.
         uid(&WEB.replace("requests: {cpu: 1, memory: 64Mi}", "claims: []")),
         of("other.yaml", "Node1"),
         of("web.yaml", "node2"),
@@ -133,7 +133,7 @@ fn invalid_yaml_is_an_error_with_its_position() {
         let is_invalid = message.starts_with(invalid) && message.contains("line");
         assert!(is_invalid && !message.contains('\n'), "{message}");
     }
-    // Aliases that would expand to gigabytes.
+    // The aliases of this file would expand to gigabytes.
     let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
     for n in 1..12 {
         let before = vec![format!("*a{}", n - 1); 10].join(",");

@@ -24,14 +24,14 @@ use static_pods::kubelet::Kubelet;
 /// A pod of one container.
 pub(crate) const ONE: &str = "{containers: [{name: c, image: 'app:1'}]}";
 
-/// A pod of one container with these fields.
+/// A pod of one container with the fields `fields`.
 pub(crate) fn one(fields: &str) -> String {
     format!(
         "{{terminationGracePeriodSeconds: 1, containers: [{{name: c, image: 'app:1', {fields}}}]}}"
     )
 }
 
-/// Time limit of steps that normally take milliseconds.
+/// The time limit of steps that normally take milliseconds.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) struct Node {
@@ -90,7 +90,7 @@ impl Node {
         CriRuntime::new(CriConfig::new(endpoint.parse().unwrap())).unwrap()
     }
 
-    /// Sets a pod of that name and specification (YAML in flow style).
+    /// Sets a pod with the given name and specification (YAML in flow style).
     pub(crate) fn set(&self, name: &str, spec: &str) -> PodUid {
         self.set_pod(name, "{}", spec)
     }

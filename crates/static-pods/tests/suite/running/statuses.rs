@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::node::Node;
 use super::statuses_table::{OF_CONTAINERS, SOURCES, TABLE};
 
-/// How many scenarios run at a time.
+/// The number of scenarios that run at a time.
 const AT_ONCE: usize = 8;
 
 /// A field, its value, and upstream's file and function that set it.

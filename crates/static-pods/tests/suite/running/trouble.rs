@@ -13,7 +13,7 @@ use super::node::{Node, ONE, one};
 use crate::log::Log;
 
 #[tokio::test]
-async fn change_of_the_nodes_condition_is_logged() {
+async fn change_of_the_nodes_ready_condition_is_logged() {
     let node = Node::up(Mode::Containerd2).await;
     let (mut log, _guards) = Log::start();
     let pleg = node.kubelet.pleg.clone();
@@ -29,7 +29,7 @@ async fn change_of_the_nodes_condition_is_logged() {
 
 #[tokio::test]
 async fn image_pulled_by_another_client_ends_the_back_off() {
-    // The default delays: 10 s and more.
+    // The node has the default delays: 10 s and more.
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
     node.knob("pull_image.fail=unavailable");
     let uid = node.set("web", ONE);
@@ -170,7 +170,7 @@ async fn changed_resources_appear_in_the_status_without_a_new_container() {
 }
 
 #[tokio::test]
-async fn restored_pod_starts_while_container_removals_fail_and_afterwards() {
+async fn restored_pod_starts_although_its_earlier_containers_cannot_be_removed() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = ONE.replace("containers", "restartPolicy: Never, containers");
     let uid = node.set("web", &spec);
@@ -230,7 +230,7 @@ async fn changed_pod_waits_for_the_sandbox_that_its_predecessor_creates() {
     node.knob("run_pod_sandbox.latency=300ms");
     let pod = one("ports: [{containerPort: 80, hostPort: 8080}]");
     let before = node.set("web", &pod);
-    // Called before the first run of the pod, which must not undo it.
+    // `will_delete` is called before the first run of the pod, which must not undo it.
     node.kubelet.will_delete(&before);
     let begun = |node: &Node| !node.status(&before).is_null();
     node.until(&before, "begun", begun).await;

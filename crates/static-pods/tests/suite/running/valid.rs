@@ -7,7 +7,7 @@ use super::node::Node;
 
 const LABELS: &str = "{app.kubernetes.io/name: Web_1.x, short: '', example.com/a: b}";
 
-/// Fields of the pod.
+/// Valid fields of a pod, one set per pod.
 const PODS: [&str; 15] = [
     "restartPolicy: Never",
     "dnsPolicy: ClusterFirstWithHostNet, hostNetwork: true",
@@ -27,7 +27,7 @@ const PODS: [&str; 15] = [
     "volumes: [{name: a, hostPath: {path: /, type: ''}}, {name: b, emptyDir: {sizeLimit: 1Gi}}]",
 ];
 
-/// Fields of the container.
+/// Valid fields of a container, one set per container.
 const CONTAINERS: [&str; 17] = [
     "restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [42]}}]",
     "imagePullPolicy: Never, terminationMessagePolicy: FallbackToLogsOnError",
@@ -53,7 +53,7 @@ const CONTAINERS: [&str; 17] = [
     "securityContext: {runAsNonRoot: true, runAsUser: 1, seccompProfile: {type: Unconfined}}",
 ];
 
-/// Mounts of the volume `v`.
+/// Valid mounts of the volume `v`.
 const MOUNTS: [&str; 3] = [
     "[{name: v, mountPath: data}, {name: v, mountPath: /data}]",
     "[{name: v, mountPath: /a, mountPropagation: HostToContainer, subPath: ''}]",
