@@ -67,7 +67,7 @@ fn report() {
     }
 }
 
-/// Returns the number of allocations.
+/// Runs `work`, and returns the number of its allocations.
 fn counted(work: impl FnOnce()) -> usize {
     let region = Region::new(COUNTED);
     work();

@@ -7,7 +7,7 @@ use pleg_cri::v1::{self, ContainerState};
 
 type Map = BTreeMap<String, String>;
 
-/// The time at which the initial pods were created: 2026-01-01, in ns.
+/// The time at which the pods that exist at the start were created: 2026-01-01, in ns.
 pub(crate) const CREATED: i64 = 1_767_225_600_000_000_000;
 const REPOSITORY: &str = "registry.example.com/payments/checkout-api";
 const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
@@ -79,7 +79,7 @@ pub(crate) struct Pod {
     pub(crate) sandbox: String,
     pub(crate) ready: bool,
     pub(crate) created_at: i64,
-    /// Newest first, as in real runtimes.
+    /// The containers, newest first, as in real runtimes.
     pub(crate) containers: Vec<Container>,
 }
 

@@ -13,7 +13,7 @@ use crate::LiveBytes;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "order")]
 pub(crate) enum Order {
-    /// Returns the usage.
+    /// Returns the resource usage.
     Use,
     /// Starts to record the times at which the subject sees changes.
     Record,
@@ -39,7 +39,7 @@ pub(crate) enum Order {
 /// The answer to an order. Fields that an order does not need are empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    /// The usage since the start.
+    /// The resource usage since the start.
     pub(crate) usage: Usage,
     /// The number of bytes in use, if the executable counts them.
     pub(crate) live_bytes: Option<u64>,

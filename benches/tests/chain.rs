@@ -37,7 +37,7 @@ const QUESTIONS: [&str; 6] = [
 ];
 
 #[test]
-fn smoke_measurement_has_results_for_every_question() -> Result<()> {
+fn smoke_benchmark_has_results_for_every_question() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (results, docs) = (
         directory.path().join("results"),
@@ -97,9 +97,9 @@ fn smoke_measurement_has_results_for_every_question() -> Result<()> {
     Ok(())
 }
 
-/// Fails if somebody edited the page by hand, or forgot to generate it.
+/// Fails if somebody edited docs/benchmarks.md by hand, or forgot to generate it.
 #[test]
-fn committed_results_give_committed_page() -> Result<()> {
+fn committed_benchmark_results_give_the_committed_page() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let directory = tempfile::tempdir()?;
     let readme = directory.path().join("README.md");

@@ -247,7 +247,7 @@ pub fn states(view: &PodView) -> Vec<(Id, ReportedState)> {
     sandboxes.chain(containers).collect()
 }
 
-/// Compares the cache with what the runtime lists.
+/// Compares the cache with the runtime's lists.
 pub async fn compare_cache<R: Runtime>(pleg: &Pleg, runtime: &R) -> Result<(), Vec<String>> {
     let listed = listing(runtime).await.map_err(|e| vec![format!("{e:#}")])?;
     let cached = cached(pleg);

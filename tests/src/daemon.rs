@@ -35,7 +35,7 @@ pub struct Daemon {
     pub endpoint: Endpoint,
     /// The image of all pods and containers on this daemon.
     pub image: String,
-    /// The parent cgroup of its pods.
+    /// The parent cgroup of the daemon's pods.
     pub cgroup: String,
     /// The daemon's directory, which also contains the logs of containers.
     pub dir: PathBuf,
@@ -114,7 +114,7 @@ impl Daemon {
         Ok(tasks.lines().map(str::to_owned).collect())
     }
 
-    /// Removes its processes and files.
+    /// Removes the daemon's processes and files.
     pub fn down(&self) -> anyhow::Result<()> {
         run(script().arg("down").arg(&self.dir)).map(drop)
     }

@@ -132,7 +132,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Compares the announcements with what the kubelet did. None may be missing.
+    /// Compares the announcements with what the kubelet did. No announcement may be missing.
     pub fn check_complete(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
         self.drain();
         let (objects, log) = (kubelet.objects(), self.recorder.log());

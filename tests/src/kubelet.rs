@@ -14,10 +14,10 @@ use tonic::transport::Channel;
 use crate::daemon::Daemon;
 use crate::wait::{pass_time, until};
 
-/// The time limit of a call: longer than any test freezes the daemon.
+/// The time limit of a call. It is longer than any test freezes the daemon.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What a container's program does.
+/// The behaviour of a container's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// The program runs until it is stopped, and then exits with code 0.
@@ -25,14 +25,14 @@ pub enum Life {
     /// The program runs until it is stopped or killed, and then exits with this exit code. On the simulated runtime,
     /// the caller of `kill_container` passes the exit code.
     UntilTerminated {
-        /// From 0 to 255.
+        /// The exit code, from 0 to 255.
         code: i32,
     },
     /// The program exits by itself.
     Exit {
-        /// With this code.
+        /// The exit code.
         code: i32,
-        /// After this many milliseconds.
+        /// The run time in milliseconds.
         after_ms: u64,
     },
     /// The container's program does not exist, so StartContainer fails.
@@ -65,11 +65,11 @@ impl Life {
 /// A sandbox or container that was created.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Its pod.
+    /// The uid of the object's pod.
     pub uid: PodUid,
     /// Sandbox or container.
     pub kind: Kind,
-    /// Its name, for messages.
+    /// The name of the object, for messages.
     pub name: String,
     /// StartContainer or RunPodSandbox has succeeded.
     pub started: bool,
@@ -85,9 +85,9 @@ pub type Objects = BTreeMap<Id, Object>;
 /// A pod that was created.
 #[derive(Clone, Debug)]
 pub struct Pod {
-    /// Its uid.
+    /// The pod's uid.
     pub uid: PodUid,
-    /// Its sandbox.
+    /// The pod's sandbox.
     pub sandbox: Id,
     config: v1::PodSandboxConfig,
 }

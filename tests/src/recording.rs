@@ -27,11 +27,11 @@ pub struct Calls {
 /// One event as it arrived.
 #[derive(Clone, Debug)]
 pub struct ReceivedEvent {
-    /// The event's subject.
+    /// The container or sandbox that the event is about.
     pub id: Id,
     /// The event's type.
     pub event: EventType,
-    /// The states in its statuses.
+    /// The states in the event's statuses.
     pub shown: Vec<(Id, ReportedState)>,
 }
 
@@ -67,7 +67,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Returns true if an event of this type with this subject has arrived.
+    /// Returns true if an event of the type `what` about `id` has arrived.
     pub fn has(&self, id: &Id, what: EventType) -> bool {
         self.events.iter().any(|h| h.id == *id && h.event == what)
     }
@@ -107,7 +107,7 @@ impl Recorder {
         *lock(&self.log) = Log::default();
     }
 
-    /// From now on, drops events of this type with this subject.
+    /// From now on, drops events of the type `what` about `id`.
     pub fn drop_event(&self, id: &Id, what: EventType) {
         lock(&self.log).dropped.insert((id.clone(), what));
     }

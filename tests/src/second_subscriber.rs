@@ -36,7 +36,7 @@ const EXPECTED_AFTER: Duration = Duration::from_secs(10);
 const POLLING: Duration = Duration::from_secs(1);
 /// The tolerance of the reported share of lost events.
 const SHARE_TOLERANCE: f64 = 0.05;
-/// How long this share may be wrong after the work: a relist finds the last losses, which count as missed 10 s later.
+/// The time for which the share may be wrong after the work: a relist finds the last losses, missed 10 s later.
 const SHARE_WITHIN: Duration = Duration::from_secs(20);
 
 /// Observations during the work.

@@ -17,7 +17,7 @@ use pleg::{Pleg, PodView, Subscription, WaitError};
 
 use crate::kubelet::{Kubelet, Life, Pod};
 
-/// How long a worker waits for a state before the wait counts as unanswered.
+/// The time after which a worker's wait for a state counts as unanswered.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The interval at which a worker reads its pod if the generator announces nothing.
 const RESYNC: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ const SLACK: Duration = Duration::from_secs(60);
 const APP: &str = "app";
 const JOB: &str = "job";
 
-/// What the workers do with their pods. Each has a container that runs until it is stopped, and a job
+/// The work of the workers on their pods. Each pod has a container that runs until it is stopped, and a job
 /// that exits by itself and is restarted.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -35,15 +35,15 @@ pub struct Plan {
     pub at_once: u32,
     /// The number of restarts of a job. After those the worker removes the pod.
     pub restarts: u32,
-    /// How long a job runs.
+    /// The run time of a job.
     pub job: Duration,
     /// The greatest difference between the run times of jobs.
     pub spread: Duration,
-    /// How long an exited container stays before its worker removes it.
+    /// The time for which an exited container stays before its worker removes it.
     pub keep: Duration,
 }
 
-/// What the workers observed.
+/// The observations of the workers.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Errors: starts after which more than one container of the same name ran, and states that show no ready sandbox

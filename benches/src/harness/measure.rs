@@ -24,7 +24,7 @@ const LAST_POLL: f64 = 1.5;
 /// The time limit until the cache shows that all containers have exited.
 const STORM_LIMIT: f64 = 120.0;
 
-/// How long pod workers run before a measurement: longer than a pod lives, so that the number of pods is constant.
+/// The run time of pod workers before a measurement: longer than a pod lives, so that the number of pods is constant.
 const CHURN_BEGIN: f64 = 4.5;
 
 /// The executable and the directory for sockets.
@@ -261,7 +261,7 @@ impl Pair {
         })
     }
 
-    /// Measures the usage during this time.
+    /// Measures the resource usage during `seconds`.
     async fn window(&mut self, seconds: f64, metrics: &mut Metrics) -> Result<()> {
         let before = self.used().await?;
         pause(seconds).await;

@@ -34,7 +34,7 @@ pub(crate) enum Workload {
     /// Pod workers restart their pods, and read them after every call.
     OwnWrites {
         workers: u32,
-        /// How often each pod is restarted. A restart makes four calls.
+        /// The number of restarts of each pod. A restart makes four calls.
         times: u32,
         /// The duration of each call.
         call_ms: u64,
@@ -190,7 +190,7 @@ pub(crate) async fn run(mode: Mode, only: Option<&str>, out: &Path) -> Result<()
     let points: usize = groups.iter().map(|group| group.points.len()).sum();
     ensure!(points > 0, "no point has a name that contains {only:?}");
     let mut writer = Writer::create(out, mode.name())?;
-    // For sockets. Dropping it removes it.
+    // The directory for sockets, which is removed when the value is dropped.
     let directory = tempfile::Builder::new().prefix("pleg-bench-").tempdir()?;
     let run = Run::new(directory.path())?;
     tokio::select! {

@@ -116,7 +116,7 @@ async fn on_version(settings: &Settings, version: Version, writer: &mut Writer) 
     nodes.iter().try_for_each(|node| node.daemon.down())
 }
 
-/// A daemon with its pods, for one subject.
+/// A daemon with its pods, for one measured subject.
 struct Node {
     kubelet: Kubelet,
     daemon: Daemon,
@@ -269,7 +269,7 @@ impl Node {
     }
 }
 
-/// Starts an idle pod. Returns its expected state in the cache.
+/// Starts a pod that stays idle. Returns its expected state in the cache.
 async fn idle_pod(kubelet: &Kubelet, n: u32) -> Result<ExpectedPod> {
     let pod = kubelet.run_pod(&format!("idle-{n}")).await?;
     let app = Box::pin(kubelet.run(&pod, "app", 0, Life::UntilStopped)).await?;

@@ -64,7 +64,7 @@ impl Counted {
         }
     }
 
-    /// The number of calls of these methods.
+    /// The number of calls of the methods `methods`.
     pub(crate) fn of(&self, methods: &[&str]) -> u64 {
         methods.iter().filter_map(|m| self.calls.get(m)).sum()
     }
@@ -166,7 +166,7 @@ async fn serve(listener: UnixListener, shared: Arc<Shared>) {
             let service = hyper::service::service_fn(answer);
             let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .serve_connection(TokioIo::new(stream), service);
-            // How a client disconnects does not matter.
+            // The error does not matter: it shows only how the client has disconnected.
             let _ = connection.await;
         });
     }

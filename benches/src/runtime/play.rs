@@ -20,7 +20,7 @@ const TIMER_RESOLUTION: Duration = Duration::from_millis(2);
 /// The changes to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Changes {
-    /// The number of restarts. Each replaces an exited container, and removes the container replaced before.
+    /// This number of restarts. Each replaces an exited container, and removes the container replaced before.
     Restarts(u32),
     /// The containers and sandboxes of all pods stop, in random order.
     Deaths,
@@ -104,7 +104,7 @@ fn plan(node: &mut Node, changes: Changes) -> Vec<(u64, Change)> {
                     .or_insert_with(|| pod.containers.clone());
                 let (old, attempt) = (all[0].id.clone(), all[0].attempt + 1);
                 let next = Container::created(random.id(), &all[0].name, attempt);
-                // Every eighth exits with an error.
+                // Every eighth container exits with an error.
                 let mut steps = vec![
                     Change::Stop(old, i32::from(n % 8 == 0)),
                     Change::AddContainer(next.clone()),

@@ -15,7 +15,7 @@ use rivals::Subject;
 
 use crate::protocol::Answer;
 
-/// How long a pod of [`churn`] runs.
+/// The run time of a pod of [`churn`].
 const LIFETIME: Duration = Duration::from_secs(3);
 
 /// The durations in ns of reads after a worker's own changes, and the number of reads that did not show the change.
@@ -165,7 +165,7 @@ impl<S: Subject> OwnPod<S> {
     }
 }
 
-/// Restarts `workers` pods, each `times` times. Adds to `reads` how long the reads after each call took.
+/// Restarts `workers` pods, each `times` times. Adds to `reads` the duration of the read after each call.
 pub(super) async fn restart<S: Subject>(
     subject: &Arc<S>,
     client: &CriClient,

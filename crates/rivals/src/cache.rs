@@ -12,9 +12,9 @@ pub(crate) struct PodStatus {
     pub(crate) uid: PodUid,
     pub(crate) namespace: Text,
     pub(crate) name: Text,
-    /// Newest first.
+    /// The sandboxes, newest first.
     pub(crate) sandboxes: Vec<Report>,
-    /// Newest first.
+    /// The containers, newest first.
     pub(crate) containers: Vec<Report>,
 }
 
@@ -31,7 +31,7 @@ struct State {
 
 #[derive(Debug)]
 struct Entry {
-    /// `None` after a failed inspection: upstream overwrites the last good status.
+    /// The status; `None` after a failed inspection, because upstream overwrites the last good status.
     status: Option<Arc<PodStatus>>,
     /// The start of the last relist of this pod.
     as_of: Instant,

@@ -132,7 +132,7 @@ struct Relister<R> {
     clock: Clock,
     cache: Cache,
     channel: mpsc::Sender<Event>,
-    /// Cancels every task.
+    /// The token that cancels every task.
     cancel: CancellationToken,
     tasks: TaskTracker,
     /// Upstream's relistLock, which a relist holds during all of its calls.
@@ -176,7 +176,7 @@ impl<R: Runtime> Relister<R> {
         for uid in records.uids() {
             self.reconcile(&mut records, &uid, began).await;
         }
-        // Upstream does this even if inspections failed.
+        // Upstream sets the global timestamp even if inspections failed.
         self.cache.update_time(began);
     }
 

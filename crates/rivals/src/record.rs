@@ -56,7 +56,7 @@ impl Record {
     }
 }
 
-/// Upstream's table of transitions.
+/// The events of a transition, by upstream's table.
 const fn transition(old: State, new: State) -> &'static [LifecycleType] {
     use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
     use State::{Exited, NonExistent, Running, Unknown};

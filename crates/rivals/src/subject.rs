@@ -35,7 +35,7 @@ pub trait Subject: Send + Sync + 'static {
     /// Requests a relist of the pod. A pod worker of upstream does this after a sync that changed its pod.
     fn request_relist(&self, uid: &PodUid);
 
-    /// The health check of the kubelet.
+    /// Returns true if upstream's health check, as the kubelet makes it, succeeds.
     fn is_healthy(&self) -> bool;
 
     /// Stops the generator. Returns when all of its tasks have ended.
@@ -86,7 +86,7 @@ impl Fifo {
     }
 }
 
-/// `None` if the subscriber lags: no event can be returned, but a reader of the cache finds the missed changes there.
+/// The event of a delivery; `None` if the subscriber lags: a reader of the cache finds the missed changes there.
 fn converted(delivery: Delivery) -> Option<Event> {
     match delivery {
         Delivery::Event(event) => Some(Event {

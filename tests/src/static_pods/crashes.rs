@@ -26,7 +26,7 @@ use super::manifests::{self, APP, JOB, Kind, exit_codes};
 use super::poller::{Observed, Poller, Seen, process_is_gone};
 use super::process::{Event, StaticPods};
 
-/// How long the daemon is down after a kill. Containers exit meanwhile.
+/// The time for which the daemon is down after a kill. Containers exit meanwhile.
 const AWAY: Duration = Duration::from_millis(1500);
 /// The time limit of a step that waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -39,11 +39,11 @@ const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
 /// The use of the event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// The mini-kubelet uses it.
+    /// The mini-kubelet uses the event stream.
     Evented,
     /// A second client subscribes, and on containerd 1.7 takes a part of the events.
     SecondSubscriber,
-    /// The mini-kubelet does not use it.
+    /// The mini-kubelet does not use the event stream.
     Polling,
 }
 

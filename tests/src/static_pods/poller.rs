@@ -19,13 +19,13 @@ const EVERY: Duration = Duration::from_millis(25);
 /// A container that the runtime has listed.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// The uid of its pod.
+    /// The uid of the container's pod.
     pub uid: String,
-    /// The name of its pod.
+    /// The name of the container's pod.
     pub pod: String,
-    /// Its name.
+    /// The container's name.
     pub name: String,
-    /// Its attempt.
+    /// The container's attempt number.
     pub attempt: u32,
     /// The number of the first poll that listed the container.
     pub since: u64,

@@ -29,13 +29,13 @@ const SYNCED_WITHIN: Duration = Duration::from_secs(90);
 /// The time limit for the process to end after SIGTERM.
 const ENDED_WITHIN: Duration = Duration::from_secs(10);
 
-/// A line of its standard output.
+/// A line of the standard output of `static_pods`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "camelCase")]
 pub enum Event {
     /// The mini-kubelet serves HTTP.
     Listening {
-        /// On this address.
+        /// The address on which the mini-kubelet serves HTTP.
         address: String,
     },
     /// The mini-kubelet knows the pods that existed when it started.
@@ -48,7 +48,7 @@ pub enum Event {
         #[serde(rename = "exitCode")]
         exit_code: Option<i32>,
     },
-    /// Anything else.
+    /// Any other line.
     #[serde(other)]
     Other,
 }
@@ -58,14 +58,14 @@ pub enum Event {
 pub struct Line {
     /// The number of the run of the mini-kubelet that wrote this line; the first run is 1.
     pub run: u32,
-    /// The event that it reports.
+    /// The event that the line reports.
     pub event: Event,
 }
 
-/// The mini-kubelet. Dropping this kills its process, not its pods.
+/// The mini-kubelet. Dropping this value kills its process, not its pods.
 #[derive(Debug)]
 pub struct StaticPods {
-    /// The directory of its manifests.
+    /// The directory of the mini-kubelet's manifests.
     pub manifests: PathBuf,
     /// True if the mini-kubelet runs pods even if their manifests have fields that the Kubernetes API does not have.
     pub ignore_unknown_fields: bool,
@@ -85,7 +85,7 @@ struct Running {
 }
 
 impl StaticPods {
-    /// Creates its directories. [`start`](Self::start) starts it.
+    /// Creates the directories of the mini-kubelet. [`start`](Self::start) starts it.
     pub fn new(daemon: &Daemon, mode: Mode) -> anyhow::Result<Self> {
         let dir = daemon.dir.join("static-pods");
         std::fs::create_dir_all(dir.join("manifests"))?;
@@ -154,14 +154,14 @@ impl StaticPods {
         Ok(command)
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the mini-kubelet with SIGKILL.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
         let mut running = self.running.take().context("static_pods does not run")?;
         running.child.kill().await?;
         Ok(running.reader.await?)
     }
 
-    /// Ends it with SIGTERM.
+    /// Ends the mini-kubelet with SIGTERM.
     pub async fn terminate(&mut self) -> anyhow::Result<()> {
         let pid = self.pid()?;
         let mut running = self.running.take().context("static_pods does not run")?;
@@ -174,7 +174,7 @@ impl StaticPods {
         Ok(running.reader.await?)
     }
 
-    /// The id of its process.
+    /// The id of the mini-kubelet's process.
     pub fn pid(&self) -> anyhow::Result<u32> {
         let running = self.running.as_ref().and_then(|r| r.child.id());
         running.with_context(|| format!("static_pods does not run: {}", self.end_of_log()))
@@ -207,12 +207,12 @@ impl StaticPods {
         self.dir.join("log")
     }
 
-    /// Copies its log.
+    /// Copies the log of the mini-kubelet.
     pub fn copy_log(&self, to: &Path) -> std::io::Result<u64> {
         std::fs::copy(self.log(), to)
     }
 
-    /// The last lines of its log.
+    /// The last lines of the mini-kubelet's log.
     pub fn end_of_log(&self) -> String {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();

@@ -99,8 +99,8 @@ async fn churn(
     Ok(())
 }
 
-/// Of all objects that were started and removed: how many STARTED and STOPPED events the runtime should have sent, and
-/// how many arrived.
+/// For all objects that were started and removed, the number of STARTED and STOPPED events that the runtime should have
+/// sent, and the number of those that arrived.
 fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
     let (mut due, mut arrived) = (0, 0);
     for (id, _) in objects.iter().filter(|(_, d)| d.started && d.removed) {

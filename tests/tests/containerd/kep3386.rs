@@ -37,9 +37,9 @@ async fn missed_events_metric_equals_number_of_lost_events() -> anyhow::Result<(
 /// The number of containers that complete in one pod, as fast as the runtime starts them. The work of the runtime grows
 /// with the square of this number. `just test-long` runs 120.
 const COMPLETIONS: u32 = 40;
-/// How many of the [`COMPLETIONS`] containers run at the same time.
+/// The number of the [`COMPLETIONS`] containers that run at the same time.
 const AT_ONCE: usize = 16;
-/// How long each container runs. If containers of a pod exit while containerd 1.7 starts others, the pod's shim often
+/// The run time of each container. If containers of a pod exit while containerd 1.7 starts others, the pod's shim often
 /// hangs for a minute or more (in 4 of 8 runs whose containers exited at once, in none of 17 with this value).
 const RUNS_MS: u64 = 300;
 /// The time limit until a runtime on a loaded machine lists all containers as exited.
@@ -168,7 +168,7 @@ const RESTARTS: usize = 7;
 /// The length of the outage: longer than [`OFTEN`].
 const OUTAGE: Duration = Duration::from_secs(12);
 
-/// How long the generator retries a missing socket every 50 ms.
+/// The time for which the generator retries a missing socket every 50 ms.
 const OFTEN: Duration = Duration::from_secs(5);
 
 /// After seven daemon restarts and after a long outage, the same generator uses the stream again.

@@ -21,7 +21,7 @@ use crate::start;
 
 /// The time limit until the cache equals the list and the stream is confirmed again.
 const SETTLED: Duration = Duration::from_secs(75);
-/// How long the test stops the daemon.
+/// The time for which the test stops the daemon.
 const FROZEN: Duration = Duration::from_secs(15);
 
 on_both_versions! {

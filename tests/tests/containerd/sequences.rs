@@ -1,7 +1,7 @@
 //! Compares the simulator, which follows the node model, with real runtimes: runs one script on it and on a daemon
 //! of the same version, and compares the events that both send.
 //!
-//! The test replaces ids by names. It compares the type and the subject of every event, the state of the
+//! The test replaces ids by names. It compares the type and the id of every event, the state of the
 //! sandbox status if there is one, and the state, exit code and reason of every container status.
 //! Each step waits for its events, so events of different steps have a fixed order. If one call causes several exits,
 //! their order is undefined, because containerd sends them from different goroutines. The test compares the events of
@@ -150,7 +150,7 @@ const fn create_as(
 const CRASHES: Life = Life::UntilTerminated { code: CRASH };
 
 const SCRIPT: &[Step] = &[
-    // Two containers, a crash and a restart, a start that fails, stops, removals.
+    // Tests two containers, a crash and a restart, a start that fails, stops and removals.
     step(Act::Run("life"), 2),
     step(create("life", "a"), 1),
     step(Act::Start("a"), 1),
@@ -172,14 +172,14 @@ const SCRIPT: &[Step] = &[
     step(Act::Remove("b again"), 1),
     step(Act::StopPod("life"), 0),
     step(Act::RemovePod("life"), 1),
-    // Removal of a running pod.
+    // Tests the removal of a running pod.
     step(Act::Run("gone"), 2),
     step(create("gone", "d"), 1),
     step(Act::Start("d"), 1),
     step(create("gone", "e"), 1),
     step(Act::Start("e"), 1),
     free(Act::RemovePod("gone"), 6),
-    // A killed sandbox.
+    // Tests a killed sandbox.
     step(Act::Run("killed"), 2),
     step(create("killed", "f"), 1),
     step(Act::Start("f"), 1),

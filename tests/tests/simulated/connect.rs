@@ -69,7 +69,7 @@ fn connect_error_names_the_cause() {
     assert_eq!(error.to_string(), advice);
 }
 
-/// The second client uses the tokio runtime of the first one.
+/// The second client uses the tokio runtime of the first client.
 #[test]
 fn second_client_can_be_made_outside_of_tokio() {
     let tokio = tokio::runtime::Runtime::new().unwrap();

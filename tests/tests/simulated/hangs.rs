@@ -138,8 +138,8 @@ async fn stalled_stream_is_reported_lossy_and_replaced() -> anyhow::Result<()> {
             found.push(late);
             node.pass(10 * SECOND).await;
         }
-        // At least STARTED and STOPPED of all jobs but the last count as missed: events of the last job may still come,
-        // up to 10 s late.
+        // STARTED and STOPPED of each job but the last count as missed by now. Events of the last job may still come,
+        // because an event may be 10 s late.
         assert!(generator.missed() >= 8, "{}", generator.missed());
         // The first exit is found by the next list, which comes within a minute. From then on the generator lists every
         // second.

@@ -23,7 +23,7 @@ use crate::pipe::Break;
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
-/// This variable is set for the child process only, so that a run of all ignored tests measures nothing.
+/// The variable that is set for the child process only, so that a run of all ignored tests measures nothing.
 const ALONE: &str = "PLEG_FAULTS_ALONE";
 
 /// Runs one of the tests below in a process of its own.
@@ -48,12 +48,12 @@ fn is_own_process() -> bool {
 }
 
 #[test]
-fn many_reconnects_leak_nothing() -> anyhow::Result<()> {
+fn many_reconnects_leak_no_memory_and_no_task() -> anyhow::Result<()> {
     in_own_process("leaks::memory_and_tasks_do_not_grow_after_100_reconnects")
 }
 
 #[test]
-fn shutdowns_and_server_restarts_leak_nothing() -> anyhow::Result<()> {
+fn shutdowns_and_server_restarts_leak_no_task_and_no_descriptor() -> anyhow::Result<()> {
     in_own_process("leaks::child_process_has_no_task_or_descriptor_after_shutdowns")
 }
 
@@ -66,7 +66,7 @@ fn descriptors() -> anyhow::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/fd")?.count())
 }
 
-/// Reconnects almost without a pause.
+/// Settings with which the reader reconnects almost without a pause.
 fn at_once() -> ReconnectSettings {
     ReconnectSettings {
         subscribes_per_minute: 600,
@@ -132,7 +132,7 @@ async fn memory_and_tasks_do_not_grow_after_100_reconnects() -> anyhow::Result<(
     Ok(())
 }
 
-/// Causes events. Only when the runtime sends events does it notice that subscribers are gone.
+/// Restarts containers to cause events: the runtime notices only when it sends events that subscribers are gone.
 async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> {
     for attempt in 0..5 {
         let life = Life::Exit {

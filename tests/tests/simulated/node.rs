@@ -23,9 +23,9 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// A simulated runtime and the pipes to it.
 pub(crate) struct Node {
     pub(crate) sim: Arc<Sim>,
-    /// Carries lists and statuses.
+    /// The pipe for lists and statuses.
     pub(crate) calls: FaultyPipe,
-    /// Carries the event stream.
+    /// The pipe for the event stream.
     pub(crate) events: FaultyPipe,
     /// The connection of the observer and the kubelet, which never breaks.
     good: FaultyPipe,
@@ -114,7 +114,7 @@ impl Node {
         Ok(generator)
     }
 
-    /// Waits for this long.
+    /// Lets `time` pass.
     pub(crate) async fn pass(&self, time: Duration) {
         self.clock.sleep_until(self.clock.now().after(time)).await;
     }

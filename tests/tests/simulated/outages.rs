@@ -26,15 +26,15 @@ use crate::pipe::{Accepting, Break};
 
 /// Invariant 12: after three minutes without a complete list the node is not ready.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
-/// Within this time after a fault first shows, health must report it: 3 s. The check may come a millisecond later.
+/// The time from a fault's first effect until health must report it: 3 s. The check may come a millisecond later.
 const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
 /// The time between two reads of a pod worker.
 const READ_EVERY: Duration = Duration::from_secs(10);
 const PODS: i32 = 6;
 
-/// Subscribes within a minute.
+/// The allowed number of subscribes within a minute.
 const FEW: RangeInclusive<u64> = 5..=10;
-/// Subscribes within the first minute while dials fail: one at once; one every 50 ms for 5 s, which makes 100; and
+/// The allowed number in the first minute while dials fail: one at once; one every 50 ms for 5 s, which makes 100; and
 /// then, with pauses that double from 100 ms, 8 or 9 until 60 s, or with jitter a few more.
 const MANY: RangeInclusive<u64> = 100..=113;
 
@@ -411,7 +411,7 @@ fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
         if fault.fails_at_once {
             // The generator lists each second, and skips the second call if the first one fails.
             assert!((55..=65).contains(&calls.full_lists), "{calls:?}");
-            // Allowed status calls: one probe (during an outage, `Version` calls are the probes); and, if events
+            // Allowed status calls: one runtime probe (in an outage, `Version` calls are the probes); and, if events
             // arrive, one call for an event of each pod. Allowed list calls of pods: two for each pod and second.
             let pods = u64::from(PODS.unsigned_abs());
             assert!(
@@ -420,7 +420,7 @@ fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
             );
             assert!(calls.pod_lists <= 2 * 61 * pods, "{calls:?}");
             // Allowed `Version` calls: one after each failed read (one of these reads may be from before this minute),
-            // and one probe every 15 s.
+            // and one runtime probe every 15 s.
             let reads = 1 + calls.full_lists + calls.pod_lists / 2 + calls.statuses;
             assert!(calls.versions <= reads + 5, "{calls:?}");
         }
