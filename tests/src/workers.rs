@@ -117,7 +117,7 @@ struct Worker<'a> {
     /// The number of containers started so far, by name. Every start has a new attempt number, so the runtime would not
     /// refuse to start a name twice.
     starts: BTreeMap<&'static str, u32>,
-    /// When the worker first saw each exited container.
+    /// The instant at which the worker first saw each exited container.
     ended: BTreeMap<Id, Instant>,
 }
 

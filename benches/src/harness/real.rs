@@ -30,7 +30,7 @@ use crate::subject::Kind;
 /// The number of pods that the harness creates in parallel.
 const PARALLEL_PODS: usize = 5;
 
-/// How long a container runs, and how long it then stays exited: long enough for subjects that list once a second.
+/// The time for which a container runs, and then stays exited: long enough for subjects that list once a second.
 const LINGER: Duration = Duration::from_millis(1500);
 
 /// The settings of the measurement.

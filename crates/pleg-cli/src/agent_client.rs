@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn valid_agent_urls_are_parsed_and_others_are_rejected() {
+    fn valid_agent_urls_are_parsed_and_others_are_errors() {
         for (text, shown) in [
             ("http://127.0.0.1:9394", "http://127.0.0.1:9394"),
             ("http://[::1]:9394/", "http://[::1]:9394"),

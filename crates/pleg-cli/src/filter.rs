@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn selector_matches_labels_and_invalid_text_is_rejected() {
+    fn selector_matches_labels_and_invalid_selector_text_is_an_error() {
         let labels = HashMap::from([("app", "web"), ("canary", "")]);
         let label = |key: &str| labels.get(key).copied();
         let matching = "app=web; app==web; app!=db; tier!=cache; canary; app=web, !tier";

@@ -181,7 +181,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn invalid_log_filter_is_rejected() {
+    fn invalid_log_filter_is_an_error() {
         for valid in ["info", "pleg=debug", "warn,pleg_cri=trace", "pleg", "off"] {
             assert!(parse(valid).is_ok(), "{valid}");
         }

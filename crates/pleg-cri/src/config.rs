@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_out_of_range_are_rejected() {
+    fn client_settings_out_of_range_are_an_error() {
         let config = CriConfig::new("/run/x.sock".parse().unwrap());
         assert_eq!(config.validate(), Ok(()));
         assert_eq!(

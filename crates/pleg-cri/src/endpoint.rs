@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_or_invalid_path_is_rejected() {
+    fn relative_or_invalid_endpoint_path_is_an_error() {
         assert_eq!("".parse::<Endpoint>(), Err(EndpointError::Empty));
         let error = "unix://run/x.sock"
             .parse::<Endpoint>()

@@ -164,7 +164,7 @@ async fn pod_list_with_a_failed_call_has_no_rows() {
         let runtime = one_pod();
         runtime.fail(op, CallErrorKind::Unavailable);
         let error = list_pod(&runtime).await.rows.unwrap_err();
-        assert_eq!(error.operation, operation, "no absence follows");
+        assert_eq!(error.operation, operation, "no id counts as gone");
     }
 }
 

@@ -52,7 +52,7 @@ impl BackOffSettings {
     }
 }
 
-/// When a container may be started, and the whole delay, as in the message `back-off 20s restarting failed container`.
+/// The instant of a container's next start; then the whole delay, as in `back-off 20s restarting failed container`.
 type Delayed = (Instant, Duration);
 
 /// The back-off of one pod: an entry for each container whose restart, or each image whose failed pull, was counted.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn back_off_settings_out_of_bounds_are_refused() {
+    fn back_off_settings_out_of_bounds_are_an_error() {
         let (zero, day) = (Duration::ZERO, Duration::from_secs(24 * 3600));
         for (initial, max, setting) in [
             (zero, SECOND, "initial"),

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn downward_item_with_bad_path_or_field_is_refused() {
+    fn downward_item_with_bad_path_or_field_is_an_error() {
         for item in [
             json!({"path": "../a", "fieldRef": {"fieldPath": "metadata.name"}}),
             json!({"path": "/a", "fieldRef": {"fieldPath": "metadata.name"}}),

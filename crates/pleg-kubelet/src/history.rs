@@ -24,7 +24,7 @@ const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 /// is twice the deadline of a start call: by then, even a start call of an earlier kubelet has ended.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
-/// How long a decision waits for a status while the runtime lists the pod. A status call that fails or hangs for longer
+/// The longest wait for a status while the runtime lists the pod. A status call that fails or hangs for longer
 /// may never succeed; without this limit, the pod could then be neither restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// The first and the longest delay between a failed inspection and the next one.
@@ -43,7 +43,7 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 pub(crate) struct PodHistory {
     /// The attempt for the next sandbox: higher than each attempt that exists, existed or was tried.
     pub(crate) next_sandbox_attempt: u32,
-    /// When a sandbox last replaced another one that existed or was tried.
+    /// The instant at which a sandbox last replaced another one that existed or was tried.
     pub(crate) sandbox_replaced: Option<Instant>,
     names: BTreeMap<String, Name>,
     /// The calls for ids that still exist.
@@ -59,7 +59,7 @@ pub(crate) struct PodHistory {
     pub(crate) terminating: BTreeMap<Id, Instant>,
     /// The final phase, once it is decided. The pod is then never started again.
     pub(crate) phase: Option<PodPhase>,
-    /// When the runtime had last listed the pod before the last failed inspection.
+    /// The instant at which the runtime had last listed the pod before the last failed inspection.
     pub(crate) unanswered: Option<Instant>,
     /// Since when status calls for the newest sandbox have failed. A sandbox status has the pod's addresses.
     pub(crate) addresses_missing: Option<Instant>,
@@ -108,7 +108,7 @@ impl Called {
     }
 }
 
-/// How a container ended.
+/// The end of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) id: Id,

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_quantity_is_refused() {
+    fn invalid_quantity_is_a_parse_error() {
         for text in [
             "", "-", ".", "1.2.3", "1 ", " 1", "1mm", "m", "1e", "1e+", "0x1", "1ki", "½",
         ] {

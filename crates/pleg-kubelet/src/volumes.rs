@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn host_path_of_wrong_type_is_refused() -> Result<(), Box<dyn std::error::Error>> {
+    fn host_path_of_wrong_type_is_an_error() -> Result<(), Box<dyn std::error::Error>> {
         let root = tempfile::tempdir()?;
         let file = root.path().join("file");
         fs::write(&file, "x")?;
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn uid_that_is_no_plain_directory_name_is_refused() {
+    fn uid_that_is_no_plain_directory_name_is_an_error() {
         let pods = PodDirectories::new("/var/lib/kubelet/pods");
         for uid in ["", ".", "..", "../x", "a/b", "/etc", "a/", "a/.", "a:b"] {
             let path = pods.below(uid, "", &[]);

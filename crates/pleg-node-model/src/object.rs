@@ -101,7 +101,7 @@ pub enum Skew {
     StatusMissing,
 }
 
-/// What the runtime reports wrongly about an object. Each wrong report lasts until an instant.
+/// Wrong reports of the runtime about an object. Each lasts until an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Overrides {
     /// Rows and statuses have the state UNKNOWN.
@@ -135,7 +135,7 @@ pub struct Object {
     pub history: Vec<Change>,
     /// The exit of the container.
     pub exit: Exit,
-    /// What the runtime reports wrongly about the object.
+    /// The runtime's wrong reports about the object.
     pub overrides: Overrides,
 }
 

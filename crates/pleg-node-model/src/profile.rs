@@ -1,4 +1,4 @@
-//! What differs between runtimes and their versions, as data.
+//! The differences between runtimes and their versions, as data.
 
 use crate::version::Version;
 

@@ -1,4 +1,4 @@
-//! What lists and status calls show at an instant.
+//! The contents of lists and status calls at an instant.
 
 use std::sync::Arc;
 

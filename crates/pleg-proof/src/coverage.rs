@@ -50,7 +50,7 @@ pub const REQUIRED: &[&str] = &[
     "world with a hundred workers and a slow runtime",
 ];
 
-/// How often each fault and each situation has occurred.
+/// The number of times that each fault and each situation has occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     faults: BTreeMap<Fault, u64>,

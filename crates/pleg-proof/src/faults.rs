@@ -130,15 +130,15 @@ faults! {
     FutureWait: 1000 50,
 }
 
-/// How often each fault happens in one world, and how late reads and events are.
+/// The chance of each fault in one world, and the delays of reads and events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Faults {
     chances: Vec<u32>,
-    /// How late reads may be, in milliseconds.
+    /// The greatest delay of reads, in milliseconds.
     pub lag_ms: u64,
-    /// How late events may be, in milliseconds.
+    /// The greatest delay of events, in milliseconds.
     pub late_ms: u64,
-    /// How many faults may still happen.
+    /// The number of faults that may still happen.
     pub left: u32,
 }
 

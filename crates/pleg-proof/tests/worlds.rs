@@ -69,7 +69,7 @@ fn small_worlds_have_no_violation_in_any_order() {
 }
 
 #[test]
-fn coverage_names_what_never_occurred() {
+fn coverage_names_faults_and_situations_that_never_occurred() {
     let missing = Coverage::default().missing();
     assert!(
         missing.contains(&"fault EventLost".to_owned()),

@@ -24,7 +24,7 @@ async fn node_is_registered_with_its_lease_and_condition() {
 }
 
 #[tokio::test]
-async fn exit_is_reported_before_the_restart_and_after_it() {
+async fn exit_is_reported_to_api_server_before_and_after_restart() {
     let node = Node::up().await;
     node.run("web", "Always").await;
     node.sim.kill_container(&node.id("web"), 5);

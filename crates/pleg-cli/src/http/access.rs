@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn token_file_with_anything_but_digests_and_comments_is_rejected() {
+    fn agent_rejects_token_file_with_anything_but_digests_and_comments() {
         let upper = DIGEST.to_uppercase();
         let comments = format!("# all\n\n{DIGEST}  -\n {upper} prometheus, until May\n");
         assert_eq!(load(&comments).unwrap().digests, [DIGEST, DIGEST]);

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn valid_listen_addresses_are_parsed_and_others_are_rejected() {
+    fn valid_listen_addresses_are_parsed_and_others_are_errors() {
         for (text, local) in [
             ("127.0.0.1:1", true),
             ("[::1]:1", true),

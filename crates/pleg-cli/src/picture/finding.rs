@@ -323,7 +323,7 @@ io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pr
     }
 
     #[test]
-    fn names_and_lines_above_the_limit_are_only_counted() {
+    fn finding_only_counts_names_and_lines_above_the_limit() {
         let lines = (0..30).map(|n| (format!("p{n}"), "line".to_owned()));
         let finding = Finding::about("shim_stopped", lines, "{} stopped", "").unwrap();
         assert_eq!(finding.summary, "p0, p1, p2 and 27 more stopped");

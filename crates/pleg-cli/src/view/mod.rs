@@ -1,4 +1,4 @@
-//! What a node looks like at one instant: its pods, the recent records, health, the event stream, and how long the
+//! The view of a node at one instant: its pods, the recent records, health, the event stream, and how long the
 //! calls to the runtime take. `pleg top` shows it, and the agent serves it as JSON.
 //!
 //! A view is computed from what the generator publishes. Time is an argument, and nothing here makes a call.

@@ -165,7 +165,7 @@ fn reasons(pods: &[PodName], all: usize) -> [Degraded; 9] {
 }
 
 #[test]
-fn each_reason_has_a_code_and_some_a_start_time() {
+fn each_degraded_reason_has_a_code_and_some_a_start() {
     let reasons = reasons(&[], 0);
     assert_eq!(reasons.each_ref().map(Degraded::as_str), Degraded::CODES);
     let dated = [true, false, true, true, false, true, true, false, true];
@@ -184,7 +184,7 @@ fn each_reason_has_a_code_and_some_a_start_time() {
 }
 
 #[test]
-fn first_pods_are_named_and_the_others_only_counted() {
+fn degraded_reason_names_the_first_pods_and_counts_the_others() {
     let pod = |uid: &str| PodName {
         uid: uid.into(),
         namespace: Text::default(),

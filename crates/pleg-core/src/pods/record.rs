@@ -26,7 +26,7 @@ pub(crate) struct Record {
     pub(crate) status: StatusCalls,
 }
 
-/// How an observation fits the recorded state.
+/// The result of comparing an observation with the recorded state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// The observation shows the recorded state.

@@ -78,7 +78,7 @@ fn death_before_the_generator_started_is_announced_as_initial() {
 }
 
 #[test]
-fn death_while_the_first_statuses_are_read_is_not_initial() {
+fn death_during_the_first_status_reads_is_not_marked_initial() {
     let mut t = Script::new();
     t.node.start("s");
     t.node.start("web");
@@ -90,7 +90,7 @@ fn death_while_the_first_statuses_are_read_is_not_initial() {
 }
 
 #[test]
-fn start_shown_by_first_relist_is_initial_despite_later_removal() {
+fn start_in_first_relist_is_marked_initial_despite_later_removal() {
     for is_late in [false, true] {
         let mut t = Script::new();
         t.node.start("s");
@@ -116,7 +116,7 @@ fn start_shown_by_first_relist_is_initial_despite_later_removal() {
 }
 
 #[test]
-fn death_after_the_first_pod_read_is_not_initial() {
+fn death_after_the_first_pod_read_is_not_marked_initial() {
     let mut t = Script::new();
     t.hold(Relists);
     t.node.start("s");

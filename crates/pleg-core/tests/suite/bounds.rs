@@ -7,7 +7,7 @@ use crate::node::exited;
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 #[test]
-fn events_beyond_100_000_subjects_cause_a_relist() {
+fn events_about_more_than_100_000_ids_cause_a_relist() {
     let mut t = Script::with(&[]);
     t.hold(Relists);
     // The first batch exceeds what the stream reader stores, the second what the reconciler stores.

@@ -34,7 +34,7 @@ fn events_without_a_read_add_remove_and_revive_nothing() {
 
 /// Upstream compared event timestamps, but some runtimes use another unit, or stamp events after reading the statuses.
 #[test]
-fn timestamp_of_an_event_decides_nothing() {
+fn timestamp_of_an_event_does_not_change_its_effect() {
     let epoch = WALL / 1_000_000;
     for age in [0, -1_000, 240_000, epoch, epoch - 1_700, -7 * epoch / 2] {
         let mut t = Script::with(&["web"]);
@@ -101,7 +101,7 @@ fn created_and_deleted_events_wait_until_cache_shows_both() {
 
 /// CRI-O up to 1.27.0 sends DELETED for a stop.
 #[test]
-fn deleted_event_with_status_of_its_subject_causes_one_read() {
+fn deleted_event_with_status_of_its_id_causes_one_read() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", 0);
     t.event(Deleted, "web");

@@ -74,7 +74,7 @@ fn delayed_events_of_a_short_lived_container_are_not_forgotten() {
 
 /// The relist was requested before the container existed.
 #[test]
-fn relist_from_before_a_creation_proves_no_absence() {
+fn relist_from_before_a_creation_does_not_prove_removal() {
     let mut t = Script::with(&[]);
     t.slow_relist();
     t.starts("web");

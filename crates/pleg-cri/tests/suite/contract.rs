@@ -275,7 +275,7 @@ fn check(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn proto_agrees_with_facts() {
+fn api_proto_agrees_with_the_facts_about_cri_v1() {
     let wrong = check(&repository_file("runtime/v1/api.proto"));
     assert!(wrong.is_empty(), "api.proto differs: {wrong:#?}");
 }
@@ -295,7 +295,7 @@ fn proto_declares_the_required_messages() {
 
 /// Each deliberate mistake in the proto causes a report, and nothing else does.
 #[test]
-fn mistake_in_proto_is_reported() {
+fn contract_check_reports_each_mistake_in_api_proto() {
     let proto = repository_file("runtime/v1/api.proto");
     // Each of these changes causes two reports: the new number is not in the facts, and the old number is not declared.
     let renumbered = [

@@ -141,7 +141,7 @@ async fn reader_makes_few_attempts_however_the_stream_ends() {
 /// Upstream's RetryExhaustionClosesEventChannelAndLogsLastError (1.37): two errors with a limit of
 /// two end the watcher. Here attempts are not limited.
 #[tokio::test(start_paused = true)]
-async fn every_error_is_reported_and_the_reader_continues() {
+async fn every_stream_error_is_reported_and_the_reader_continues() {
     let script = vec![
         opens(&[Step::Fail(CallErrorKind::Failed)]),
         opens(&[Step::Fail(DOWN)]),

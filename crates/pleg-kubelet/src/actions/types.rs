@@ -107,7 +107,7 @@ pub struct StopContainer {
     pub reason: StopReason,
 }
 
-/// Why a container is stopped.
+/// The reason why a container is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StopReason {
@@ -167,7 +167,7 @@ pub struct ResizeContainer {
     pub to: Resources,
 }
 
-/// Why a container waits.
+/// The reason why a container waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitReason {
@@ -182,7 +182,7 @@ pub enum WaitReason {
     ExitCode,
 }
 
-/// How a pod ended.
+/// The final phase of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PodPhase {

@@ -88,7 +88,7 @@ fn security(config: ContainerConfig) -> LinuxContainerSecurityContext {
 }
 
 #[test]
-fn namespace_that_leads_out_of_the_log_directory_is_refused() {
+fn namespace_leading_out_of_the_log_directory_is_an_error() {
     let mut pod = pod(json!({"containers": [{"name": "app"}]}));
     pod.metadata.namespace = Some("../../../x".to_owned());
     let refused = node().log_directory(&pod).map_err(|e| e.to_string());

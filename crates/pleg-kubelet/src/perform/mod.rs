@@ -47,7 +47,7 @@ pub struct Performer {
     names: Names,
 }
 
-/// What the performer remembers of a pod until [`Performer::remove_pod`].
+/// The data that the performer keeps about a pod until [`Performer::remove_pod`].
 #[derive(Debug, Default)]
 struct Remembered {
     waiting: BTreeMap<String, ContainerStateWaiting>,

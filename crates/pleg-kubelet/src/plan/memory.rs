@@ -1,4 +1,4 @@
-//! What a planner remembers between runs: the history of each pod, its crash back-off, and the reported exits.
+//! The planner's memory between runs: the history of each pod, its crash back-off, and the reported exits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;

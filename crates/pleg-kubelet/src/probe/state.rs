@@ -17,9 +17,9 @@ pub(super) struct Probe {
     /// The time between two checks, not zero.
     pub(super) period: Duration,
     pub(super) timeout: Duration,
-    /// How many successes in a row make a failed probe succeed, at least 1.
+    /// The number of successes in a row that make a failed probe succeed, at least 1.
     pub(super) success_threshold: u32,
-    /// How many failures in a row make a probe fail, at least 1.
+    /// The number of failures in a row that make a probe fail, at least 1.
     pub(super) failure_threshold: u32,
     pub(super) check: Check,
 }

@@ -35,7 +35,7 @@ pub use run::{Run, RunError};
 pub trait Reconcile: Send + Sync + 'static {
     /// The specification of a pod.
     type Spec: Send + Sync + 'static;
-    /// Why a run fails.
+    /// The error of a failed run.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Brings the pod closer to its specification. A run starts only after the previous run of its pod has ended.

@@ -226,7 +226,7 @@ impl<S> Run<S> {
     }
 }
 
-/// When the worker of a pod last changed something. The address of this value identifies the worker.
+/// The instant at which the worker of a pod last changed something. The address of this value identifies the worker.
 pub(crate) type LastChange = Mutex<Option<Instant>>;
 
 /// Returns true if anything of the pod runs or may start. A created container cannot start after its sandbox has ended.

@@ -15,7 +15,7 @@ use crate::choose::Dice;
 use crate::convert;
 use crate::faults::Fault;
 
-/// How long `Version` may take.
+/// The deadline of `Version`.
 const VERSION_DEADLINE: u64 = 5 * SECOND;
 
 /// The calls in flight.
@@ -30,7 +30,7 @@ struct Call {
     began: u64,
     deadline: u64,
     what: What,
-    /// When the rows of sandboxes and of containers were read.
+    /// The instants at which the rows of sandboxes and of containers were read.
     taken: Vec<u64>,
     rows: Vec<Report>,
     failed: Option<CallError>,

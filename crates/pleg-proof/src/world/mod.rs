@@ -35,7 +35,7 @@ pub const MS: u64 = 1_000_000;
 /// A second.
 pub const SECOND: u64 = 1_000 * MS;
 
-/// How long an action may be put off: longer than the core's pause between an event and its read.
+/// The longest time for which an action is put off: longer than the core's pause between an event and its read.
 const PATIENCE: u64 = 260 * MS;
 
 /// The start of every world, on both clocks: a day in 2006. Larger than every other number in a state, so a
@@ -71,12 +71,12 @@ pub struct World {
     is_down: bool,
     ids: u64,
     phase: Phase,
-    /// When the present phase ends, and how long [`Phase::Still`] takes.
+    /// The end of the present phase; then the length of [`Phase::Still`].
     ends: u64,
     still_for: u64,
     /// True in a small world: every order of actions is possible, and durations are not chosen.
     is_small: bool,
-    /// How long an action of a small world may be put off.
+    /// The longest time for which an action of a small world is put off.
     patience: u64,
     /// In a small world: may actions happen between the two lists of a read, and does a worker act?
     has_spans: bool,

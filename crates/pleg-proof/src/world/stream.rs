@@ -13,10 +13,10 @@ use crate::choose::Dice;
 use crate::convert;
 use crate::faults::Fault;
 
-/// How long containerd 2 stores events without a subscriber.
+/// The time for which containerd 2 stores events without a subscriber.
 const STORED_FOR: u64 = 300 * SECOND;
 
-/// How long after a change the core expects its event, minus the time that the delivery may take.
+/// The time after a change in which the core expects its event, minus the time that the delivery may take.
 const EXPECTED_FOR: u64 = 10 * SECOND - 100 * MS;
 
 /// The event stream.

@@ -51,7 +51,7 @@ async fn status_calls_return_every_field() {
 }
 
 #[tokio::test]
-async fn invalid_calls_are_rejected_with_codes_of_containerd() {
+async fn simulator_rejects_invalid_calls_with_codes_of_containerd() {
     let sim = sim().build();
     let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;

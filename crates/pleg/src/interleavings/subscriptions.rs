@@ -12,7 +12,7 @@ use crate::subscription::{Delivery, Subscribers};
 /// A consumer that subscribes and then takes a snapshot misses nothing: a change is in the snapshot
 /// or is announced.
 #[test]
-fn subscribe_then_snapshot_misses_nothing() {
+fn consumer_that_subscribes_then_takes_a_snapshot_misses_no_change() {
     let view = something("p", 5);
     explore(move || {
         let (published, subscribers) = <(Arc<Published>, Arc<Subscribers>)>::default();
@@ -20,7 +20,7 @@ fn subscribe_then_snapshot_misses_nothing() {
             let (published, subscribers) = (published.clone(), subscribers.clone());
             let view = view.clone();
             move || {
-                // The writer updates the cache before it announces, in the order of the reconciler's outputs.
+                // The cache is updated before the announcement, in the order of the reconciler's outputs.
                 published.put("p".into(), view);
                 subscribers.announce(&announcement(LifecycleType::ContainerStarted, 1));
                 subscribers.close();
@@ -36,7 +36,7 @@ fn subscribe_then_snapshot_misses_nothing() {
             }
             assert!(there + announced >= 1, "neither there nor announced");
         });
-        writer.join().expect("the writer");
+        writer.join().expect("the cache's writer");
     });
 }
 
@@ -71,7 +71,7 @@ fn waiting_subscriber_gets_every_event_and_the_generators_end() {
             }
             assert_eq!(announced, (0..EVENTS).collect::<Vec<_>>());
         });
-        writer.join().expect("the writer");
+        writer.join().expect("the cache's writer");
         late.join().expect("one that comes late");
     });
 }
@@ -103,6 +103,6 @@ fn lagging_subscriber_gets_every_exit_or_a_lagged_delivery() {
             }
             assert_eq!(announced + missed, ENDS);
         });
-        writer.join().expect("the writer");
+        writer.join().expect("the cache's writer");
     });
 }

@@ -227,7 +227,7 @@ const WRONG: &str = r#"
 "#;
 
 #[test]
-fn too_many_annotations_are_refused() {
+fn validation_refuses_too_many_annotations() {
     let annotations = json!({"a": "x".repeat(256 << 10)});
     let pod = merged(base(), json!({"metadata": {"annotations": annotations}}));
     let errors: Vec<_> = errors(&pod).iter().map(ToString::to_string).collect();

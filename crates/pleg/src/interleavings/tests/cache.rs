@@ -44,7 +44,7 @@ fn as_of_never_goes_back() {
                 assert!(!absent, "swept as of 12, and q was listed then");
             })
         });
-        writer.join().expect("the writer");
+        writer.join().expect("the cache's writer");
         for reader in readers {
             reader.join().expect("a reader");
         }
@@ -89,7 +89,7 @@ fn list_does_not_confirm_a_pod_published_after_it() {
                 }
             })
         });
-        writer.join().expect("the writer");
+        writer.join().expect("the cache's writer");
         for reader in readers {
             reader.join().expect("a reader");
         }

@@ -18,7 +18,7 @@ async fn acknowledge(consumer: &Consumer, pleg: &Pleg) {
 
 /// A consumer that was registered before the start acknowledges exits from before the start.
 #[tokio::test(start_paused = true)]
-async fn consumer_registered_by_builder_must_acknowledge_initial_exits() {
+async fn consumer_registered_by_builder_must_acknowledge_exits_before_the_start() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     node.put(exited("p", "c", 3));

@@ -122,7 +122,7 @@ async fn exit_code_outlives_the_container() {
 /// Upstream: a list over 16 MiB fails every time; no state is known any more and the node is
 /// NotReady.
 #[tokio::test(start_paused = true)]
-async fn failed_list_removes_nothing() {
+async fn failed_list_removes_no_pod_from_the_cache() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -155,7 +155,7 @@ fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> String {
 /// Each event arrives twice. An end is announced at once, from the event; for any other event the
 /// pod is read 250 ms later.
 #[tokio::test(start_paused = true)]
-async fn every_transition_is_reported() {
+async fn every_state_transition_is_announced_to_subscribers() {
     let node = FakeRuntime::new();
     let mut builder = Pleg::builder(node.clone());
     let (mut ours, mut fifo) = (builder.subscribe(), builder.upstream_fifo());
