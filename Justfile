@@ -165,7 +165,7 @@ seeded *ARGS:
     scripts/seeded.py {{ ARGS }}
 
 # (The core is not optimised, because that would cost more compile time than it saves in these tests.)
-# Explore interleavings of the writer with its consumers, under shuttle.
+# Explore interleavings of the driver with its consumers, under shuttle.
 [group('prove')]
 shuttle SCHEDULES="10000":
     PLEG_SCHEDULES={{ SCHEDULES }} RUSTC_WORKSPACE_WRAPPER={{ justfile_directory() }}/scripts/rustc-with-shuttle.sh cargo --config profile.dev.package.pleg-core.opt-level=0 test -p pleg --no-default-features --lib interleavings
