@@ -103,7 +103,7 @@ impl Generator {
         self.degraded().is_empty() && self.is_confirmed()
     }
 
-    /// The number of missed events, of all kinds.
+    /// The number of missed events of all kinds.
     pub fn missed(&self) -> u64 {
         self.pleg.counters().missed.total()
     }

@@ -286,7 +286,7 @@ impl<'a> Worker<'a> {
 }
 
 impl Plan {
-    /// The job of this pod and attempt. Its exit code depends on both.
+    /// The job of a pod and attempt. Its exit code depends on pod and attempt.
     fn job(&self, pod: u32, attempt: u32) -> Life {
         let n = u64::from(pod) * 7919 + u64::from(attempt) * 104_729;
         let spread = u64::try_from(self.spread.as_millis()).unwrap_or(0);

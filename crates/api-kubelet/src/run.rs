@@ -24,7 +24,7 @@ use crate::status::Statuses;
 /// The time limit of runs in progress when the kubelet is stopped.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// A client of the API server at this URL or, without a URL, of the one that the kubeconfig names.
+/// A client of the API server at the URL `server`; without a URL, of the API server that the kubeconfig names.
 ///
 /// # Errors
 /// If the URL or the kubeconfig cannot be used.

@@ -213,7 +213,7 @@ impl Reconciler {
         shows_less
     }
 
-    /// Forgets the hint of each of these ids if the cache shows what the events of the hint reported.
+    /// Forgets the hint of each id in `subjects` if the cache shows what the events of the hint reported.
     pub(crate) fn satisfy(&mut self, subjects: &[Id]) {
         for id in subjects {
             let pod = self.hints.pod_of(id);

@@ -221,7 +221,7 @@ impl PodHistory {
         self.names.get(name).map_or(0, |name| name.next_attempt)
     }
 
-    /// The restart count for the next container of that name. An attempt whose create failed does not count.
+    /// The restart count for the next container of the name `name`. An attempt whose create failed does not count.
     pub(crate) fn next_restart_count(&self, name: &str) -> u32 {
         let of_end = || Some(self.end(name)?.attempt);
         let last = self.names.get(name).and_then(|name| name.restart_count);
@@ -229,7 +229,7 @@ impl PodHistory {
         last.map_or(0, |count| count.saturating_add(1))
     }
 
-    /// The exit of the last container of that name.
+    /// The exit of the last container of the name `name`.
     pub(crate) fn end(&self, name: &str) -> Option<&End> {
         self.names.get(name)?.end.as_ref()
     }
@@ -256,7 +256,7 @@ impl PodHistory {
         Some(self.calls.get(&(id.clone(), Call::Remove))?.next_try())
     }
 
-    /// The instants when these resources were last set, and from which the call may be repeated if it had no effect.
+    /// The instants when the resources `to` were last set, and from which the call may be repeated if it had no effect.
     pub(crate) fn resized(&self, id: &Id, to: &Resources) -> Option<(Instant, Instant)> {
         let called = self.calls.get(&(id.clone(), Call::Resize))?;
         (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))

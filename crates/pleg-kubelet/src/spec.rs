@@ -43,7 +43,7 @@ fn rules(container: &Container) -> impl Iterator<Item = &ContainerRestartRuleOnE
     rules.filter_map(|rule| rule.exit_codes.as_ref())
 }
 
-/// Returns true if the container is restarted after it exited with that code.
+/// Returns true if the container is restarted after it exited with `exit_code`.
 pub(crate) fn restarts(container: &Container, spec: &PodSpec, exit_code: i32) -> bool {
     let is_named = |codes: &ContainerRestartRuleOnExitCodes| {
         let is_in = codes.values.iter().flatten().any(|code| *code == exit_code);

@@ -151,7 +151,7 @@ impl Node {
     /// `RunPodSandbox`: the sandbox is ready when the call returns.
     ///
     /// # Errors
-    /// If a sandbox of that pod and attempt exists.
+    /// If a sandbox of the same pod and attempt exists.
     pub fn run_sandbox(
         &mut self,
         id: &str,
@@ -175,7 +175,7 @@ impl Node {
     /// `CreateContainer`.
     ///
     /// # Errors
-    /// If the sandbox is not ready, or a container of that name and attempt exists.
+    /// If the sandbox is not ready, or a container of the same name and attempt exists.
     pub fn create_container(&mut self, new: NewContainer, now: u64) -> Result<Vec<Due>, Refused> {
         let sandbox = self.in_state(&new.sandbox, Kind::Sandbox, State::Running)?;
         let container = Object {
@@ -365,7 +365,7 @@ impl Node {
         self.in_state(id, kind, state).is_ok()
     }
 
-    /// The object with this id, if it has this kind and this state.
+    /// The object `id`, if it has the kind `kind` and the state `state`.
     fn in_state(&self, id: &Id, kind: Kind, state: State) -> Result<&Object, Refused> {
         let found = self.object(id).filter(|o| o.kind == kind && o.exists());
         let found = found.ok_or_else(|| Refused::NotFound(id.clone()))?;

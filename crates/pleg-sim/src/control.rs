@@ -122,7 +122,7 @@ async fn kill(engine: &Engine, id: &str, exit: ExitStatus) -> Result<(), SimErro
     Ok(())
 }
 
-/// The only id with that prefix.
+/// The only id with the prefix `prefix`.
 fn find_id<'a>(ids: impl Iterator<Item = &'a String>, prefix: &str) -> Result<String, SimError> {
     let found: Vec<_> = ids.filter(|id| id.starts_with(prefix)).collect();
     let why = match found[..] {

@@ -175,7 +175,7 @@ impl World {
     }
 }
 
-/// Returns true if the image has that name or id.
+/// Returns true if the image has the name or id `name`.
 pub(crate) fn is_image(image: &v1::Image, name: &str) -> bool {
     image.id == name || image.repo_tags.iter().any(|tag| tag == name)
 }

@@ -65,7 +65,7 @@ impl Published {
         }
     }
 
-    /// Confirms these pods: a list requested at `as_of` showed them unchanged.
+    /// Confirms `pods`: a list requested at `as_of` showed them unchanged.
     ///
     /// To confirm all pods, the driver stores one number, `confirmed`, which readers apply to every entry that is
     /// older. So confirming a quiet node does not write every entry.

@@ -29,7 +29,7 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
-    /// A node with that name and upstream's labels. It offers all CPUs and memory of `config`, and room for 110 pods.
+    /// The node `name` with upstream's labels. It offers all CPUs and memory of `config`, and room for 110 pods.
     #[must_use]
     pub fn new(name: &str, config: &NodeConfig) -> Self {
         let arch = match std::env::consts::ARCH {

@@ -91,7 +91,7 @@ fn address(registry: &str) -> String {
     }
 }
 
-/// Returns true if the image is in that registry and below its path. `*` matches any text in one label of the host.
+/// Returns true if the image is in `registry` and below its path. `*` matches any text in one label of the host.
 fn matches(registry: &str, image: &str) -> bool {
     let address = address(registry);
     let (host, path) = split(&address);

@@ -1,4 +1,4 @@
-//! One scenario with each fault of the connections, of the server and of its calls.
+//! Runs one scenario with each fault of the connections, the server and its calls.
 //!
 //! While a fault lasts, containers exit one after the other and pod workers read their pods. Meanwhile:
 //! * Health reports the fault within 3 s, and the node is ready as invariant 12 defines.

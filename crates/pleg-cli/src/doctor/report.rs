@@ -23,7 +23,7 @@ fn verdict(findings: &[Finding]) -> String {
     if let Some(finding) = findings.iter().find(|f| f.code == NOT_EXAMINED) {
         return finding.summary.clone();
     }
-    // Without findings about the network, which a PLEG does not need.
+    // Leaves out findings about the network, which a PLEG does not need.
     let is_critical = |f: &&Finding| f.severity == Severity::Critical && f.layer != Layer::Network;
     let worst = findings.first().filter(|f| f.severity != Severity::Info);
     match (findings.iter().find(is_critical), worst) {

@@ -1,6 +1,6 @@
 // The events and changes of health, newest first.
 
-// The page keeps this many records, and shows this many of them.
+// The number of records that the page keeps, and the number of those that it shows.
 const MOST_RECORDS = 2000;
 const MOST_SHOWN = 200;
 

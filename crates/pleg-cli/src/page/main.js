@@ -1,4 +1,4 @@
-// The query that the page sends, when the page is rendered, and what the keys do.
+// The query that the page sends, the times at which the page is rendered, and the effects of the keys.
 
 const query = { search: '', namespace: '', labels: '', sort: 'state', reverse: false, pod: '' };
 let view = null;

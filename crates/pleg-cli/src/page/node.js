@@ -67,7 +67,7 @@ function streamText(stream, seconds) {
 const STREAM_WORDS = { losing: 'loses events', silent: 'unknown', down: 'down', polling: 'not used' };
 const STREAM_TONES = { losing: 'bad', silent: 'bad', down: 'bad' };
 
-// No rate is shown for a shorter time. The agent does not count its first minute.
+// The shortest time for which a rate is shown. The agent does not count its first minute.
 const RATE_AFTER_SECONDS = 60;
 
 function callRate(cost) {

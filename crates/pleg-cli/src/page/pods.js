@@ -6,7 +6,7 @@ const rowHeight = () => (NARROW.matches ? 48 : 30);
 // The size of the page that the agent sends, and how many of its rows precede the first visible one.
 const PAGE_ROWS = 100;
 const ROWS_BEFORE = 35;
-// This many rows exist above the visible ones, and as many below.
+// The number of rows that exist above the visible ones, and also below them.
 const ROWS_BEYOND = 6;
 
 class PodList {

@@ -26,7 +26,7 @@ function setClock(time) {
   clock.heard = performance.now();
 }
 
-// How long ago a moment was, in seconds.
+// The time since a moment, in seconds.
 function ago(moment) {
   if (moment === undefined) return undefined;
   return Math.max(0, clock.time + (performance.now() - clock.heard) / 1000 - moment);
@@ -42,7 +42,7 @@ const plural = (n, word) => `${n.toLocaleString('en')} ${word}${n === 1 ? '' : '
 const podName = (pod) => (pod.name ? `${pod.namespace}/${pod.name}` : pod.uid);
 const timeOfDay = (time) => time.slice(11, 19);
 const timeWithMilliseconds = (time) => time.slice(11, 23).padEnd(12, '.000');
-// For how long the agent has observed the node, in seconds.
+// The time for which the agent has observed the node, in seconds.
 const observed = (view) => ago(Date.parse(view.since) / 1000);
 
 function exitText(exit) {

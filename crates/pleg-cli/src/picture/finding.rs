@@ -222,7 +222,7 @@ pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
     }
     findings.sort_by_key(|finding| {
         let layer = match finding.severity {
-            // Of findings of severity `Info`, the load of the host comes last, because it explains nothing.
+            // Among findings of severity `Info`, the load of the host comes last, because it explains nothing.
             Severity::Info => -(finding.layer as i32),
             _ => finding.layer as i32,
         };

@@ -84,7 +84,7 @@ impl Agent {
     }
 }
 
-/// Asks on this connection, with these lines in the request's header.
+/// Sends a request on this connection, with the given lines in the request's header.
 pub(super) async fn ask(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     path: &str,
@@ -139,7 +139,7 @@ async fn agent_is_not_ready_until_its_runtime_serves() {
     assert_eq!(agent.get("/readyz").await.0, 200);
 }
 
-/// The next message to the service manager with this start and this text.
+/// The next message to the service manager that begins with `start` and contains `text`.
 async fn notified(manager: &UnixDatagram, start: &str, text: &str) -> String {
     loop {
         let mut message = vec![0; 4096];

@@ -79,7 +79,7 @@ impl Applied {
 }
 
 impl Pods {
-    /// The ids whose status must be read to complete these rows. `all`: a caller wants details.
+    /// The ids whose status must be read to complete `rows`. `all`: a caller wants details.
     pub(crate) fn due<'a>(
         &self,
         uid: &PodUid,
@@ -115,7 +115,7 @@ impl Pods {
         due
     }
 
-    /// Notes that these statuses are requested.
+    /// Notes that the statuses of `ids` are requested.
     pub(crate) fn requested(&mut self, ids: &[(Id, Kind)], now: Instant) {
         for (id, _) in ids {
             if let Some(record) = self.record_mut(id) {

@@ -132,7 +132,7 @@ pub(crate) fn rows_of(uid: &PodUid, rows: Vec<Report>, pods: &Pods, as_of: Insta
     of_pod
 }
 
-/// The pod of each sandbox in these rows.
+/// The pod of each sandbox in `rows`.
 fn pods_of_sandboxes(rows: &[Report]) -> BTreeMap<Id, PodUid> {
     let sandboxes = rows.iter().filter(|r| r.identity.kind == Kind::Sandbox);
     let pods = sandboxes.map(|row| {

@@ -116,7 +116,7 @@ impl Script {
         self.announced_all()
     }
 
-    /// Takes the announcements so far, which must be exactly these.
+    /// Takes the announcements so far, which must be exactly `expected`.
     #[track_caller]
     pub(crate) fn expect(&mut self, expected: &[&str]) {
         assert_eq!(self.announced(), expected);

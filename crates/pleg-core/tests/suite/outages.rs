@@ -22,7 +22,7 @@ fn list_and_statuses_of_a_pod_read_share_five_seconds() {
     assert!((2_990..3_000).contains(&deadline(&t, StatusCalls).unwrap()));
 }
 
-/// A script with this many pods that no relist has shown yet.
+/// A script of a node with `pods` pods that no relist has shown yet.
 fn with_pods(pods: usize) -> Script {
     let mut t = Script::with(&["web"]);
     (0..pods).for_each(|n| t.node.add_pod(&format!("q{n:02}")));
@@ -126,7 +126,7 @@ fn status_in_backoff_is_read_when_the_state_changes() {
     t.expect(&["Started web", "Died web 3"]);
 }
 
-/// Relists fail for good, for example because their answer is too large.
+/// All relists fail, for example because their answer is too large.
 #[test]
 fn hung_status_is_in_backoff_even_if_relists_fail() {
     let mut t = Script::with(&["web"]);

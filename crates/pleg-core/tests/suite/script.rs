@@ -150,7 +150,7 @@ impl Script {
         }
     }
 
-    /// A quiet node, subscribed to 20 s ago, with the pod "p", its sandbox "s" and these running containers.
+    /// A quiet node, subscribed to 20 s ago, with the pod "p", its sandbox "s" and the running containers `containers`.
     pub(crate) fn with(containers: &[&str]) -> Self {
         let mut t = Self::new();
         t.node.start("s");
@@ -162,7 +162,7 @@ impl Script {
         t
     }
 
-    /// A generator without events that has just listed the pod "p" with these running containers.
+    /// A generator without events that has just listed the pod "p" with the running containers `containers`.
     pub(crate) fn polled(containers: &[&str]) -> Self {
         let mut t = Self::polling(|_| ());
         t.node.start("s");

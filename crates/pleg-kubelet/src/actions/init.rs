@@ -41,7 +41,7 @@ impl<'a> Decision<'a> {
         false
     }
 
-    /// Returns true if a container of that name exists, or existed, in this sandbox.
+    /// Returns true if a container with the name of `container` exists, or existed, in the sandbox.
     fn has_run(&self, container: &Container, sandbox: &Id) -> bool {
         let is_here = |id: &Option<Id>| id.as_ref().is_none_or(|id| id == sandbox);
         let mut containers = self.view.status.containers.iter();

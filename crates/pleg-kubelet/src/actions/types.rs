@@ -87,7 +87,7 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// Schedules the next run for that instant at the latest.
+    /// Schedules the next run for the instant `at` at the latest.
     pub(crate) fn due_by(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }

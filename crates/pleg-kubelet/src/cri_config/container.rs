@@ -26,7 +26,7 @@ const HOSTS: &str = "/etc/hosts";
 pub(crate) struct ContainerInput<'a> {
     pub(crate) of: Fields<'a>,
     pub(crate) container: &'a Container,
-    /// The number of earlier attempts to create a container of that name.
+    /// The number of earlier attempts to create a container of the same name.
     pub(crate) attempt: u32,
     pub(crate) restart_count: u32,
     /// The image, as the image service names it.
@@ -234,7 +234,7 @@ impl ContainerInput<'_> {
         let mount = Mount {
             container_path: absolute(&mount.mount_path),
             host_path: text(&host_path),
-            // Read-only, as upstream: only the kubelet changes the files of `downwardAPI` volumes.
+            // As upstream, only the kubelet may change the files of `downwardAPI` volumes.
             readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
             propagation: propagation.into(),
             // As upstream, files of the node keep their SELinux labels.

@@ -77,7 +77,7 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
         supplemental_groups_policy: context.supplemental_groups_policy,
         selinux_options: context.selinux_options,
         privileged: containers_in(spec).any(is_privileged),
-        // As upstream, even if the containers have other profiles: the sandbox runs only the pause process.
+        // As upstream, the containers' profiles do not count, because the sandbox runs only the pause process.
         seccomp: seccomp(None, ProfileType::RuntimeDefault),
         ..LinuxSandboxSecurityContext::default()
     }

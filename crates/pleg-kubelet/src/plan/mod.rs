@@ -39,7 +39,7 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// A planner that remembers nothing, with these delays between restarts.
+    /// A planner that remembers nothing, with the delays of `back_off` between restarts.
     ///
     /// # Errors
     /// If a setting of the back-off is invalid.

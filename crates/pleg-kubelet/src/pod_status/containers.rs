@@ -104,7 +104,7 @@ impl<'a> One<'a> {
         Some(mounts.collect()).filter(|mounts: &Vec<_>| !mounts.is_empty())
     }
 
-    /// The containers of that name, newest first.
+    /// The containers of the status's container name, newest first.
     fn instances(&self) -> impl Iterator<Item = &'a core::ContainerStatus> {
         let status = &self.state.observed.view.status;
         let (all, name) = (&status.containers, &self.container.name);
@@ -115,7 +115,7 @@ impl<'a> One<'a> {
         format!("{}://{id}", self.state.runtime)
     }
 
-    /// The last exit record of a container of that name whose id is not `except`.
+    /// The last exit record of a container of the status's container name whose id is not `except`.
     fn last_record(&self, except: Option<&str>) -> Option<&'a Exit> {
         let of_this =
             |r: &&Exit| *r.name == *self.container.name && Some(&*self.id(&r.id)) != except;

@@ -45,7 +45,7 @@ impl PodState<'_> {
             status.message = Some(message.to_owned());
         }
         let may_run = self.observed.view.status.containers.iter().any(is_live);
-        // As upstream, no terminal phase while a container runs: controllers replace a pod with such a phase.
+        // As upstream, the phase is not terminal while a container runs: controllers replace a pod with such a phase.
         if may_run && is_terminal(Some(phase)) && !is_terminal(before) {
             phase = before.unwrap_or(PENDING);
         }
@@ -55,7 +55,7 @@ impl PodState<'_> {
         status.phase = Some(phase.to_owned());
     }
 
-    /// Upstream's phase of a pod with all these container statuses.
+    /// Upstream's phase of a pod with the container statuses `all`.
     fn phase(&self, all: &[ContainerStatus]) -> &'static str {
         let spec = spec_of(self.pod);
         let is_replaced = |name| self.observed.replaced.contains(name);

@@ -197,7 +197,7 @@ async fn status_of(
     Ok(head.status.as_u16())
 }
 
-/// Asks the gRPC server at that address if the service is healthy. Fails if it is not, or if there is no answer.
+/// Asks the gRPC server at `address` if the service is healthy. Fails if it is not, or if there is no answer.
 async fn grpc(address: String, service: &str) -> Result {
     let answer = async {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?;

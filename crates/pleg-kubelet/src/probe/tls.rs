@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Starts TLS on a connection to that host. Fails if the server does not speak TLS.
+/// Starts TLS on a connection to `host`. Fails if the server does not speak TLS.
 pub(super) async fn begin(stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let provider = Arc::new(ring::default_provider());

@@ -93,7 +93,7 @@ impl Action {
         Self { at: None }
     }
 
-    /// Runs the pod again at that instant at the latest.
+    /// Runs the pod again at the instant `at` at the latest.
     pub const fn requeue_at(at: Instant) -> Self {
         Self { at: Some(at) }
     }

@@ -180,7 +180,7 @@ impl<S> Run<S> {
         }
     }
 
-    /// Runs the pod again at that instant at the latest. A plan calls this itself.
+    /// Runs the pod again at the instant `at` at the latest. A plan calls `due_by` itself.
     pub fn due_by(&self, at: Instant) {
         let mut due = lock(&self.due);
         *due = due.into_iter().chain([at]).min();

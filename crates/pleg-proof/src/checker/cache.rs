@@ -133,7 +133,7 @@ pub(super) fn has_start(view: &PodView, o: &Object) -> bool {
         || containers.any(|c| *c.id.as_str() == *o.id && c.details.started_at.is_some())
 }
 
-/// Returns true if the view has an error for that object.
+/// Returns true if the view has an error for the object `o`.
 pub(super) fn has_error(view: &PodView, o: &Object) -> bool {
     let sandboxes = view.status.sandboxes.iter();
     let sandboxes = sandboxes.map(|s| (&s.id, s.error.is_some()));

@@ -1,7 +1,7 @@
 //! The checker. It sees inputs, outputs and the truth, and shares no code with the core.
 //!
-//! The checker has three ledgers: of each read (the instants of request, reading and answer), of each event (its fate),
-//! and, in the node, of the states of each id over time.
+//! The checker has three ledgers: one of reads (the instants of request, reading and answer), one of events (the fate
+//! of each), and, in the node, one of the states of each id over time.
 
 mod announcements;
 mod answers;

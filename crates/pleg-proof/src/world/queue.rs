@@ -29,7 +29,7 @@ pub(crate) enum Act {
     Open,
     /// The runtime makes an event (CRI-O does it after a while).
     Generate(Due),
-    /// An event arrives on the stream with that number.
+    /// An event arrives on the stream with the given number.
     Deliver(u64, RuntimeEvent, u64),
     /// The driver takes the map of hints.
     Drain,
@@ -45,7 +45,7 @@ pub(crate) enum Act {
     Cut,
     /// A consumer asks for a relist.
     Relist,
-    /// A third party runs a container in that sandbox.
+    /// A third party runs a container in the given sandbox.
     Birth(Id),
     /// A third party removes a sandbox with its containers.
     ThirdRemovePod(Id),
@@ -107,7 +107,7 @@ impl Queue {
         self.acts.remove(&key)
     }
 
-    /// Removes the action at that place of [`by`](Self::by).
+    /// Removes the action at the place `place` of [`by`](Self::by).
     pub(crate) fn take(&mut self, place: usize) -> Option<Act> {
         let key = *self.acts.keys().nth(place)?;
         self.acts.remove(&key)

@@ -70,7 +70,7 @@ impl Hash for EventStream {
 }
 
 impl World {
-    /// Sends these events of the runtime.
+    /// Makes the events that the runtime is about to send.
     pub(super) fn emit(&mut self, dice: &mut Dice<'_>, events: Vec<Due>) {
         for due in events {
             if self.is_down {

@@ -38,7 +38,7 @@ impl PodWorker {
     }
 }
 
-/// The uid of the pod with that number.
+/// The uid of the pod number `pod`.
 pub(crate) fn pod_uid(pod: usize) -> String {
     format!("p{pod}")
 }

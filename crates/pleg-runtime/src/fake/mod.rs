@@ -58,9 +58,9 @@ pub enum Op {
     Pod(PodUid),
     /// Status calls of one id.
     Status(Id),
-    /// `ListPodSandbox`, of the node or of a pod.
+    /// `ListPodSandbox` for the node or for a pod.
     Sandboxes,
-    /// `ListContainers`, of the node or of a pod.
+    /// `ListContainers` for the node or for a pod.
     Containers,
     /// `GetContainerEvents`.
     Subscribe,

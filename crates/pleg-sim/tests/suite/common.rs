@@ -32,7 +32,7 @@ pub fn sim() -> SimBuilder {
         .wall_clock(Arc::new(move || clock.fetch_add(1, Ordering::SeqCst)))
 }
 
-/// A simulator of that mode.
+/// A simulator with the mode `mode`.
 pub fn sim_with_mode(mode: Mode) -> Sim {
     sim().mode(mode).build()
 }

@@ -87,7 +87,7 @@ impl Awaited {
         self.remove(id);
     }
 
-    /// Removes the exit of that id, so that it awaits no acknowledgement any more.
+    /// Removes the exit of the id, so that it awaits no acknowledgement any more.
     pub(super) fn remove(&mut self, id: &Id) {
         let Some(End { detected, by }) = self.ends.remove(id) else {
             return;
@@ -100,7 +100,7 @@ impl Awaited {
         }
     }
 
-    /// Notes that the consumer acknowledged the exit of that id. Returns true if no other acknowledgement is missing.
+    /// Notes that the consumer acknowledged the exit of the id. Returns true if no other acknowledgement is missing.
     pub(super) fn acknowledge(&mut self, id: &Id, consumer: ConsumerId) -> bool {
         if let Some(end) = self.ends.get(id)
             && let Some(owing) = self.consumers.get_mut(&consumer)

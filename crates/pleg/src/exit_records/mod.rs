@@ -84,7 +84,7 @@ impl Exit {
 pub(crate) struct ConsumerId(u64);
 
 impl ConsumerId {
-    /// The consumer with that number. Numbers must not be reused.
+    /// The consumer with the number `number`. Numbers must not be reused.
     pub(crate) const fn new(number: u64) -> Self {
         Self(number)
     }
@@ -183,7 +183,7 @@ impl ExitRecords {
         }
     }
 
-    /// Removes the record of that id. Returns its pod.
+    /// Removes the record of the id. Returns the id's pod.
     fn remove(&mut self, id: &Id) -> Option<PodUid> {
         self.awaited.remove(id);
         let uid = self.pod_of.remove(id)?;

@@ -38,7 +38,7 @@ impl PodRecords {
         self.existing.keys().chain(removed)
     }
 
-    /// Removes and returns the record of that id.
+    /// Removes and returns the record of the id.
     pub(super) fn take(&mut self, id: &Id) -> Option<Exit> {
         if let Some(record) = self.existing.remove(id) {
             return Some(record);

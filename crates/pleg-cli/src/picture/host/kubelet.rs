@@ -56,7 +56,7 @@ pub(crate) struct Healthz {
 pub(crate) struct Relists {
     /// The number of relists that ended during the examination.
     pub(crate) count: u64,
-    /// The mean duration of the counted relists; if there was none, of all relists since the kubelet's start.
+    /// The mean duration of the counted relists, or of all relists since the kubelet's start if none was counted.
     pub(crate) mean_seconds: Option<f64>,
     /// The time since the kubelet last saw its PLEG active.
     pub(crate) last_seen_seconds: Option<f64>,

@@ -41,7 +41,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A pod with that specification. Its sandboxes and containers are in the notation of the tests.
+    /// A pod with the specification `spec`. Its sandboxes and containers are in the notation of the tests.
     pub(crate) fn new(spec: Value, containers: &str) -> Self {
         let mut sandboxes = notation::pod("u-1", containers).sandboxes.to_vec();
         for sandbox in &mut sandboxes {

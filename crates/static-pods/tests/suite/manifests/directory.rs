@@ -79,7 +79,7 @@ fn newest_manifest_is_used_if_no_pod_runs() {
     let error = "a-backup.yaml: metadata.name: web.yaml has a pod of this name, and is used: rename \
                  the pod, or remove one of the files";
     assert_eq!(errors, [error]);
-    // Of files with the same modification time, the first by name is used.
+    // If files have the same modification time, the first by name is used.
     twice.write_at(BACKUP, WEB, 2_000);
     let (file, _) = twice.update(&mut Manifests::default());
     assert_eq!(file, BACKUP);

@@ -95,7 +95,7 @@ impl Node {
         self.set_pod(name, "{}", spec)
     }
 
-    /// Sets a pod of that name, with these labels and this specification.
+    /// Sets a pod with the given name, labels and specification (YAML in flow style).
     pub(crate) fn set_pod(&self, name: &str, labels: &str, spec: &str) -> PodUid {
         let metadata = format!("{{name: {name}, labels: {labels}}}");
         let contents = format!("{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {spec}}}");
