@@ -137,7 +137,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Events arrived, joined by their id. `lost`: the number of events dropped because the map of hints was full.
+    /// Events arrived, merged into a hint per id. `lost`: the number of events dropped because the map was full.
     pub fn handle_hints(&mut self, now: Instant, hints: BTreeMap<Id, Hint>, lost: u64) {
         let before = self.out.counters.events_lost;
         self.out.counters.events_lost += lost;

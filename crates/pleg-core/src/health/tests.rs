@@ -66,7 +66,7 @@ fn polling_on_purpose_is_no_degraded_reason() {
     assert_eq!(health.degraded(BEGIN.after(SECOND)), []);
 }
 
-/// Tests each reason alone, at the first instant at which it is reported, and just before.
+/// Tests each reason alone, at the first instant at which it is reported, and just before that instant.
 #[test]
 fn degraded_reason_appears_once_its_cause_has_lasted_long_enough() {
     let why = StreamEnd::NeverOffered;

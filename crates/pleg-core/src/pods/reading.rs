@@ -28,7 +28,7 @@ fn show_removal(events: Option<&Hint>) -> bool {
     events.is_some_and(|hint| hint.types.contains(EventType::Deleted))
 }
 
-/// The data of a pod read about one id besides its row: the answer to its status call, and its events.
+/// What a read of a pod knows about one id in addition to its row: the answer to its status call, and its events.
 #[derive(Clone, Copy)]
 struct OfId<'a> {
     uid: &'a PodUid,

@@ -126,7 +126,7 @@ impl Record {
     }
 
     /// Merges the details of a status requested at `as_of`. Ignores a status that contradicts the recorded end. If a
-    /// status requested later was merged before, only fills in missing fields.
+    /// status with a later request was already merged, only fills in missing fields.
     pub(crate) fn learn(&mut self, status: &Report, as_of: Instant, now: Instant) {
         self.status.succeeded(self.unknown, now);
         let ended = self.has_ended();

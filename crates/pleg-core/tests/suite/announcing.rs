@@ -1,4 +1,4 @@
-//! Announcements: each is made once. Tests the flag `initial` (before the generator's start) and late exit codes.
+//! Tests that each announcement is made once, the flag `initial` (before the generator's start) and late exit codes.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};

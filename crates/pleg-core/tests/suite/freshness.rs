@@ -1,4 +1,4 @@
-//! Freshness: the reads that answer a waiter, and the statuses that a read requests.
+//! Tests which reads answer a waiter, and which statuses a read requests.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed};
 use pleg_core::EventType::{Created, Deleted, Started, Stopped};

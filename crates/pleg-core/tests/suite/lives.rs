@@ -133,7 +133,7 @@ fn orders() -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn event_age_counts_from_the_start_of_its_own_stream() {
+fn event_of_an_earlier_stream_does_not_count_as_replayed() {
     let mut t = Script::with(&[]);
     t.hold(PodLists);
     t.hold(Relists);

@@ -1,4 +1,4 @@
-//! Reads: the order of overlapping reads, the effect of rows and statuses, and the pod of an id.
+//! Tests which of overlapping reads counts, what rows and statuses change, and which pod an id belongs to.
 
 use pleg_core::CallErrorKind::{Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};
@@ -126,7 +126,7 @@ fn id_listed_as_running_and_as_exited_has_ended() {
 }
 
 #[test]
-fn single_status_does_not_revive_a_gone_id() {
+fn late_runtime_probe_answer_does_not_revive_a_gone_id() {
     let mut t = Script::with(&["web"]);
     t.slow_probe("web");
     t.node.remove("web");
@@ -137,7 +137,7 @@ fn single_status_does_not_revive_a_gone_id() {
 }
 
 #[test]
-fn exit_in_a_single_status_is_recorded() {
+fn exit_shown_by_a_runtime_probe_is_recorded() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", 3);
     t.slow_probe("web");
@@ -147,7 +147,7 @@ fn exit_in_a_single_status_is_recorded() {
 
 /// Only a read of the pod shows in the cache that the container runs.
 #[test]
-fn single_status_that_shows_running_does_not_change_the_state() {
+fn runtime_probe_that_shows_running_does_not_change_the_state() {
     let mut t = Script::with(&[]);
     t.node.create("web");
     t.read();
@@ -166,7 +166,7 @@ fn single_status_that_shows_running_does_not_change_the_state() {
 
 /// Only the pod read that follows NotFound requests the exit code again.
 #[test]
-fn single_status_not_found_causes_a_pod_read_at_once() {
+fn not_found_after_an_exit_causes_pod_read_at_once() {
     let mut t = Script::with(&["web"]);
     t.exits("web", None);
     t.expect(&["Died web"]);
@@ -339,7 +339,7 @@ fn unlabelled_id_in_an_overlapping_relist_causes_another_relist() {
 
 /// The label of the container names the pod "q", and only a relist shows its sandbox, which belongs to the pod "p".
 #[test]
-fn container_labelled_for_another_pod_is_published_once() {
+fn container_whose_label_and_sandbox_disagree_is_published_once() {
     // Each case names the pods that are listed before or during the relist, and how.
     for case in ["q, newest first", "slow q", "", "q, p", "q, p during"] {
         let has = |what: &str| case.contains(what);

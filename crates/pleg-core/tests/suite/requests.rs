@@ -1,4 +1,4 @@
-//! Consumers' requests for reads of single pods, and details that no list shows.
+//! Tests consumers' requests to read one pod, and details that no list shows.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The status of a pod: its sandboxes and containers, their order, and its addresses.
+//! Tests the status of a pod: its sandboxes and containers, their order, and its addresses.
 
 use std::sync::Arc;
 
