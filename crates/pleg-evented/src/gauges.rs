@@ -41,7 +41,7 @@ impl ReaderGauges {
         counts
     }
 
-    /// The number of events that were joined with another event about the same id, without loss.
+    /// The number of events that were merged into the waiting hint of the same id, without loss.
     pub fn joined(&self) -> u64 {
         self.joined.load(Relaxed)
     }

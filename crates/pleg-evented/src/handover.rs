@@ -122,7 +122,7 @@ pub struct Batch {
     /// Subscribes and ends of streams, in order. The receiver must handle them before the hints, so an event of the
     /// previous stream may count for the next. This can hide a missed event; the other order would report false misses.
     pub changes: VecDeque<StreamChange>,
-    /// The events, joined by the id of their sandbox or container.
+    /// The events, merged into one hint for each sandbox or container.
     pub hints: BTreeMap<Id, Hint>,
     /// The number of events that were dropped, because the map was full and had no hint of their id.
     pub lost: u64,

@@ -98,7 +98,7 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Reads statuses, eight at a time. `deadline` covers all of them; calls without an answer by then fail. `progress`
+    /// Reads statuses, eight at a time. `deadline` covers all of them; unanswered calls fail when it ends. `progress`
     /// shows which call is unanswered.
     ///
     /// # Cancel safety

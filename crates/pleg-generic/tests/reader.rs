@@ -1,4 +1,4 @@
-//! Results of successful and failed reads, on a fake runtime in paused time.
+//! Tests the results of successful and failed reads, on a fake runtime in paused time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeMap;

@@ -52,7 +52,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Passes every sandbox in `scope` to `row`, one by one.
     ///
     /// # Errors
-    /// If the list is not complete. The rows passed until then prove nothing.
+    /// If the list is not complete. The rows that it passed prove nothing.
     fn list_sandboxes(
         &self,
         scope: &Scope,
@@ -62,7 +62,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Passes every container in `scope` to `row`, one by one.
     ///
     /// # Errors
-    /// If the list is not complete. The rows passed until then prove nothing.
+    /// If the list is not complete. The rows that it passed prove nothing.
     fn list_containers(
         &self,
         scope: &Scope,

@@ -145,7 +145,7 @@ mod tests {
 
     /// One stored number confirms all entries, except entries written after it and entries of pods that are gone.
     #[test]
-    fn list_confirms_no_cache_entry_written_after_it() {
+    fn list_does_not_confirm_cache_entries_written_after_the_list() {
         let (cache, p) = (Published::default(), PodUid::from("p"));
         let put = |status: PodStatus, as_of| {
             cache.put(p.clone(), PodView::new(Arc::new(status), as_of, None));

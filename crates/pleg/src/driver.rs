@@ -227,7 +227,7 @@ impl<R: Runtime> Driver<R> {
         let mut health = self.machine.health(now);
         health.unacknowledged = self.to.records.unacknowledged();
         let mut counters = self.machine.counters();
-        // The reader joins events, so the reconciler counts too few: use the count of the reader.
+        // The reader merges events, so the reconciler counts too few: use the count of the reader.
         counters.events = self.gauges.events();
         let published = &self.to.published;
         self.metrics

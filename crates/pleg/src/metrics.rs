@@ -143,7 +143,7 @@ pub(crate) struct MetricsWriter {
     counters: Option<Counters>,
     health: Option<Health>,
     last_list: Option<Instant>,
-    /// The reader's last written numbers of waiting events, joined events and panics.
+    /// The reader's last written numbers of waiting events, merged events and panics.
     reader: Option<[u64; 3]>,
     /// The instant of the last write.
     at: Option<Instant>,
@@ -253,7 +253,7 @@ impl MetricsWriter {
     }
 }
 
-/// The reader's numbers of waiting events, joined events and panics.
+/// The reader's numbers of waiting events, merged events and panics.
 fn counts_of(reader: &ReaderGauges) -> [u64; 3] {
     [reader.waiting() as u64, reader.joined(), reader.panics()]
 }

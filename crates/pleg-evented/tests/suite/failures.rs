@@ -1,4 +1,4 @@
-//! The failure catalogue for the stream reader: its reconnects and its end. The comments describe
+//! Tests the entries of the failure catalogue about the stream reader. The comments describe
 //! upstream Kubernetes; `docs/failures.md` has the whole table, with the issues and the reasons.
 
 use pleg_runtime::core::{CallErrorKind, EventType, StreamChange, StreamEnd};
@@ -16,7 +16,7 @@ fn event() -> Step {
     sends("a", EventType::Started)
 }
 
-/// The ends of streams that the reader reports until it has made `attempts` attempts.
+/// Waits until the reader has tried `attempts` times to subscribe. Returns the stream ends that it has reported.
 async fn ends(reader: &mut RunningReader, attempts: usize) -> Vec<StreamEnd> {
     let mut ends = Vec::new();
     while reader.dialed().len() < attempts {

@@ -1,4 +1,4 @@
-//! The reader on scripted runtimes: its reconnects, its observations and its end.
+//! Tests the stream reader on scripted runtimes: how it reconnects, what it reports and how it ends.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -80,7 +80,7 @@ impl Drop for InFlight {
     }
 }
 
-/// An answer, and the result of the call. A list has both: it passes its rows on even if it fails afterwards.
+/// An answer, and the result of the call. A list has both: it passes on its rows even if it then fails.
 type Answer<T> = (T, Result<(), CallError>);
 
 impl FakeRuntime {

@@ -196,8 +196,8 @@ impl ExitRecords {
         Some(uid)
     }
 
-    /// Acknowledges a record. Has no effect if the id has since ended again: the consumer has not seen the new end. If
-    /// the record awaits no other consumer, removes it and returns its pod.
+    /// Acknowledges the exit that was detected at `detected`. Has no effect if a later exit of the id was detected: the
+    /// consumer has not seen that one. If the record awaits no other consumer, removes it and returns its pod.
     pub(crate) fn acknowledge(
         &mut self,
         consumer: ConsumerId,

@@ -1,4 +1,4 @@
-//! The bounds and the acknowledgement of exit records.
+//! Tests how exit records are bounded and acknowledged.
 
 use pleg_core::LifecycleType::{
     ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted,

@@ -1,4 +1,4 @@
-//! Subscriptions, together with the cache.
+//! Tests subscriptions, together with the cache.
 
 use std::sync::Arc;
 

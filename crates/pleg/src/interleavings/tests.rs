@@ -1,4 +1,4 @@
-//! Cache and waits, in every interleaving.
+//! Tests the cache and its waiters, in every interleaving.
 
 mod cache;
 mod waiting;

@@ -1,4 +1,4 @@
-//! The failure catalogue on the whole generator, with a hand-written runtime in paused time: the entries about the
+//! Tests the failure catalogue on the whole generator, with a fake runtime in paused time: the entries about the
 //! driver, its consumers, its health or its metrics. The comments describe upstream Kubernetes; `docs/failures.md` has
 //! the whole table, with the issues and the reasons.
 mod evented;

@@ -1,4 +1,4 @@
-//! The cache, as its readers see it.
+//! Tests what readers of the cache see.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::interleavings::samples::{at, something, something_like};
 /// A reader never sees the `as_of` of a pod go back, neither when the pod's last id is gone nor when a list removes its
 /// entry. Only that list removes the pod from the cache.
 #[test]
-fn as_of_never_goes_back() {
+fn freshness_of_a_pod_never_goes_back() {
     let first = something("p", 5);
     explore(move || {
         let published = Arc::new(Published::default());
@@ -54,7 +54,7 @@ fn as_of_never_goes_back() {
 /// A list that confirms every pod does not confirm a pod that was published after it, and no reader
 /// misses a confirmation.
 #[test]
-fn list_does_not_confirm_a_pod_published_after_it() {
+fn list_does_not_confirm_a_pod_published_after_the_list() {
     let (first, listed) = (something("p", 5), something("q", 14));
     explore(move || {
         let published = Arc::new(Published::default());

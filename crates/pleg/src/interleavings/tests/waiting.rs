@@ -1,4 +1,4 @@
-//! Waiters: for a view, for the first list, for the shutdown.
+//! Tests callers that wait for a view, for the first list, or for the shutdown.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// A caller that has changed something and requests a newer view sees its change, even if others
 /// change something and wait at the same time.
 #[test]
-fn newer_than_shows_the_callers_own_change() {
+fn newer_view_shows_the_change_of_its_caller() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();
@@ -114,7 +114,7 @@ fn dropped_wait_does_not_affect_other_waiters() {
 
 /// `wait_until_synced` returns when the cache shows the whole node.
 #[test]
-fn wait_until_synced_returns_with_a_complete_cache() {
+fn cache_has_the_whole_node_once_the_generator_is_synced() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();

@@ -1,4 +1,4 @@
-//! Consumers that acknowledge exit records.
+//! Tests how consumers acknowledge exit records.
 
 use pleg::core::{EventType, Settings};
 use pleg::{Consumer, Exit, Id, Pleg, WaitError};
@@ -16,9 +16,9 @@ async fn acknowledge(consumer: &Consumer, pleg: &Pleg) {
     }
 }
 
-/// A consumer that was registered before the start acknowledges exits from before the start.
+/// The container exits before the generator starts; its exit stays unacknowledged until this consumer takes it.
 #[tokio::test(start_paused = true)]
-async fn consumer_registered_by_builder_must_acknowledge_exits_before_the_start() {
+async fn consumer_registered_by_builder_must_acknowledge_exits_older_than_generator() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     node.put(exited("p", "c", 3));

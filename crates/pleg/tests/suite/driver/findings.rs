@@ -1,4 +1,4 @@
-//! Histories in which an earlier release was wrong: one test per finding.
+//! Tests the histories in which an earlier release was wrong.
 
 use std::pin::pin;
 use std::sync::Arc;

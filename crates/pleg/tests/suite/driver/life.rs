@@ -1,4 +1,4 @@
-//! Start, validation of settings, health, and the end of the generator.
+//! Tests how the generator checks its settings, starts, reports health and ends.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The metrics of several generators in one process.
+//! Tests that the metrics of several generators in one process are separate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

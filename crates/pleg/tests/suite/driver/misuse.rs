@@ -1,4 +1,4 @@
-//! Uses of the API that once failed silently: each now works, or causes a warning or a clear error.
+//! Tests uses of the API that once failed silently: each now works, or causes a warning or a clear error.
 
 #![deny(unfulfilled_lint_expectations)]
 
@@ -38,7 +38,7 @@ async fn dropping_a_new_handle_causes_a_compiler_warning() {
 
 /// The client that made the write has its own clock.
 #[tokio::test(start_paused = true)]
-async fn newer_than_accepts_an_instant_of_another_clock() {
+async fn caller_can_wait_with_an_instant_of_another_clock() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;

@@ -1,4 +1,4 @@
-//! Handles to one pod.
+//! Tests the handles to one pod.
 
 use futures::FutureExt as _;
 use pleg::core::{CallErrorKind, EventType, Settings};
@@ -44,7 +44,7 @@ async fn handle_reports_last_change_before_the_end_of_the_generator() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_than_of_a_pod_handle_reads_that_pod() {
+async fn pod_handle_returns_a_view_newer_than_an_instant() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;

@@ -11,7 +11,7 @@ use crate::support::{
 /// A relist of a pod announces changes. A reinspection without changes announces PodSync. Both work
 /// for an unknown uid.
 #[tokio::test(start_paused = true)]
-async fn request_relist_and_request_reinspect_read_the_pod() {
+async fn requested_relist_or_reinspection_of_a_pod_reads_that_pod() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
@@ -44,7 +44,7 @@ async fn request_relist_and_request_reinspect_read_the_pod() {
 
 /// A full list runs at once, and its result is returned.
 #[tokio::test(start_paused = true)]
-async fn relist_now_lists_the_node() {
+async fn immediate_relist_updates_the_cache_or_returns_its_error() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let mut subscription = pleg.subscribe();

@@ -1,4 +1,4 @@
-//! Subscriptions of all pods and of one pod, `initial` marks and `Synced`.
+//! Tests subscriptions to all pods and to one pod, `initial` marks and `Synced`.
 
 use pleg::core::EventType::{Started, Stopped};
 use pleg::core::{Settings, Source};

@@ -1,4 +1,4 @@
-//! Failures of the runtime: hung pods, hung lists, lost streams, and what health reports.
+//! Tests what health reports when the runtime fails: hung pods, hung lists, lost streams.
 
 use pleg::Pleg;
 use pleg::core::{CallErrorKind, Degraded, Mode, NotReady, StreamEnd, StreamState};

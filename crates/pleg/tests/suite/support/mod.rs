@@ -79,7 +79,7 @@ pub(crate) fn is_degraded(pleg: &Pleg, how: &str) -> bool {
     degraded(pleg).contains(&how)
 }
 
-/// Returns true if the event stream is `confirmed`: open for a second, and a complete list was begun since.
+/// Returns true if the event stream is `confirmed`: open for a second, and a list begun on it is complete.
 pub(crate) fn is_confirmed(pleg: &Pleg) -> bool {
     let stream = pleg.health().current().stream;
     matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed)
