@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn find_skips_paths_that_are_not_sockets() {
+    fn endpoint_search_skips_paths_that_are_not_sockets() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         std::fs::write(path("file"), "").unwrap();

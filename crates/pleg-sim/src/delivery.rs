@@ -355,7 +355,7 @@ mod tests {
         usize::try_from(taken.unwrap_or_default()).unwrap()
     }
 
-    /// Each row: a title, runtimes: steps. Events are numbered. The step `a 0 2` asserts that subscriber a gets events
+    /// Each case: a title, runtimes: steps. Events are numbered. The step `a 0 2` asserts that subscriber a gets events
     /// 0 and 2, and the step `counts` asserts what the function `counts` returns.
     const DELIVERIES: &str = "\
 each event goes to one subscriber, containerd-1.7 1.7.24, crio 1.27.5: subscribe a, subscribe b, publish 0..4, \

@@ -1,4 +1,4 @@
-//! The bytes of responses that are buffered at once are bounded over all calls.
+//! Tests that all calls together buffer a bounded number of response bytes at once.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! Calls: streaming and unary lists, statuses, deadlines, limits, reconnecting.
+//! Tests the read calls: streaming and unary lists, statuses, deadlines, limits, reconnects.
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

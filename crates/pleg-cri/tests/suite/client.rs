@@ -1,4 +1,4 @@
-//! The write side, on a simulated runtime. A small service sends the responses that the simulator never sends.
+//! Tests the calls that change the runtime, on the simulator, and on a service with responses that it never sends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn succeeded<T>(client: &CriClient, began: Instant, written: Written<T>) -> T {
 }
 
 #[tokio::test]
-async fn write_returns_the_instant_after_it() {
+async fn successful_write_call_returns_the_instant_of_its_end() {
     let sim = Arc::new(Sim::builder().build());
     let client = simulated(&sim).client();
     // Makes the calls in a separate task, as pod workers do.
@@ -122,7 +122,7 @@ async fn write_returns_the_instant_after_it() {
 }
 
 #[tokio::test]
-async fn failed_write_returns_the_instant_after_it() {
+async fn failed_write_call_returns_the_instant_of_its_end() {
     let sim = Arc::new(Sim::builder().build());
     let client = simulated(&sim).client();
     let began = client.clock().now();

@@ -1,4 +1,4 @@
-//! The error of `diagnose` for every kind of path and server.
+//! Tests the error that `diagnose` returns for every kind of path and server.
 use std::convert::Infallible;
 use std::path::Path;
 use std::task::{Context, Poll};
@@ -61,7 +61,7 @@ async fn assert_not_cri(server: &TestServer, expected: &str) {
 }
 
 #[tokio::test]
-async fn diagnose_of_healthy_runtime_returns_version() {
+async fn healthy_runtime_is_diagnosed_with_its_version() {
     let server = Fake::default().serve();
     let version = diagnose_in_time(&server.path()).await.unwrap();
     assert_eq!((&*version.name, &*version.version), ("fake", "1.2.3"));

@@ -1,4 +1,4 @@
-//! The event stream: its start, its events and its end.
+//! Tests the event stream: how it opens, delivers events and ends.
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The entries of the failure catalogue that concern the CRI client: responses of a runtime that a client must not
+//! Tests the entries of the failure catalogue about the CRI client: responses of a runtime that a client must not
 //! misread. `docs/failures.md` has the complete table, with the issues and the reasons.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tower layers around the calls, and the spans of calls.
+//! Tests that Tower layers wrap every call, and that every call has a span.
 
 use std::io;
 use std::sync::{Arc, Mutex};

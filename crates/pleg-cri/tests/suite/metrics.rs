@@ -1,4 +1,4 @@
-//! The metrics of calls, with the kubelet's names.
+//! Tests that calls are recorded in metrics with the kubelet's names.
 use std::collections::BTreeMap;
 use std::time::Duration;
 

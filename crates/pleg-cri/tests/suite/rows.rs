@@ -1,4 +1,4 @@
-//! Rows of lists: id and state before a row is decoded completely, and everything else afterwards.
+//! Tests the rows of lists: the row decoder reads id and state first, and the other fields only on request.
 
 use pleg_cri::{convert, rows, v1};
 use pleg_runtime::Row;

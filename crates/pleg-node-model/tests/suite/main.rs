@@ -1,4 +1,4 @@
-//! What each runtime reports from the creation to the removal of a pod, and one test per rule of the model.
+//! Tests what each runtime reports from the creation to the removal of a pod, and each rule of the model.
 
 #![allow(
     clippy::unwrap_used,

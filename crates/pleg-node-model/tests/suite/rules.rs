@@ -1,4 +1,4 @@
-//! One test per rule of the model.
+//! Tests each rule of the model alone.
 
 use crate::common::{Recorder, id, pod};
 use pleg_node_model::{
@@ -137,7 +137,7 @@ fn list_of_one_pod_selects_objects_by_uid_label() {
     assert_eq!(listed(Some("other")), ["C"]);
 }
 
-/// CRI-O reads the statuses late, and the container may be gone by then.
+/// CRI-O reads the statuses for an event after the change; the container may be gone when it does.
 #[test]
 fn crio_sends_no_stopped_event_after_container_removal() {
     for (profile, is_sent) in [(containerd(), true), (Profile::crio("1.36.3"), false)] {
@@ -177,7 +177,7 @@ fn no_two_changes_happen_at_one_instant() {
 }
 
 #[test]
-fn forget_drops_only_removed_objects() {
+fn model_forgets_only_removed_objects() {
     let mut r = running(containerd());
     r.node.forget(&id("A"));
     assert!(r.node.object("A").is_some(), "A still exists");

@@ -1,4 +1,4 @@
-//! The event sequences of a pod from its creation to its removal, by runtime.
+//! Tests which events each runtime sends from the creation of a pod to its removal.
 
 use crate::common::Recorder;
 use pleg_node_model::Profile;

@@ -1,4 +1,4 @@
-//! Status calls, and calls that are rejected.
+//! Tests status calls, and calls that the simulator rejects.
 
 use crate::common::{Client, container_config, namespaces, pod_config, sim, sim_with_mode};
 use pleg_cri::v1;

@@ -1,4 +1,4 @@
-//! Control at run time, as text.
+//! Tests the text commands that control a running simulator.
 
 use pleg_sim::{Mode, Phase};
 use tokio::{
@@ -82,7 +82,7 @@ async fn invalid_command_returns_error_and_changes_nothing() {
     let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "").await;
-    // Each row: a command => a part of its error.
+    // Each case: a command => a part of its error.
     for row in "\
         explode => no command \"explode\"; the commands are show, reset
         drop=5% swap=often => swap=often: not a rate

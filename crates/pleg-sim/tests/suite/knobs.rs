@@ -1,4 +1,4 @@
-//! Every knob fires, is visible on the wire, and is counted.
+//! Tests that every knob fires, is visible on the wire, and is counted.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ const START: [&str; 4] = [
     "STARTED(A) READY [A:RUNNING]",
 ];
 
-/// Each row: the knobs, the events of a pod's start in the order of arrival, and how many pairs were swapped.
+/// Each case: the knobs, the events of a pod's start in the order of arrival, and how many pairs were swapped.
 #[tokio::test(start_paused = true)]
 async fn knobs_lose_duplicate_or_swap_events() {
     let [s1, s2, a1, a2] = START;

@@ -1,11 +1,11 @@
-//! List calls: filters, pages and cost.
+//! Tests the filters of list calls, and how many items a list visits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{Client, sim};
 use pleg_cri::v1;
 
-/// Each row: a list and its filter => the items. Sandbox q is stopped, and its container c with it. States of
+/// Each case: a list and its filter => the items. Sandbox q is stopped, and its container c with it. States of
 /// containers: 0 is created, 1 is running, 2 is exited; of sandboxes: 0 is ready.
 const FILTERS: &str = "\
 sandboxes => p q

@@ -1,4 +1,4 @@
-//! The event sequences of a pod as clients see them. The tests of `pleg-node-model` check which events each runtime
+//! Tests the event sequences of a pod that clients get. The tests of `pleg-node-model` check which events each runtime
 //! sends; these tests check what the simulator adds.
 //!
 //! The test waits until every task is idle before the next step, so that only one order is possible.

@@ -1,4 +1,4 @@
-//! Unix sockets, connections, the workload, and shutdown while calls hang.
+//! Tests Unix sockets, connections, the workload, and the shutdown while calls hang.
 
 use std::{collections::BTreeSet, os::unix::net::UnixListener, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::{
 use tonic::Status;
 
 #[tokio::test]
-async fn serve_unix_replaces_only_socket_files_without_listener() {
+async fn server_replaces_only_socket_files_without_a_listener() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
     let sim = sim().build();

@@ -1,4 +1,4 @@
-//! Event streams over gRPC, and the startup and restart of each runtime.
+//! Tests event streams over gRPC, and how each runtime starts and restarts.
 
 use crate::common::{
     Client, Events, idle, is_pending_when_idle, pod_config, sim, sim_with_mode, with_timeout,
