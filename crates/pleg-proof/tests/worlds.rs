@@ -1,4 +1,4 @@
-//! Random worlds chosen by a seed or by bytes, and small worlds whose actions happen in every order.
+//! Runs random worlds chosen by a seed or by bytes, and small worlds whose actions happen in every order.
 
 use pleg_proof::choose::{Choose, Seeded};
 use pleg_proof::coverage::Coverage;

@@ -1,10 +1,10 @@
-//! A hash of a state that does not depend on the current time.
+//! A hash for the search of small worlds: two states that differ only by a shift in time get the same hash.
 //!
 //! The clock of a world starts at [`EPOCH`], above every other number in a state, so a hasher recognises instants.
 //! Instead of the instant itself, the hasher hashes the position of the instant among all instants of the state: the
 //! instants are sorted, and a gap below a millisecond counts as one step. The wall clock runs in step with the clock.
 //! The core only compares instants with each other and with sums of instants and durations, and its durations are much
-//! longer than the steps of a small world: states with the same hash continue in the same way.
+//! longer than the steps of a small world. So states with the same hash continue in the same way.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -374,7 +374,7 @@ impl World {
         denied.then_some(Trouble::Fails(CallErrorKind::NotFound))
     }
 
-    /// Answers a call. Passes all hints to the core before, as the driver does.
+    /// Answers a call. As the driver does, first passes all waiting hints to the core.
     pub(super) fn answer(&mut self, dice: &mut Dice<'_>, ticket: u64) {
         self.drain();
         self.outputs(dice);

@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// Plans the start: the subscription, pods that ran before, workers, disturbances.
+    /// Plans the start: the subscription, pods that already run, workers, disturbances.
     fn begin(&mut self, dice: &mut Dice<'_>) {
         if self.stream.is_used {
             let after = dice.ms(0, 50);

@@ -34,7 +34,7 @@ pub(super) struct EventStream {
     /// Until this instant, another subscriber takes half of the events.
     pub(super) shared_until: u64,
     pub(super) is_mute: bool,
-    /// The driver joins events in the map of hints.
+    /// The driver is slow to take the hints, so the map merges events of one id into one hint.
     is_joined: bool,
     map: HintMap,
     drain_is_due: bool,
