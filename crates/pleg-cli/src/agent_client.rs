@@ -103,7 +103,7 @@ impl AgentClient {
         })
     }
 
-    /// The first line of the response, which counts the missing records, and the records after it.
+    /// The first line of the response, which counts the missing records, and the records in the other lines.
     pub(crate) async fn events(&self, query: &str) -> anyhow::Result<(Page, Vec<Record>)> {
         let body = self.get_ok(&format!("/debug/events?{query}")).await?;
         let mut lines = body.lines();

@@ -158,7 +158,7 @@ impl Target {
         let found = self.runtime.found.clone();
         let endpoint = match found.get() {
             Some(found) => return Ok(CriRuntime::new(config(found.endpoint.clone()))?),
-            // This endpoint is only shown in messages: the connector uses the one that it finds.
+            // Only messages show this endpoint: `connect` below searches the host for a socket, and connects to that.
             None => "/run/containerd/containerd.sock".parse()?,
         };
         let connect = move || {

@@ -68,7 +68,7 @@ impl Observer {
             tokio::select! {
                 delivery = events.next() => {
                     let Some(delivery) = delivery else { return std::future::pending().await };
-                    // No records of what existed at the start, because a view shows it anyway.
+                    // Makes no record of what existed before the generator started: every view shows that anyway.
                     if !matches!(&delivery, Delivery::Event(event) if event.initial) {
                         let record = Record::delivery(&delivery, pleg, started);
                         record.iter().for_each(|record| self.add(record));

@@ -48,7 +48,7 @@ impl Access {
         !self.digests.is_empty() || self.requires_certificate
     }
 
-    /// Checks whether a request with these headers may read everything. The client's certificate was checked before.
+    /// Checks whether a request with these headers may read everything. TLS has checked the client's certificate.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         if self.digests.is_empty() {
             return Ok(());

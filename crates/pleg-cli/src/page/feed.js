@@ -13,7 +13,7 @@ class Feed {
     this.onlyFailures = false;
   }
 
-  // Adds the records that the agent has sent, without those that were added before.
+  // Adds the records that the agent has sent, except those that were already added.
   add(head, records) {
     if (this.agent !== null && this.agent !== head.agent) {
       const newest = this.records.at(-1)?.time ?? this.agent;

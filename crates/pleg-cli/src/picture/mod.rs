@@ -40,7 +40,7 @@ impl Picture {
         Self::of(now, health, ready, generator, problems, facts)
     }
 
-    /// The picture that the arguments give. Leaves out facts about a silent runtime that has answered since.
+    /// The picture that the arguments give. Leaves out facts about a silent runtime if it has answered after them.
     pub(crate) fn of(
         now: Instant,
         health: Health,

@@ -1,4 +1,4 @@
-//! Each metric in `docs/metrics.md` exists and moves when its cause occurs; alerts and dashboard on an agent's metrics.
+//! Tests that each metric in `docs/metrics.md` exists and moves with its cause, and that alerts and dashboard fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -23,7 +23,7 @@ const CONSTANT: &str = "pleg_build_info pleg_message_limit_bytes process_max_fds
 /// Metrics that need a finding, a flood, an overload, a bug, or a certain runtime. `metrics.rs` of `pleg` tests them.
 const RARE: &str = "pleg_backlog_events pleg_events_joined_total pleg_events_lost_total pleg_finding \
     pleg_stream_panics_total pleg_streams_renewed_total pleg_unacknowledged_timestamp_seconds";
-/// Faults of a runtime with pods that come and go, and the metrics that each changes. A read of a pod needs a list.
+/// Each line: faults of the simulated runtime => the metrics that they change. A pod read fails if its lists fail.
 const TROUBLES: &str = "\
 pod.*.hang=on => pleg_inspections_overdue pleg_pods_failing
 list_pod_sandbox.fail=internal stream_pod_sandboxes.fail=internal pod.*.fail=internal => pleg_inspections_failed_total
@@ -150,7 +150,7 @@ async fn each_documented_metric_exists_and_moves() {
 /// The number of scrapes of a node, 15 s apart: before the troubles begin, and after they begin.
 const CALM: usize = 20;
 const TROUBLE: usize = 60;
-/// Series of troubles that have an alert, in addition to the degraded reasons. The last two appear with the trouble.
+/// Time series with values that fire alerts (degraded reasons fire the others). The last two exist only in trouble.
 const ALERTED: &str = "\
 not_ready{reason=\"stale\"} 1
 runtime_condition{condition=\"NetworkReady\"} 0

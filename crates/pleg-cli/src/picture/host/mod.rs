@@ -81,7 +81,7 @@ pub(crate) struct Calls<'a> {
     pods: &'a Pods,
     /// A list or a status call was slow or hung.
     pub(crate) slow: bool,
-    /// The runtime answered the last lists. If not, only names of pods are used: the pods may have changed since.
+    /// The runtime answered the last lists. If not, only names of pods are used, because their states may be old.
     is_listed: bool,
 }
 

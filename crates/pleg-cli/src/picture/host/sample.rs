@@ -53,7 +53,7 @@ impl Seen {
 
 impl Sample {
     /// Reads the processes, and more about those of pods and about the daemon, which listens on the runtime's socket.
-    /// Facts that never change are copied from the sample before. A thorough sample reads the threads of all shims.
+    /// Facts that never change are copied from the previous sample. A thorough sample reads the threads of all shims.
     pub(super) fn take(
         target: &HostTarget,
         daemon: Option<u32>,
@@ -140,7 +140,7 @@ impl Sample {
         self.processes.values()
     }
 
-    /// Returns true if a thread of a shim blocks that did not block before. The next sample shows if that lasts.
+    /// Returns true if a thread of a shim blocks that did not in sample `before`. The next sample shows if that lasts.
     pub(super) fn suspects(&self, before: &Self) -> bool {
         let all = self.processes.iter();
         let mut shims = all.filter(|(_, seen)| seen.shim().is_some());

@@ -154,7 +154,7 @@ fn of_child(proc: &Proc, files: &Path, process: &Process) -> Option<Role> {
     Some(Role::Container(id, Group::find(files, &groups, "freezer")))
 }
 
-/// Returns true for the program of an `exec` for which CRI-O waits: it runs as long as its user wants.
+/// Returns true for an `exec` in the foreground. CRI-O waits for it as long as its user wants, so it does not hang.
 fn is_session(proc: &Proc, pid: u32) -> bool {
     let arguments = proc.arguments(pid).unwrap_or_default();
     let has = |word| arguments.iter().any(|argument| argument == word);

@@ -254,7 +254,7 @@ Ready 700, Running 7 900 =>";
     }
 
     #[test]
-    fn dead_containers_are_counted_and_explained_by_restarts() {
+    fn many_dead_containers_are_reported_with_restarts_as_the_cause() {
         let pod = pod(&format!("Ready 700{}", ", Exited 7 20".repeat(201)));
         let pods = Pods::new(&pod, &pod, NOW);
         let found = arrange(pods::check(&pods).collect());

@@ -96,7 +96,7 @@ impl Top {
         screen
     }
 
-    /// Plays rows of keys, texts that the screen must show then, and texts that it must not show. `⏎` ends a line.
+    /// Each line: keys to press => texts that the screen then shows => texts that it does not show. `⏎` ends a line.
     #[track_caller]
     fn play(&mut self, rows: &str) {
         for row in rows.lines().filter(|row| !row.is_empty()) {
