@@ -63,7 +63,7 @@ impl Statuses {
         Ok(())
     }
 
-    /// Removes the API object of a pod that has ended, but not that of another pod that has its name by now.
+    /// Removes the API object of a pod that has ended, but not the object of a later pod of the same name.
     pub(crate) async fn remove(&self, pod: &Pod) -> Result<(), Error> {
         let params = DeleteParams::default().grace_period(0);
         let params = params.preconditions(Preconditions {

@@ -1,7 +1,7 @@
 //! The state of one pod that its worker keeps between two runs.
 //!
 //! A view shows only what exists, and a call that timed out may still take effect later. So the history also has the
-//! attempts that were tried, the exits of removed containers, and the stops that were made.
+//! attempt numbers used in create calls, the exits of removed containers, and the stops that were made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -41,9 +41,9 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 /// A pod whose end was decided is never started again with the same history, even if its specification is set again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodHistory {
-    /// The attempt for the next sandbox: higher than each attempt that exists, existed or was tried.
+    /// The attempt number for the next sandbox: higher than that of every known sandbox and every create call.
     pub(crate) next_sandbox_attempt: u32,
-    /// The instant at which a sandbox last replaced another one that existed or was tried.
+    /// The instant of the last call that created a sandbox in place of an earlier one, which may never have existed.
     pub(crate) sandbox_replaced: Option<Instant>,
     names: BTreeMap<String, Name>,
     /// The calls for ids that still exist.
@@ -72,7 +72,7 @@ pub(crate) struct PodHistory {
 /// The containers of one name, including removed ones.
 #[derive(Clone, Debug, Default)]
 struct Name {
-    /// The attempt for the next container: higher than each attempt that exists, existed or was tried.
+    /// The attempt number for the next container: higher than that of every known container and every create call.
     next_attempt: u32,
     /// The highest restart count in the annotations of the containers of this name.
     restart_count: Option<u32>,
@@ -280,8 +280,8 @@ impl PodHistory {
         containers.find(|c| c.id == *id && !is_lost)
     }
 
-    /// The instant after which a created container must be read before it is removed: until then, earlier calls for it
-    /// may take effect. `None`: no call was made, the container was read since, or reads have failed too long. Without
+    /// The instant after which a created container must be read before it is removed: until that instant, earlier calls
+    /// may take effect. `None`: no call was made, a later read has shown the container, or reads fail too long. Without
     /// this read, an exit code could be lost: a start may fail late, and containerd sends no event of this failure.
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);

@@ -218,7 +218,7 @@ impl Kubelet {
         if run.spec.is_some() {
             pods.retain(|uid, other| !is_other((uid, &*other)));
         } else if pods.iter().any(is_other) {
-            // Another pod has this pod's name by now, and `/pods` must show that pod.
+            // Another pod has taken over this pod's name, and `/pods` must show that pod.
             return;
         }
         pods.insert(run.uid.clone(), pod);

@@ -175,7 +175,7 @@ impl NodeStatus {
     }
 
     /// Asks the runtime for its status. Returns true if it has answered. Logs the first failure, and the first answer
-    /// after it.
+    /// after a failure.
     async fn update(&self) -> bool {
         let result = self.ask().await;
         let failed = result.is_err();

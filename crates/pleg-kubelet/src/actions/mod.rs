@@ -232,7 +232,7 @@ impl<'a> Decision<'a> {
     /// Starts or removes a container that was created and not started. Returns true if it is started now.
     fn created(&mut self, container: &Container, c: &ContainerStatus, is_unresolved: bool) -> bool {
         let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
-        // The worker has tried a later attempt of this name since, so this container must not start.
+        // The worker has already tried a later attempt of this name, so this container must not start.
         let is_late = c.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
         if was_tried || is_late || hash_changed(container, c) {
             // An earlier start may still take effect, so the removal waits for it.

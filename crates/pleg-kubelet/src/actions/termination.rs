@@ -33,8 +33,8 @@ impl Decision<'_> {
         if self.stop_containers() || self.stop_sandboxes() {
             return;
         }
-        // Garbage collection removes containers that were never started. But a start may have failed since, without an
-        // event, so the pod is read again: this read shows the exit code.
+        // Garbage collection removes containers that were never started. But a start may have failed after the last
+        // read, without an event, so the pod is read again: this read shows the exit code.
         let containers = self.view.status.containers.iter();
         for c in containers.filter(|c| c.state == ContainerState::Created) {
             self.is_read_since_calls(&c.id);

@@ -111,7 +111,7 @@ impl<S> Performing<'_, S> {
         let is_latest = name.ends_with(":latest") || !name.contains([':', '@']);
         let may_be_present = policy.map_or(!is_latest, |policy| policy != "Always");
         let waits = match self.pulled(pod, &wanted) {
-            // Another pod or user may have pulled the image since, so the runtime is asked first.
+            // Another pod or user may have pulled the image after this failure, so the runtime is asked first.
             Some(Err((reason, Some(due)))) => Some((reason, Some(due))),
             Some(pulled) => return pulled,
             None => None,

@@ -30,7 +30,7 @@ type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 
 /// Plans what pods need. Create one for all pods of a node.
 ///
-/// While the worker of a pod lives, the planner remembers the attempts that were tried, the exits, and the back-off.
+/// While the worker of a pod lives, the planner remembers its used attempt numbers, its exits and its back-off.
 #[must_use]
 #[derive(Debug)]
 pub struct Planner {

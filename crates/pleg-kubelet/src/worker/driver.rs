@@ -94,7 +94,7 @@ impl<R: Reconcile> Driver<R> {
         });
     }
 
-    /// Records that a worker has ended. Another starts if the pod has a specification again, or was woken since.
+    /// Records that a worker has ended. Another starts if the pod has a specification or was woken during the last run.
     pub(super) fn worker_ended(&self, uid: &PodUid) {
         if let Some(pod) = self.shared.pods().get_mut(uid) {
             if pod.spec.is_some() {

@@ -65,7 +65,7 @@ pub trait Reconcile: Send + Sync + 'static {
         false
     }
 
-    /// The delay after which a pod is run again after a failed run, if nothing changes before. `failures` is the number
+    /// The delay between a failed run and the next one, unless the pod changes earlier. `failures` is the number
     /// of failed runs since the last one that succeeded. Up to half of the delay is added at random.
     ///
     /// By default 1 s, doubling to 10 s. (Upstream waits 10 s.)

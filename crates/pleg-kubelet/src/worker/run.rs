@@ -186,7 +186,7 @@ impl<S> Run<S> {
         *due = due.into_iter().chain([at]).min();
     }
 
-    /// The instant of the next run, if nothing changes before.
+    /// The instant of the next run, unless a change of the pod causes an earlier run.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         *lock(&self.due)

@@ -79,7 +79,7 @@ async fn run_without_specification_stops_its_pod_within_the_grace_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn custom_loop_runs_after_changes_and_failures() {
+async fn custom_loop_runs_a_pod_again_after_failure_or_change() {
     let runtime = FakeRuntime::new();
     let (pleg, _consumer) = start(&runtime).await;
     let mut run = run(&pleg);

@@ -1,4 +1,4 @@
-//! The prober, over a generator on a fake runtime and paused time; connections and HTTP requests over real sockets.
+//! Tests the prober with a generator on a fake runtime and paused time, and TCP and HTTP checks on real sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};

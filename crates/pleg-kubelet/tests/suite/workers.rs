@@ -350,7 +350,7 @@ async fn deleted_pod_is_terminated_and_its_worker_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn last_spec_is_the_specification_set_last_before_the_deletion() {
+async fn termination_uses_the_specification_from_before_the_first_deletion() {
     let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
     node.pass(SECOND).await;
     let before = node.runs();

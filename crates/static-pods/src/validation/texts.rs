@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_of_the_table_uses_a_known_check() {
+    fn each_validation_rule_names_a_check_that_exists() {
         let rules = super::super::table::RULES.lines();
         for (path, check) in rules.filter_map(|rule| rule.split_once(": ")) {
             let kind = check
