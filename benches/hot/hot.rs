@@ -115,8 +115,8 @@ fn known(rounds: usize) -> usize {
     })
 }
 
-/// Handles exits of containers, one event for each, from the bytes to the outputs of the reconciler. No container had
-/// an event before.
+/// Handles exits of containers, one event for each, from the bytes to the outputs of the reconciler. No earlier
+/// event was about these containers.
 fn exits(rounds: usize) -> usize {
     let mut node = settled();
     let events: Vec<_> = (0..PODS).map(|n| encoded(n, true)).collect();

@@ -1,7 +1,7 @@
 //! Benchmarks of this PLEG and of ports of upstream's PLEGs, on the same runtime.
 //!
 //! For each measurement the harness starts a simulated runtime in a thread and one subject in its own process. It
-//! sends orders to both, and appends the measured values to a file of JSON lines. `scripts/benchmarks.py` makes
+//! sends commands to both, and appends the measured values to a file of JSON lines. `scripts/benchmarks.py` makes
 //! `docs/benchmarks.md`, its plots and the table of the README from this file.
 
 mod command;

@@ -1,4 +1,4 @@
-//! The protocol between the harness and a subject: orders on stdin and answers on stdout, one JSON value per
+//! The protocol between the harness and a subject: commands on stdin, answers on stdout, one JSON value per
 //! line. Times are wall-clock times in ns.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LiveBytes;
 
-/// An order to a subject, which replies with an [`Answer`].
+/// A command to a subject, which replies with an [`Answer`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "order")]
 pub(crate) enum Order {
@@ -36,7 +36,7 @@ pub(crate) enum Order {
     ReadOwn { uid: String },
 }
 
-/// The answer to an order. Fields that an order does not need are empty.
+/// The answer to a command. Fields that the command does not need are empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Answer {
     /// The resource usage since the start.

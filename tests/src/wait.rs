@@ -1,4 +1,4 @@
-//! Waiting for conditions instead of sleeping.
+//! Waits for conditions, so that tests need not sleep.
 
 use std::fmt::Debug;
 use std::future::Future;

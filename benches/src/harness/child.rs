@@ -41,7 +41,7 @@ impl Subject {
         })
     }
 
-    /// Sends an order and receives its answer.
+    /// Sends a command and receives its answer.
     pub(super) async fn request(&mut self, order: &Order) -> Result<Answer> {
         let mut line = serde_json::to_vec(order)?;
         line.push(b'\n');

@@ -20,7 +20,7 @@ const TIMER_RESOLUTION: Duration = Duration::from_millis(2);
 /// The changes to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Changes {
-    /// This number of restarts. Each replaces an exited container, and removes the container replaced before.
+    /// Restarts, this many. Each stops a container, starts its successor, and removes all older ones of the pod.
     Restarts(u32),
     /// The containers and sandboxes of all pods stop, in random order.
     Deaths,

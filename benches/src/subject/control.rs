@@ -1,4 +1,4 @@
-//! Executes the harness's orders with a generator, and reads the generator's cache as a consumer does.
+//! Executes the harness's commands with a generator, and reads the generator's cache as a consumer does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::protocol::{Answer, ContainerChange, ExpectedPod, Order};
 /// The interval of cache reads while no lifecycle event arrives.
 const READ_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The changes seen since recording began; `None` before.
+/// The changes seen since recording began; `None` if it has not begun.
 type Seen = Arc<Mutex<Option<Vec<ContainerChange>>>>;
 
 /// Runs until the harness closes stdin.

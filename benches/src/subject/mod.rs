@@ -79,11 +79,11 @@ pub(crate) async fn run(settings: &Settings, live_bytes: LiveBytes) -> Result<()
     }
 }
 
-/// The orders of the harness.
+/// The commands of the harness.
 struct Orders(mpsc::Receiver<std::io::Result<String>>);
 
 impl Orders {
-    /// Reads the orders in a thread, because reads of stdin block.
+    /// Reads the commands in a thread, because reads of stdin block.
     fn of_stdin() -> Self {
         let (send, orders) = mpsc::channel(16);
         std::thread::spawn(move || {
@@ -93,7 +93,7 @@ impl Orders {
         Self(orders)
     }
 
-    /// The next order; `None` when the harness closed stdin. Cancel safe.
+    /// The next command; `None` when the harness closed stdin. Cancel safe.
     async fn next(&mut self) -> Result<Option<Order>> {
         let line = self.0.recv().await.transpose()?;
         Ok(line.map(|line| serde_json::from_str(&line)).transpose()?)

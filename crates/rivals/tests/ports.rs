@@ -186,7 +186,7 @@ async fn hint_generator_relists_pod_at_once_only_for_stopped_event() {
 }
 
 /// Returns how long the generator takes to announce the exit of a container if the runtime sends STOPPED. Checks that
-/// afterwards no task is left.
+/// no task is left after the shutdown.
 async fn exit_announced_after<S: Subject>(
     start: impl FnOnce(FakeRuntime) -> (S, Fifo),
 ) -> Duration {

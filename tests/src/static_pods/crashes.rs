@@ -26,7 +26,7 @@ use super::manifests::{self, APP, JOB, Kind, exit_codes};
 use super::poller::{Observed, Poller, Seen, process_is_gone};
 use super::process::{Event, StaticPods};
 
-/// The time for which the daemon is down after a kill. Containers exit meanwhile.
+/// The time for which the daemon is down after a kill, so that containers exit while it is down.
 const AWAY: Duration = Duration::from_millis(1500);
 /// The time limit of a step that waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(180);

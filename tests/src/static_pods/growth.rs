@@ -13,7 +13,7 @@ use crate::wait::pass_time;
 use super::manifests::{self, Kind};
 use super::process::StaticPods;
 
-/// The process stores tombstones for 10 minutes, so its memory grows until then.
+/// The process stores tombstones for 10 minutes, so its memory grows for 10 minutes.
 const SETTLED: usize = 12;
 /// The minimum number of samples, one a minute, in each half of the run after [`SETTLED`].
 const HALF: usize = 10;

@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(8);
 
 on_both_versions! {
     churn_is_announced_once_and_stream_misses_nothing: evented();
-    newer_than_shows_own_write: read_your_writes();
+    newer_view_shows_the_change_of_its_caller: read_your_writes();
 }
 
 /// First the test itself runs pods. Then pod workers run pods, and act on the announcements.

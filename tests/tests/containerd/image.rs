@@ -1,4 +1,4 @@
-//! The container image of the agent, in a pod like that of `deploy/kubernetes/daemonset.yaml`. The agent watches the
+//! Runs the agent's container image in a pod like that of `deploy/kubernetes/daemonset.yaml`. The agent watches the
 //! runtime that runs this pod.
 
 use std::path::{Path, PathBuf};

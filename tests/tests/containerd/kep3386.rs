@@ -275,8 +275,8 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
             .wait_until_events_are_used(&kubelet, &format!("p{n}"))
             .await?;
     }
-    // An event may be ten seconds late, so the first list cannot count a missed event. The second list can, because it
-    // comes later and the stream is then old enough for its losses to count.
+    // An event may be ten seconds late, so at the first list none counts as missed. The second list comes 11 s later:
+    // missing events are overdue, and the stream has been open for the ten seconds after which its losses count.
     generator.pleg.relist_now().await?;
     pass_time(Duration::from_secs(11)).await;
     generator.pleg.relist_now().await?;

@@ -1,4 +1,4 @@
-//! The whole system on real containerd, 1.7 and 2.
+//! Tests the whole system on real containerd, 1.7 and 2.
 //!
 //! Every test has a daemon of its own. Without root, Linux or the packages it prints a message and passes;
 //! with `CI=true` it fails.

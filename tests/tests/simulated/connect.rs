@@ -1,4 +1,4 @@
-//! A generator and a client of the same CRI runtime.
+//! Tests a generator and a client of the same CRI runtime.
 
 use std::time::Duration;
 

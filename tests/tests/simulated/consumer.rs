@@ -1,5 +1,5 @@
-//! A consumer takes no event while pods are created, crash and are removed. It delays no call of the runtime, and
-//! afterwards it receives every exit and every removal. A second test checks that calls of the runtime do block if the
+//! A consumer takes no event while pods are created, crash and are removed. It delays no call to the runtime, and
+//! afterwards it receives every exit and every removal. A second test checks that calls to the runtime do block if the
 //! generator stops reading the stream.
 
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_stream_reader_delays_calls_of_runtime() -> anyhow::Result<()> {
+async fn subscriber_that_stops_reading_delays_calls_to_the_runtime() -> anyhow::Result<()> {
     let node = Node::up();
     let generator = node.start(Settings::default()).await?;
     let kubelet = node.kubelet()?;

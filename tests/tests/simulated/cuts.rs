@@ -1,4 +1,4 @@
-//! Connections that break after a number of bytes: within the frame header, the message header
+//! Breaks connections after each number of bytes: within the frame header, the message header
 //! and the message, of an event and of a list.
 
 use pleg::core::{LifecycleType, Settings};

@@ -1,4 +1,4 @@
-//! A server that shuts down gracefully: it sends GOAWAY, and closes a connection after the answer to its last call.
+//! Tests a graceful shutdown: the server sends GOAWAY, and closes a connection after the answer to its last call.
 
 use std::convert::Infallible;
 use std::sync::Arc;

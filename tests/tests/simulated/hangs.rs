@@ -1,4 +1,4 @@
-//! Pods whose calls hang, and a stream that hangs.
+//! Tests pods whose calls hang, and a stream that hangs.
 
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ async fn stalled_stream_is_reported_lossy_and_replaced() -> anyhow::Result<()> {
             found.push(late);
             node.pass(10 * SECOND).await;
         }
-        // STARTED and STOPPED of each job but the last count as missed by now. Events of the last job may still come,
+        // STARTED and STOPPED of the first four jobs must be counted as missed. Those of the fifth job need not be,
         // because an event may be 10 s late.
         assert!(generator.missed() >= 8, "{}", generator.missed());
         // The first exit is found by the next list, which comes within a minute. From then on the generator lists every

@@ -1,4 +1,4 @@
-//! Hundreds of reconnects, server restarts, and shutdowns during calls leak no task, descriptor or memory.
+//! Tests that reconnects, server restarts, and shutdowns during calls leak no task, descriptor or memory.
 //!
 //! Descriptors and memory belong to the process, so each measurement has a process of its own.
 

@@ -1,4 +1,4 @@
-//! Pod workers that act on what the generator reports, on each simulated runtime.
+//! Runs pod workers, which act on what the generator reports, on each simulated runtime.
 
 use std::time::Duration;
 
