@@ -35,8 +35,7 @@ pub(crate) enum Seen {
     Changed,
     /// A read begun more than ten seconds after the recorded end shows that the id has not ended: the end is undone.
     Undone,
-    /// A read begun within ten seconds after the recorded end shows that the id has not ended. The read may be stale,
-    /// so it is ignored.
+    /// A read begun within ten seconds after the recorded end shows that the id has not ended. It may be stale.
     TooEarly,
     /// A read that began before the end was recorded, and shows the id running, does not contradict the end.
     Older,
@@ -180,8 +179,7 @@ impl Record {
         details.map_or_else(Text::default, |details| details.reason.clone())
     }
 
-    /// Returns true if events should report changes of this id: it is a container, never UNKNOWN, and no end was
-    /// undone.
+    /// Returns true if events should report changes of this id: a container, never UNKNOWN, with no end undone.
     pub(crate) const fn is_regular(&self) -> bool {
         matches!(self.kind(), Kind::Container) && !self.is_irregular
     }

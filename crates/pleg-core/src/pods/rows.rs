@@ -142,8 +142,7 @@ fn pods_of_sandboxes(rows: &[Report]) -> BTreeMap<Id, PodUid> {
     pods.collect()
 }
 
-/// The pod of a row: the pod of its sandbox, else the pod in which it is published, else the pod-uid label, else a pod
-/// with the sandbox id as uid.
+/// The pod of a row: its sandbox's pod, else the pod in which it is published, else its label's, else the sandbox's id.
 fn place(row: &Report, sandboxes: &BTreeMap<Id, PodUid>, pods: &Pods) -> Option<PodUid> {
     let identity = &row.identity;
     let sandbox = match identity.kind {

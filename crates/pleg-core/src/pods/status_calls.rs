@@ -40,8 +40,7 @@ impl StatusCalls {
         self.read_since_end = false;
     }
 
-    /// An event has shown the end: retries a failed call now. The failure stays until the call succeeds, because the id
-    /// may be gone.
+    /// An event has shown the end: repeats a failed call now. The failure stays until then, because the id may be gone.
     pub(crate) fn ended(&mut self, now: Instant) {
         let failed = self.retry.filter(|_| self.failure.is_some());
         self.retry = failed.map(|retry| Backoff {
