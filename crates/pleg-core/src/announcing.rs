@@ -1,4 +1,4 @@
-//! Lifecycle events of published pods, and of ids that are gone.
+//! Announces the lifecycle events of published pods and of removed sandboxes and containers.
 
 use std::cmp::Reverse;
 
@@ -14,7 +14,7 @@ use crate::types::{
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
 
 impl Reconciler {
-    /// Announces the changes of a pod. Returns false if there was none, so that a PodSync must report other changes.
+    /// Announces a pod's state changes. Returns false if none was announced or waits: then PodSync reports others.
     pub(crate) fn announce(
         &mut self,
         now: Instant,
@@ -39,7 +39,7 @@ impl Reconciler {
             waits |= self.announcements.waits(id);
             events.extend(types.into_iter().map(|what| (id, record, what)));
         }
-        // Containers are removed before their sandbox.
+        // The removal of a container is announced before the removal of its sandbox.
         let mut removed: Vec<_> = applied.removed.iter().collect();
         removed.sort_by_key(|(_, record)| Reverse(record.kind()));
         for (id, record) in removed {
@@ -53,7 +53,7 @@ impl Reconciler {
         let names = names.find(|(_, name)| !name.is_empty()).unwrap_or_default();
         let announces = !events.is_empty();
         for (id, record, (what, initial)) in events {
-            // After an exit with an error or an unknown code, reads the status once more: the reason may be set late.
+            // After an exit with a nonzero or unknown code, reads the status again: runtimes may set the reason late.
             if (what, record.kind(), initial) == (ContainerDied, Kind::Container, false)
                 && record.exit_code() != Some(0)
             {
@@ -66,7 +66,7 @@ impl Reconciler {
         announces || waits
     }
 
-    /// Another detail of the pod has changed.
+    /// Announces PodSync, for a change that no other lifecycle event reports, or because a caller requested it.
     pub(crate) fn announce_sync(&mut self, now: Instant, status: &PodStatus, source: Source) {
         self.out.push(Output::Announce(PodLifecycleEvent {
             namespace: status.namespace.clone(),
@@ -76,7 +76,7 @@ impl Reconciler {
         }));
     }
 
-    /// Announces Died without an exit code for ids that waited too long for it.
+    /// Announces Died without an exit code for each id whose announcement has waited too long for the code.
     pub(crate) fn announce_without_code(&mut self, now: Instant) {
         for id in self.announcements.overdue(now) {
             if let Some(uid) = self.pods.pod_of(&id).cloned() {
@@ -165,7 +165,7 @@ fn event(
     }
 }
 
-/// The part of a record that decides what is announced.
+/// The fields of a sandbox's or container's record that decide which lifecycle events are announced.
 fn published(record: &Record) -> Published {
     Published {
         state: record.state,

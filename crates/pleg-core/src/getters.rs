@@ -49,7 +49,7 @@ impl Reconciler {
         named.map(|uid| self.pod_name(uid)).collect()
     }
 
-    /// The pod reads that take longer than the slot time, oldest first: request number, pod, and start of the read.
+    /// The pod reads that take longer than `slot_time`, oldest first, each with its request number, pod and start.
     pub fn slow_reads(&self) -> impl ExactSizeIterator<Item = (Ticket, &PodUid, Instant)> {
         let ticket = |uid| self.reads.ticket(uid).unwrap_or_default();
         let slow = self.schedule.slow();
@@ -74,7 +74,7 @@ impl Reconciler {
         self.outage.fails()
     }
 
-    /// Returns true if the end of the published id was announced.
+    /// Returns true if the end of this published sandbox or container was announced.
     pub fn has_died(&self, id: &Id) -> bool {
         let has_ended = self.pods.record(id).is_some_and(Record::has_ended);
         has_ended && self.announcements.has_begun() && !self.announcements.waits(id)

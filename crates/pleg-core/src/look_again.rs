@@ -1,7 +1,7 @@
 //! The schedule of retries after stale reads.
 //!
-//! containerd 2.4 listed a container as running after it had sent its STOPPED event. So the reconciler repeats a read
-//! that contradicts an event after 0.1, 0.3, 1, 3 and 10 s. After the last retry, only relists read the pod.
+//! containerd 2.4 listed a container as running after containerd had sent the container's STOPPED event. The reconciler
+//! retries a read that contradicts an event, with pauses of 0.1, 0.3, 1, 3 and 10 s. Then only relists read the pod.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ struct Looks {
 
 impl LookAgain {
     /// Plans a retry after a stale read of the pod. Returns its instant, or `None` after the last retry. A stale read
-    /// that ends before the planned retry uses up none: else the reads of a busy pod worker would use up all at once.
+    /// before the planned retry does not count as a retry: else a busy pod worker would use up all retries at once.
     pub(crate) fn plan(&mut self, pod: Option<&PodUid>, now: Instant) -> Option<Instant> {
         let looks = self.pods.entry(pod.cloned()).or_default();
         if looks.next.is_none_or(|next| next <= now) {
@@ -34,7 +34,7 @@ impl LookAgain {
         looks.next
     }
 
-    /// Ends the retries: the pod shows everything that events have reported.
+    /// Ends the retries, because the last read of the pod was not stale.
     pub(crate) fn stop(&mut self, pod: Option<&PodUid>) {
         self.pods.remove(&pod.cloned());
     }
@@ -60,7 +60,7 @@ impl LookAgain {
         !self.pods.is_empty() && self.pods.contains_key(&Some(pod.clone()))
     }
 
-    /// The number of pods with a schedule.
+    /// The number of pods with a schedule of retries.
     pub(crate) fn len(&self) -> usize {
         self.pods.len()
     }

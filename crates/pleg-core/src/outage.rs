@@ -1,15 +1,15 @@
 //! Distinguishes a runtime that fails as a whole from one bad pod.
 //!
-//! If calls for one pod hang or fail, that pod is bad. If the daemon is stopped, all calls hang, and no pod is to
-//! blame. So if a call fails (not with NotFound) or hangs for a second, the reconciler calls `Version`, which does no
-//! work in any runtime. If `Version` fails, the runtime as a whole counts as failing until a call succeeds.
+//! If calls for one pod hang or fail, that pod is bad. If the runtime's process is stopped, all calls hang, and no pod
+//! is to blame. So if a call fails (not with NotFound) or hangs for a second, the reconciler calls `Version`, which
+//! does no work in any runtime. If `Version` fails, the runtime as a whole counts as failing until a call succeeds.
 
 use std::collections::BTreeMap;
 
 use crate::constants::{CALL_IS_SLOW, VERSION_DEADLINE};
 use crate::types::{CallError, CallErrorKind, Instant, Ticket};
 
-/// The state of the runtime as a whole, from the results of its calls.
+/// The state of the runtime as a whole, judged by the results of calls to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Outage {
     /// Calls unanswered for less than a second, each with its start.
@@ -22,7 +22,7 @@ pub(crate) struct Outage {
     fails: bool,
     /// The start of the first unanswered call, if the runtime has answered nothing since.
     unanswered_since: Option<Instant>,
-    /// `unanswered_since`, if `Version` was not answered either.
+    /// The value of `unanswered_since`, if a `Version` call was not answered either.
     silent_since: Option<Instant>,
 }
 
@@ -33,7 +33,7 @@ impl Outage {
         self.recent.insert(ticket, now);
     }
 
-    /// A call has ended, with this error. Returns true if the runtime answers again after an outage.
+    /// A call has ended, with this error or with success. Returns true if the success ends an outage of the runtime.
     pub(crate) fn ended(&mut self, ticket: Ticket, error: Option<&CallError>) -> bool {
         self.recent.remove(&ticket);
         let kind = error.map(|error| error.kind);
@@ -46,14 +46,14 @@ impl Outage {
         false
     }
 
-    /// Notes that the runtime answered, unless `error` means that no answer came. A refusal is an answer.
+    /// Notes that the runtime answered, unless `error` means that no answer came. An error sent by the runtime counts.
     fn heard(&mut self, error: Option<CallErrorKind>) {
         if !error.is_some_and(CallErrorKind::is_unanswered) {
             (self.unanswered_since, self.silent_since) = (None, None);
         }
     }
 
-    /// Takes the calls that have become slow.
+    /// Takes the calls that have been unanswered for [`CALL_IS_SLOW`].
     pub(crate) fn take_slow(&mut self, now: Instant) -> Vec<Ticket> {
         let is_slow = |_: &Ticket, since: &mut Instant| since.after(CALL_IS_SLOW) <= now;
         let slow: Vec<_> = self.recent.extract_if(.., is_slow).collect();
@@ -91,8 +91,8 @@ impl Outage {
         self.fails
     }
 
-    /// Returns true if a call that fails now is not the fault of its pod: the runtime as a whole fails, or `Version` is
-    /// slow: if the runtime freezes, the calls made before `Version` time out first.
+    /// Returns true if a call that fails now is not the fault of its pod: the runtime as a whole fails, or `Version`
+    /// is unanswered for a second. When a runtime freezes, the calls made before `Version` time out before it does.
     pub(crate) fn excuses(&self, now: Instant) -> bool {
         let is_slow = |(_, since): (Ticket, Instant)| since.after(CALL_IS_SLOW) <= now;
         self.fails || self.version.is_some_and(is_slow)
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn slow_call_causes_one_version_call() {
         let mut outage = Outage::default();
-        // The status calls of a pod read have the ticket of its list.
+        // Ticket 1 begins later than ticket 2: the status calls of a pod read reuse the ticket of the pod's list.
         outage.began(Ticket(2), at(0));
         outage.began(Ticket(1), at(1));
         assert_eq!(outage.due(), Some(at(1_000)));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn runtime_fails_from_a_failed_version_until_a_call_succeeds() {
+    fn runtime_is_failing_from_failed_version_until_next_successful_call() {
         let mut outage = Outage::default();
         for (kind, causes_version) in [(NotFound, false), (Failed, true), (Unavailable, true)] {
             outage.ended(Ticket(1), Some(&error(kind)));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn outage_starts_at_the_first_call_if_version_times_out() {
+    fn outage_start_is_first_unanswered_call_if_version_times_out() {
         for (answer, silent) in [
             (None, None),
             (Some(Failed), None),

@@ -30,7 +30,7 @@ fn well() -> Health {
 }
 
 #[test]
-fn health_is_ready_until_work_or_list_exceeds_its_threshold() {
+fn generator_is_unready_once_work_or_last_list_is_late() {
     let mut health = well();
     assert_eq!(health.ready(BEGIN.after(OVERDUE)), Ok(()));
     let late = BEGIN.after(OVERDUE).after(SECOND);
@@ -66,7 +66,7 @@ fn polling_on_purpose_is_no_degraded_reason() {
     assert_eq!(health.degraded(BEGIN.after(SECOND)), []);
 }
 
-/// Tests each reason alone, at the first instant at which it is reported, and just before that instant.
+/// Tests four reasons just before and at the first instant of their report, then four that are reported at once.
 #[test]
 fn degraded_reason_appears_once_its_cause_has_lasted_long_enough() {
     let why = StreamEnd::NeverOffered;
@@ -165,7 +165,7 @@ fn reasons(pods: &[PodName], all: usize) -> [Degraded; 9] {
 }
 
 #[test]
-fn each_degraded_reason_has_a_code_and_some_a_start() {
+fn degraded_reasons_have_stable_codes_and_their_start_if_known() {
     let reasons = reasons(&[], 0);
     assert_eq!(reasons.each_ref().map(Degraded::as_str), Degraded::CODES);
     let dated = [true, false, true, true, false, true, true, false, true];
@@ -184,7 +184,7 @@ fn each_degraded_reason_has_a_code_and_some_a_start() {
 }
 
 #[test]
-fn degraded_reason_names_the_first_pods_and_counts_the_others() {
+fn degraded_reason_counts_all_pods_and_names_the_first() {
     let pod = |uid: &str| PodName {
         uid: uid.into(),
         namespace: Text::default(),
@@ -214,7 +214,7 @@ fn degraded_reason_names_the_first_pods_and_counts_the_others() {
 }
 
 #[test]
-fn loss_names_another_subscriber_if_each_event_goes_to_one() {
+fn lossy_stream_message_suspects_other_subscriber_if_runtime_splits_events() {
     let lossy = |splits_events_between_subscribers| Degraded::StreamLossy {
         loss: StreamLoss {
             expected: 8,

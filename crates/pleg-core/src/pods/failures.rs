@@ -17,7 +17,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// A list of the pod has failed. `outage`: the runtime as a whole fails, so the failure does not count.
+    /// A list of the pod has failed. `outage`: the runtime as a whole fails, so the pod is not blamed.
     pub(crate) fn list_failed(&mut self, uid: &PodUid, outage: bool, now: Instant) {
         let backoff = Backoff::after(self.lists.get(uid).copied(), !outage, now);
         self.lists.insert(uid.clone(), backoff);

@@ -13,7 +13,7 @@ use crate::types::{
 /// The answers to the status calls of a read.
 pub(crate) type Answers = BTreeMap<Id, Result<Report, CallError>>;
 
-/// Returns true if the status in the events completes a row in the state `row`, so that no status must be read.
+/// Returns true if an event's status has what a list row in the state `row` lacks, so that no status call is needed.
 fn complete(events: Option<&Hint>, row: ReportedState) -> bool {
     let own = events.and_then(|hint| hint.own.as_ref());
     own.is_some_and(|own| {
@@ -45,9 +45,9 @@ struct OfId<'a> {
 pub(crate) struct Applied {
     /// The read was stale: it contradicts a recorded end, or a listed id had no status.
     pub(crate) shows_less: bool,
-    /// Ids whose end or removal the read has undone.
+    /// Ids whose recorded end or removal the read has undone.
     pub(crate) undone: BTreeSet<Id>,
-    /// Ids that are gone, as they were published last.
+    /// Ids that are gone, each with its record as it was published last.
     pub(crate) removed: Vec<(Id, Record)>,
     /// The events that should arrive for the changes that the read has shown.
     pub(crate) changes: Vec<(Id, EventType)>,
@@ -79,7 +79,7 @@ impl Applied {
 }
 
 impl Pods {
-    /// The ids whose status must be read to complete `rows`. `all`: a caller wants details.
+    /// The ids whose status must be read to complete `rows`. `all`: a caller wants the details of every id.
     pub(crate) fn due<'a>(
         &self,
         uid: &PodUid,
@@ -124,7 +124,7 @@ impl Pods {
         }
     }
 
-    /// Applies a read: rows, and the statuses that were due. `outage`: the runtime as a whole fails.
+    /// Applies a pod read: its rows, and the answers to its status calls. `outage`: the runtime as a whole fails.
     pub(crate) fn apply<'a>(
         &mut self,
         uid: &PodUid,
@@ -193,7 +193,7 @@ impl Pods {
             Some(Err(error)) => record.status_failed(error, of_id.outage, now),
             None => {}
         }
-        // The status lags behind its row: request another read here, because nothing else would.
+        // The row shows the exit, but the status does not yet: requests another read, because no other rule does.
         let lags = row.shown == ReportedState::Exited && shown < ReportedState::Exited;
         applied.shows_less |= record.status.is_missing() || lags;
         applied.add(id, seen, before, record);
@@ -229,8 +229,8 @@ impl Pods {
         }
     }
 
-    /// Applies a status that was read outside a pod read: only its details, and the end if it shows one. Returns true if
-    /// the pod's view changes, and the changes. Sets `shows_less` if the status contradicts the published state.
+    /// Applies a status that was read outside a pod read: only its details, and the end if it shows one. Returns the
+    /// changes, and true if the pod's view changes. Sets `shows_less` if the status contradicts the published state.
     pub(crate) fn learn_alone(
         &mut self,
         id: &Id,

@@ -35,9 +35,9 @@ pub(crate) enum Seen {
     Changed,
     /// A read begun more than ten seconds after the recorded end shows that the id has not ended: the end is undone.
     Undone,
-    /// A read begun within ten seconds after the recorded end shows that the id has not ended. It may be stale.
+    /// A read begun within ten seconds after the recorded end shows that the id has not ended. The read may be stale.
     TooEarly,
-    /// A read that began before the end was recorded, and shows the id running, does not contradict the end.
+    /// A read that began before the end was recorded shows that the id had not ended. This does not contradict the end.
     Older,
 }
 
@@ -75,7 +75,7 @@ impl Record {
         self.state == Some(KnownState::Exited)
     }
 
-    /// Compares the record with a read that began at `as_of` and shows this state.
+    /// Compares the record with a read that began at `as_of` and shows the state `shown`.
     pub(crate) fn compare(&self, shown: ReportedState, as_of: Instant) -> Seen {
         if let Some(ended) = self.ended_at {
             return match shown {
@@ -114,7 +114,7 @@ impl Record {
     /// Records the end that a status in an event shows.
     pub(crate) fn end(&mut self, status: &Report, now: Instant) {
         if self.has_ended() {
-            // A read recorded the end, so the event only fills in missing fields.
+            // The end is already recorded, so the event's status only fills in missing fields.
             self.details = details::merged(&status.details, &self.details, true);
             return;
         }
@@ -125,11 +125,11 @@ impl Record {
     }
 
     /// Merges the details of a status requested at `as_of`. Ignores a status that contradicts the recorded end. If a
-    /// status with a later request was already merged, only fills in missing fields.
+    /// status that was requested later is already merged, this status only fills in missing fields.
     pub(crate) fn learn(&mut self, status: &Report, as_of: Instant, now: Instant) {
         self.status.succeeded(self.unknown, now);
         let ended = self.has_ended();
-        // A status with the state UNKNOWN undoes no end. It counts as read, and fills in what is missing.
+        // A status with the state UNKNOWN does not contradict the recorded end: it fills in missing fields.
         if ended && status.shown < ReportedState::Exited {
             return;
         }
@@ -146,8 +146,8 @@ impl Record {
         self.status.failed(error, self.has_ended(), outage, now);
     }
 
-    /// Returns true if the id's status must be read when the id's row shows this state. `all`: a caller wants details.
-    /// A failed call is not repeated before its retry is due, unless the state has changed.
+    /// Returns true if the id's status must be read when the id's row shows the state `row`. A failed call is not
+    /// repeated before its retry is due, unless the state has changed or a caller wants details (`all`).
     pub(crate) fn is_due(
         &self,
         row: ReportedState,
@@ -161,7 +161,7 @@ impl Record {
         all || changes || (is_wanted && !self.status.is_in_backoff(now))
     }
 
-    /// Returns true if the container exited, its exit code is unknown, and no status call ended since the exit.
+    /// Returns true if the exit code is unknown, and no status call after the exit showed it or failed on its own.
     pub(crate) fn code_is_due(&self) -> bool {
         self.kind() == Kind::Container
             && self.has_ended()
@@ -179,7 +179,7 @@ impl Record {
         details.map_or_else(Text::default, |details| details.reason.clone())
     }
 
-    /// Returns true if events should report changes of this id: a container, never UNKNOWN, with no end undone.
+    /// Returns true if events should report this id's changes: a container, never UNKNOWN, whose end no read undid.
     pub(crate) const fn is_regular(&self) -> bool {
         matches!(self.kind(), Kind::Container) && !self.is_irregular
     }

@@ -34,7 +34,7 @@ impl PodRows {
         }
     }
 
-    /// Adds a row. If an id has two rows, the later state counts.
+    /// Adds a row. If an id has two rows, the later of their two states counts.
     fn add(&mut self, row: Report) {
         let (id, kind, shown) = (row.id.clone(), row.identity.kind, row.shown);
         let whole = Some(row);
@@ -49,14 +49,14 @@ impl PodRows {
 pub(crate) struct Sorted {
     /// Pods whose rows match the published state and that have no status due.
     pub(crate) same: Vec<PodUid>,
-    /// The pods of `same` that still need work: the status of a listed id is missing, or only relists read the pod.
+    /// The pods of `same` that still need work: a listed id's status call gave NotFound, or only relists read the pod.
     pub(crate) with_work: BTreeSet<PodUid>,
     /// All other pods: new, changed, absent, or with a read due.
     pub(crate) differ: BTreeMap<PodUid, PodRows>,
 }
 
 impl Sorted {
-    /// Sorts the rows of a relist. `is_read`: a read of the pod is in flight or needed, so unchanged rows count too.
+    /// Sorts the rows of a relist. `is_read`: a read of the pod is in flight or needed, so the pod counts as changed.
     pub(crate) fn new(
         rows: &Rows,
         pods: &mut Pods,
@@ -113,7 +113,7 @@ impl Sorted {
 
     /// Adds a pod that is neither listed nor published. Needed if a caller waits for the pod or the pod is being read.
     pub(crate) fn add_absent(&mut self, uid: &PodUid, as_of: Instant) {
-        // `same` is in the order of pods.
+        // `same` is sorted by pod, as a binary search requires.
         if self.same.binary_search(uid).is_err() && !self.differ.contains_key(uid) {
             self.differ.insert(uid.clone(), PodRows::new(as_of, true));
         }
@@ -142,7 +142,7 @@ fn pods_of_sandboxes(rows: &[Report]) -> BTreeMap<Id, PodUid> {
     pods.collect()
 }
 
-/// The pod of a row: its sandbox's pod, else the pod in which it is published, else its label's, else the sandbox's id.
+/// A row's pod: its sandbox's pod, else the pod that published it, else the pod in its label, else its sandbox's id.
 fn place(row: &Report, sandboxes: &BTreeMap<Id, PodUid>, pods: &Pods) -> Option<PodUid> {
     let identity = &row.identity;
     let sandbox = match identity.kind {

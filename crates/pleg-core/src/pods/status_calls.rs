@@ -40,7 +40,7 @@ impl StatusCalls {
         self.read_since_end = false;
     }
 
-    /// An event has shown the end: repeats a failed call now. The failure stays until then, because the id may be gone.
+    /// An event has shown the end: makes a failed call due now. Its failure stays recorded, because the id may be gone.
     pub(crate) fn ended(&mut self, now: Instant) {
         let failed = self.retry.filter(|_| self.failure.is_some());
         self.retry = failed.map(|retry| Backoff {
@@ -61,14 +61,14 @@ impl StatusCalls {
         self.retry = unknown.then(|| Backoff::after(self.retry, true, now));
     }
 
-    /// The current details come from the status that was requested at `as_of`.
+    /// The current details come from the status that was requested at `as_of`. `ended`: this status shows the end.
     pub(crate) fn gave_details(&mut self, as_of: Instant, ended: bool) {
         self.as_of = self.as_of.max(Some(as_of));
         self.read_since_end |= ended;
     }
 
-    /// The call has failed. `outage`: the runtime as a whole fails, so only NotFound counts. A refused connection does
-    /// not count either, because it is never the fault of one id.
+    /// A status call of the id has failed. Failures in an `outage` of the whole runtime and refused connections do not
+    /// count against the id, because one id is never their cause. NotFound always counts.
     pub(crate) fn failed(&mut self, error: &CallError, ended: bool, outage: bool, now: Instant) {
         let is_missing = error.kind == CallErrorKind::NotFound;
         let counts = is_missing || !(outage || error.kind == CallErrorKind::Unavailable);
@@ -91,7 +91,7 @@ impl StatusCalls {
         self.retry.map(|retry| retry.retry_at)
     }
 
-    /// Returns true if the status must be read again, but not yet.
+    /// Returns true if the status must be read again, but the pause before this retry has not passed.
     pub(crate) fn is_in_backoff(&self, now: Instant) -> bool {
         self.retry_at().is_some_and(|at| at > now)
     }
@@ -115,7 +115,7 @@ impl StatusCalls {
         self.error().is_some() || (self.is_missing() && failures > 1)
     }
 
-    /// The error of the last status call, if it failed, but not with NotFound.
+    /// The error of the last status call, if it failed with another error than NotFound.
     pub(crate) const fn error(&self) -> Option<&Arc<CallError>> {
         match &self.failure {
             Some(Failure::Error(error)) => Some(error),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_not_found_counts_while_the_whole_runtime_fails() {
+    fn outage_excuses_failed_status_calls_except_those_returning_not_found() {
         for outage in [false, true] {
             let calls = failed(CallErrorKind::Failed, outage);
             assert_eq!(calls.read_since_end(), !outage);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn first_not_found_is_no_failure_and_earlier_answers_late() {
+    fn one_not_found_is_no_failure_and_outdates_earlier_calls() {
         let mut calls = StatusCalls::default();
         calls.retry_now(at(0));
         let error = CallError::new("Status", CallErrorKind::NotFound, "");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn success_or_a_new_state_ends_the_backoff() {
+    fn successful_status_call_or_new_state_ends_the_backoff() {
         for ends in [
             |calls: &mut StatusCalls| calls.succeeded(false, at(1)),
             |calls: &mut StatusCalls| calls.state_changed(),
