@@ -9,7 +9,7 @@ use crate::reconciler::Reconciler;
 use crate::types::{CallError, CallErrorKind, Id, Instant, Kind, Report, Source, Ticket, Version};
 
 impl Reconciler {
-    /// Requests the statuses of a pod read, or a single one.
+    /// Requests the statuses that a pod read needs, or a single status.
     pub(crate) fn request_statuses(
         &mut self,
         now: Instant,
@@ -43,7 +43,7 @@ impl Reconciler {
             self.relist.join_probe(now, next);
             if !self.probe.is_busy() && self.outage.version_deadline().is_none() {
                 self.out.counters.probes += 1;
-                // In an outage, the probe is `Version`: a failed status would add its pod to those retried each second.
+                // In an outage, the probe is `Version`: after a failed status call, its pod would be read each second.
                 match self.pods.least_recently_requested(now) {
                     Some((id, kind)) if !self.outage.fails() => self.request_status(now, id, kind),
                     _ => self.request_version(now),
@@ -74,7 +74,7 @@ impl Reconciler {
         self.out.push(Output::Version { ticket, deadline });
     }
 
-    /// Applies details and an end from a single status. If it shows any other change, reads the pod.
+    /// Applies details and an end from a single status. If the status shows any other change, reads the pod.
     pub(crate) fn take_single_status(
         &mut self,
         now: Instant,
@@ -99,7 +99,7 @@ impl Reconciler {
                     self.publish(now, &uid, &applied, Source::Inspection);
                 }
             }
-            // A status call of the id was made later: its result counts instead.
+            // Another status call of the id was made later: the result of that later call counts instead.
             Err(_) if last > Some(began) => {}
             // NotFound alone changes nothing here: the pod read that follows reads the status again.
             Err(error) if error.kind == CallErrorKind::NotFound => self.pods.retry_now(&id, now),

@@ -22,7 +22,7 @@ impl Reconciler {
         let states = rows.chain(self.pods.states()).collect();
         self.announcements.begin(states);
         self.pods.gone.forget_states();
-        // No event has caused a read of a pod yet.
+        // Until now no event caused a pod read: plans the reads of the pods that have waiting hints.
         for uid in self.hints.pods() {
             self.schedule.touch(uid);
         }
@@ -49,7 +49,7 @@ impl Reconciler {
             if self.reads.take_at_hand(uid).is_some() {
                 self.schedule.touch(uid);
             }
-            // Most pods have no waiter, hint or retry: skips the rest for them.
+            // Most pods have no waiter, hint or retry, so this loop does no more for them.
             let waits = self.schedule.is_wanted(uid) || !self.hints.subjects(Some(uid)).is_empty();
             if waits || self.look_again.has(uid) || sorted.with_work.contains(uid) {
                 let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
@@ -60,7 +60,7 @@ impl Reconciler {
         }
     }
 
-    /// Takes relist rows of a new, changed or absent pod. During a read of the pod, they wait.
+    /// Takes relist rows of a new, changed or absent pod. If the pod is being read, the rows wait until its read ends.
     pub(crate) fn take_relist_rows(&mut self, now: Instant, uid: PodUid, rows: PodRows) {
         let overlapped = self.schedule.overlaps_relist(&uid);
         let at_hand = AtHand { rows, overlapped };
@@ -100,7 +100,7 @@ impl Reconciler {
         self.schedule.touch(uid);
     }
 
-    /// All pods that a relist showed have been read.
+    /// Ends a relist, because each pod that it showed as new, changed or absent has been read.
     pub(crate) fn settle(&mut self, now: Instant, relist: Settled) {
         let (as_of, gone) = (relist.as_of, relist.gone);
         if relist.is_first {
@@ -251,7 +251,7 @@ impl Reconciler {
 
     // ------------------------------------------------------------------------------- the cache, and answers
 
-    /// Writes the cache, then announces the changes.
+    /// Writes the pod into the cache, then announces the pod's changes.
     pub(crate) fn publish(
         &mut self,
         now: Instant,
@@ -285,14 +285,14 @@ impl Reconciler {
         self.satisfy(&self.ids_for_unplaced_hints(uid));
     }
 
-    /// The ids of the pod, if hints that name no pod wait: a read may have shown the id of such a hint.
+    /// The ids of the pod, or none if each waiting hint names a pod. A read may show the id of a hint without a pod.
     fn ids_for_unplaced_hints(&self, uid: &PodUid) -> Vec<Id> {
         let pod = self.hints.relist_due().and_then(|_| self.pods.get(uid));
         let ids = pod.into_iter().flat_map(|pod| pod.records.keys());
         ids.cloned().collect()
     }
 
-    /// Publishes the pods between which ids were moved, and plans their reads anew: they may need no relist any more.
+    /// Publishes the pods between which containers were moved, and plans their reads anew: pod lists may suffice now.
     pub(crate) fn publish_moves(&mut self, now: Instant) {
         for uid in std::mem::take(&mut self.pods.moved) {
             self.publish(now, &uid, &Applied::default(), Source::Relist);
@@ -300,7 +300,7 @@ impl Reconciler {
         }
     }
 
-    /// Answers the waiters of a pod with its view.
+    /// Sends the pod's view to the waiters that a read with rows requested at `as_of` answers.
     fn answer(&mut self, uid: &PodUid, as_of: Instant, details: bool) {
         for waiter in self.waiters.answered(uid, as_of, details) {
             let nothing = || PodView::nothing(uid, Some(as_of));

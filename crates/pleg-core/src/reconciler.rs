@@ -34,14 +34,14 @@ use crate::waiters::Waiters;
 /// Its methods are of four kinds:
 ///
 /// * `handle_*` take an input: an observation of the stream or of the read side, or the passing of time. Instants must
-///   not decrease, and a read must begin later than the call that requested it: otherwise the read answers no waiter.
+///   not decrease, and a read must begin later than the input that caused it: otherwise it answers no waiter.
 /// * requests ([`wait`](Self::wait), [`relist_now`](Self::relist_now), …) are inputs of consumers.
 /// * [`poll_output`](Self::poll_output) and [`poll_timeout`](Self::poll_timeout) return what the driver must do. After
 ///   every input the driver takes outputs, in order, until there are none. When the instant of `poll_timeout` comes, it
 ///   calls [`handle_timeout`](Self::handle_timeout).
 /// * getters ([`health`](Self::health), [`counters`](Self::counters)) change nothing.
 ///
-/// Every request to the read side must be answered exactly once by its `handle_*`, even if the call fails.
+/// The driver must answer every request to the read side exactly once, through its `handle_*`, even if the call fails.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reconciler {
     pub(crate) pods: Pods,
@@ -137,7 +137,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Events arrived, merged into a hint per id. `lost`: the number of events dropped because the map was full.
+    /// Events arrived, merged into one hint per id. `lost`: the number of events dropped because the map was full.
     pub fn handle_hints(&mut self, now: Instant, hints: BTreeMap<Id, Hint>, lost: u64) {
         let before = self.out.counters.events_lost;
         self.out.counters.events_lost += lost;
@@ -155,7 +155,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Returns the pod to publish, if the events show an end.
+    /// Takes the merged events about one id. If they show the end of a published id, returns its pod, to be published.
     fn take_hint(&mut self, now: Instant, id: Id, mut hint: Hint) -> Option<PodUid> {
         self.stream.delivered();
         let last = hint.last_arrival;
@@ -254,7 +254,7 @@ impl Reconciler {
             sorted.add_absent(uid, began);
         }
         self.publish_moves(now);
-        // Events may have named another pod, whose rows would seem to prove that the id is gone.
+        // Events may have named another pod than the relist: that pod's rows would seem to prove that the id is gone.
         for (uid, rows) in &sorted.differ {
             rows.rows.keys().for_each(|id| self.hints.belongs(id, uid));
         }
@@ -459,7 +459,7 @@ impl Reconciler {
         self.schedule.set(uid, reasons);
     }
 
-    /// Counts missed events. Each of them shortens the relist period; relists without a missed event may lengthen it.
+    /// Counts missed events. Each missed event resets the relist period; relists without missed events may lengthen it.
     fn judge_stream(&mut self, now: Instant) {
         let check = &mut self.stream_check;
         for missed in check.overdue(now) {

@@ -46,7 +46,7 @@ impl Reconciler {
         }
     }
 
-    /// Answers with the published view if it is late enough, otherwise waits.
+    /// Answers with the published view if it was requested later than `after`; otherwise waits for such a view.
     fn ask(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid, after: Instant, need: Need) {
         let view = self.newer_view(uid, after);
         let serves = |view: &PodView| need == Need::State || view.details_as_of > Some(after);
