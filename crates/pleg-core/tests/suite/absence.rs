@@ -81,7 +81,7 @@ fn unlisted_id_stays_until_its_failed_status_is_retried() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     t.node.fail_status("web", Failed);
-    // The second read requests no status.
+    // The second read requests no status, because the status call is in back-off.
     for _ in 0..2 {
         let worker = t.read();
         assert_eq!(t.answered(worker, "web"), "Running error");
@@ -127,7 +127,7 @@ fn listed_id_without_status_gets_status_missing_and_backoff() {
     assert_eq!(t.cached("web"), "Exited 3");
 }
 
-/// The container was removed between its row and its status.
+/// The container was removed after the list that showed its row, and before its status call.
 #[test]
 fn id_with_status_missing_is_gone_once_no_longer_listed() {
     for is_relisted in [false, true] {
@@ -138,7 +138,7 @@ fn id_with_status_missing_is_gone_once_no_longer_listed() {
         t.pass(50);
         t.expect(&["Died web"]);
         if is_relisted {
-            // The relist does not end the retries.
+            // A relist that shows the row again does not end the retries of the stale read.
             t.relist();
         }
         t.node.remove("web");
@@ -163,7 +163,7 @@ fn gone_id_that_a_row_shows_is_published_again() {
     t.read();
     t.expect(&["Died web 3"]);
     t.pass(11_000);
-    assert_eq!(t.missed(), (0, 1), "before the first removal");
+    assert_eq!(t.missed(), (0, 1), "only STOPPED before the first removal");
 }
 
 #[test]

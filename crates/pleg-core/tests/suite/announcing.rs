@@ -1,4 +1,4 @@
-//! Tests that each announcement is made once, the flag `initial` (before the generator's start) and late exit codes.
+//! Tests that each change is announced once, the flag `initial` (before the generator's start) and late exit codes.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};
@@ -199,7 +199,7 @@ fn change_to_unknown_and_back_is_announced() {
 }
 
 #[test]
-fn unknown_is_read_again_with_backoff_and_undoes_no_end() {
+fn unknown_state_undoes_no_end_and_is_reread_with_backoff() {
     let mut t = Script::with(&["web", "job"]);
     t.node.exit("web", 3);
     t.read();
@@ -280,7 +280,7 @@ fn died_waits_a_minute_for_its_exit_code_in_outage() {
         t.pass(outage);
         assert_eq!(t.cached("web"), "Exited error");
         let has_died = t.core.has_died(&"web".into());
-        assert_eq!(has_died, outage > 60_000, "it waits for its code");
+        assert_eq!(has_died, outage > 60_000, "Died waits for its code");
         let mut all = t.announced_all();
         t.node.start_runtime();
         t.pass(3_000);
@@ -327,5 +327,5 @@ fn status_is_read_again_two_seconds_after_a_nonzero_exit() {
     t.settle();
     t.forget();
     t.pass(5_000);
-    assert_eq!(t.count("status web"), 0, "it is initial");
+    assert_eq!(t.count("status web"), 0, "the exit is initial");
 }

@@ -23,7 +23,7 @@ fn events_about_more_than_100_000_ids_cause_a_relist() {
 }
 
 #[test]
-fn footprint_returns_to_its_start_after_ten_minutes_of_calm() {
+fn footprint_returns_to_its_first_value_after_ten_calm_minutes() {
     let mut t = Script::with(&["web"]);
     t.event(Started, "web");
     t.pass(400_000);
@@ -98,7 +98,7 @@ fn observing_a_pod_from_start_to_removal_takes_two_lists() {
     assert_eq!(t.announced().len(), 6);
 }
 
-/// For comparison, upstream (1.37) lists the pod for each STOPPED.
+/// For comparison, the kubelet (1.37) lists the pod again for each STOPPED event.
 #[test]
 fn burst_of_exits_in_a_pod_causes_two_reads() {
     let ids: Vec<String> = (0..200).map(|n| format!("c{n}")).collect();
@@ -124,7 +124,7 @@ fn burst_of_exits_in_a_pod_causes_two_reads() {
 }
 
 #[test]
-fn exits_of_a_pod_publish_once_and_read_eight_together() {
+fn twenty_exits_cause_one_publication_and_eight_concurrent_status_calls() {
     let ids: Vec<String> = (0..20).map(|n| format!("c{n}")).collect();
     let mut t = Script::with(&[]);
     ids.iter().for_each(|id| t.node.start(id));
@@ -146,7 +146,7 @@ fn cpu_time() -> Option<u64> {
     stat.split(' ').next()?.parse().ok()
 }
 
-/// Eight times as much input makes less than 24 times as much work. Work of order n squared would be 64 times as much.
+/// Asserts that eight times as much input makes less than 24 times as much work. Quadratic work would be 64 times.
 fn assert_grows_slowly(n: usize, work: impl Fn(usize)) {
     let time = |n| {
         let before = cpu_time()?;

@@ -17,7 +17,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name)
 }
 
-/// The source text of the file, or of all files in the folder, at `path`.
+/// The source text of the file `path`, or of all files in the folder `path`.
 fn source(path: &Path) -> String {
     let Ok(files) = fs::read_dir(path) else {
         return fs::read_to_string(path).unwrap_or_default();

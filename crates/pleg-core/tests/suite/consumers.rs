@@ -182,7 +182,7 @@ impl Script {
         self.health().ready(self.now()).is_ok()
     }
 
-    /// Missed events: STARTED and STOPPED.
+    /// The numbers of missed STARTED and of missed STOPPED events.
     pub(crate) fn missed(&self) -> (u64, u64) {
         let missed = self.core.counters().missed;
         (missed.container_started, missed.container_stopped)

@@ -22,7 +22,7 @@ fn end_in_an_events_status_is_recorded_at_once() {
 }
 
 #[test]
-fn event_type_and_sibling_status_record_no_end() {
+fn exit_is_recorded_only_from_status_in_its_own_event() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     t.send(Event::nil(Stopped, "web"));

@@ -6,7 +6,7 @@ use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
 use crate::node::{WALL, created, exited, running};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
-/// Sends events of any type, with any status, replayed or new.
+/// Sends events of every type, without a status and with different ones, replayed and new.
 #[test]
 fn events_without_a_read_add_remove_and_revive_nothing() {
     let mut t = Script::with(&["web", "old", "past"]);
@@ -185,7 +185,7 @@ fn stale_read_is_retried_after_growing_pauses() {
 }
 
 #[test]
-fn busy_worker_does_not_use_up_the_retries() {
+fn frequent_worker_reads_do_not_exhaust_retries_after_stale_read() {
     let mut t = Script::with(&["web"]);
     t.send(Event::nil(Stopped, "web"));
     for _ in 0..10 {
@@ -205,14 +205,14 @@ fn new_event_restarts_the_retries_without_delaying_the_planned_retry() {
     t.forget();
     t.send(Event::nil(Stopped, "web"));
     t.pass(2_000);
-    assert_eq!(t.count("list p"), 1, "at once");
+    assert_eq!(t.count("list p"), 1, "STOPPED is read at once");
     // The pod is read at 4.4 s, as planned, and then 0.1 and 0.3 s later.
     t.pass(1_500);
     assert_eq!(t.count("list p"), 3);
 }
 
 #[test]
-fn removal_is_found_soon_if_the_read_after_deleted_lags() {
+fn stale_read_after_deleted_event_is_retried_soon() {
     let mut t = Script::with(&["web"]);
     t.exits("web", 3);
     t.node.lag();
@@ -286,7 +286,7 @@ fn id_listed_outside_of_its_named_pod_is_not_gone() {
     t.expect(&["Started web2"]);
 }
 
-/// Adds pods that the cache does not have yet, and ends a container of each.
+/// Adds pods that the cache does not have yet, ends a container of each, and sends the STOPPED events.
 fn end_one_of_each(t: &mut Script, pods: usize) {
     for n in 0..pods {
         t.node.start(&format!("q{n}/s"));

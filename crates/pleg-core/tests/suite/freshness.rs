@@ -209,7 +209,7 @@ fn unlisted_id_is_read_only_if_events_precede_the_list() {
 }
 
 #[test]
-fn details_as_of_is_the_request_of_the_oldest_status() {
+fn details_as_of_is_when_the_oldest_status_was_requested() {
     let mut t = Script::with(&["web"]);
     let worker = t.read_details();
     let first = t.view(worker).details_as_of;
@@ -221,7 +221,7 @@ fn details_as_of_is_the_request_of_the_oldest_status() {
 }
 
 #[test]
-fn details_from_an_event_have_no_as_of() {
+fn details_from_an_event_leave_details_as_of_unset() {
     let mut t = Script::with(&[]);
     let before = t.now();
     t.starts("web");

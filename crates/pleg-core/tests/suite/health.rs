@@ -1,4 +1,4 @@
-//! Health names the right cause.
+//! Tests when the generator is ready, and which degraded reasons its health has.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn node_is_unready_if_last_complete_relist_is_too_old() {
 
 /// cri-o#2584: one reply of ListContainers is lost.
 #[test]
-fn node_stays_ready_if_one_reply_is_lost() {
+fn node_stays_ready_if_one_list_reply_is_lost() {
     let mut t = Script::with(&["web"]);
     t.event(pleg_core::EventType::Started, "web");
     t.pass(300_000);
@@ -60,7 +60,7 @@ fn node_stays_ready_if_one_reply_is_lost() {
     }
 }
 
-/// Every relist, read and status call in flight has a deadline.
+/// Each relist, pod read and status call in flight has a deadline, and is overdue only after that deadline.
 #[test]
 fn calls_that_fail_or_hang_never_make_work_overdue() {
     let mut t = Script::with(&["web"]);

@@ -58,7 +58,7 @@ fn late_event_does_not_announce_a_container_twice() {
     t.expect_nothing();
 }
 
-/// The container lived so briefly that a worker's read did not list it, and its events arrive after that read began.
+/// A worker's read did not list the container, which lived briefly, and its events arrive after that read began.
 #[test]
 fn delayed_events_of_a_short_lived_container_are_not_forgotten() {
     let mut t = Script::with(&[]);

@@ -1,4 +1,4 @@
-//! The rules of the design, and event sequences that broke earlier designs. Each test is a script of the whole core.
+//! Tests the rules of the reconciler, and event sequences that broke earlier designs. Each test is a script of a node.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Names in metrics, logs and consumers' code: they are part of the interface.
+//! Tests the names in metrics, logs and consumers' code, because these names are part of the interface.
 
 use pleg_core::LifecycleType::{
     ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted, PodSync,

@@ -86,7 +86,7 @@ struct Objects {
 #[derive(Default)]
 pub(crate) struct Node {
     objects: Objects,
-    /// The old objects that calls show while the runtime lags.
+    /// The objects of an earlier instant, which calls show while the runtime lags.
     stale: Option<Objects>,
     status_faults: BTreeMap<String, CallErrorKind>,
     pub(crate) relists_fail: Option<CallErrorKind>,
@@ -187,7 +187,7 @@ impl Node {
         self.stale.as_ref().unwrap_or(&self.objects)
     }
 
-    /// The status of an id as it is now, as an event contains it.
+    /// The present status of an id, which events contain even while the answers to calls lag.
     pub(crate) fn status_now(&self, id: &str) -> Option<Report> {
         self.objects.statuses.get(id).cloned()
     }
@@ -198,7 +198,7 @@ impl Node {
         rows.chain(&self.extra_rows).cloned().collect()
     }
 
-    /// The rows with the label of one pod.
+    /// The rows with the label of one pod, or all rows if the runtime ignores filters.
     pub(crate) fn rows_of(&self, uid: &PodUid) -> Vec<Report> {
         let mut rows = self.rows();
         rows.retain(|row| {

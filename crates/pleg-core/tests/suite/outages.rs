@@ -89,7 +89,7 @@ fn failing_pod_is_retried_with_backoff_and_health_reports_it() {
     assert_eq!(t.count("list p"), 6);
     assert_eq!(t.cached("web"), "Running");
     t.read();
-    assert_eq!(t.count("list p"), 1, "a worker does not wait for it");
+    assert_eq!(t.count("list p"), 1, "a worker ignores the back-off");
     t.node.pod_lists_fail = None;
     t.read();
     assert_eq!(t.health().failing, 0);

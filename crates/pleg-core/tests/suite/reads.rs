@@ -18,7 +18,7 @@ fn relist_rows_are_ignored_if_a_pod_read_overlaps() {
     let fresh = t.as_of("p");
     t.answer(Relists);
     assert_eq!(t.cached("web"), "Running");
-    assert_eq!(t.as_of("p"), fresh, "it never goes back");
+    assert_eq!(t.as_of("p"), fresh, "as_of never goes back");
     t.pass(150);
     t.expect_calls(&["list p"]);
     t.expect_nothing();
@@ -65,7 +65,7 @@ fn relist_rows_are_used_if_only_status_calls_overlap() {
     let rows: [(Change, &[Change], &[&str]); 4] = [
         (starts, &[exits], &["Started job", "Died web 3"]),
         (starts, &[|_| (), exits], &["Started job", "Died web 3"]),
-        // When the relist ends, its rows equal the cache; then the pod read publishes another id.
+        // When the relist ends, its rows equal the cache. The pod read that ends later publishes another id.
         (
             starts,
             &[removes],
@@ -145,7 +145,7 @@ fn exit_shown_by_a_runtime_probe_is_recorded() {
     t.expect(&["Died web 3"]);
 }
 
-/// Only a read of the pod shows in the cache that the container runs.
+/// Only a pod read, not a probe, changes the container's cached state from created to running.
 #[test]
 fn runtime_probe_that_shows_running_does_not_change_the_state() {
     let mut t = Script::with(&[]);
@@ -164,7 +164,7 @@ fn runtime_probe_that_shows_running_does_not_change_the_state() {
     t.expect(&["Started web"]);
 }
 
-/// Only the pod read that follows NotFound requests the exit code again.
+/// The generator requests the exit code again only in the pod read that follows NotFound.
 #[test]
 fn not_found_after_an_exit_causes_pod_read_at_once() {
     let mut t = Script::with(&["web"]);
@@ -199,7 +199,7 @@ fn details_come_from_the_status_requested_later() {
 }
 
 #[test]
-fn pod_list_that_ignores_its_filter_shows_one_pod() {
+fn rows_of_other_pods_in_unfiltered_pod_list_are_ignored() {
     let mut t = Script::with(&["web"]);
     t.node.ignores_filters = true;
     t.node.add_pod("q");
@@ -266,7 +266,7 @@ fn started_event_of_an_unlabelled_id_causes_a_relist() {
 }
 
 #[test]
-fn end_of_an_unlabelled_id_survives_the_read_adding_it() {
+fn exit_event_during_the_read_that_adds_unlabelled_id_counts() {
     let mut t = Script::with(&[]);
     t.node.set(unlabelled(running("free")));
     t.hold(StatusCalls);
@@ -279,7 +279,7 @@ fn end_of_an_unlabelled_id_survives_the_read_adding_it() {
 
 /// A list of the pod overlaps the relist that shows the unlabelled id, and the pod is gone before the next relist.
 #[test]
-fn relist_is_settled_although_its_pod_has_vanished() {
+fn relist_is_settled_although_a_pod_in_it_has_vanished() {
     let mut t = Script::with(&["web"]);
     t.node.set(unlabelled(running("free")));
     t.hold(PodLists);
@@ -292,7 +292,7 @@ fn relist_is_settled_although_its_pod_has_vanished() {
 }
 
 #[test]
-fn relist_rows_are_obsolete_once_a_later_relist_confirms() {
+fn waiting_relist_rows_are_dropped_once_later_relist_equals_cache() {
     let mut t = Script::with_settings(|settings| settings.inspections = 1);
     ["s", "q/s"].iter().for_each(|id| t.node.start(id));
     t.settle();
@@ -340,7 +340,7 @@ fn unlabelled_id_in_an_overlapping_relist_causes_another_relist() {
 /// The label of the container names the pod "q", and only a relist shows its sandbox, which belongs to the pod "p".
 #[test]
 fn container_whose_label_and_sandbox_disagree_is_published_once() {
-    // Each case names the pods that are listed before or during the relist, and how.
+    // Each case names the pods that are read before or during the relist, and how these reads are answered.
     for case in ["q, newest first", "slow q", "", "q, p", "q, p during"] {
         let has = |what: &str| case.contains(what);
         let mut t = Script::with(&[]);

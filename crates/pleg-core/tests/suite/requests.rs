@@ -1,4 +1,4 @@
-//! Tests consumers' requests to read one pod, and details that no list shows.
+//! Tests requests of consumers to read one pod, and changes of details that only statuses show, not lists.
 
 use std::sync::Arc;
 

@@ -150,7 +150,7 @@ impl Script {
         }
     }
 
-    /// A quiet node, subscribed to 20 s ago, with the pod "p", its sandbox "s" and the running containers `containers`.
+    /// A quiet node with the pod "p", its sandbox "s" and the running `containers`. The stream was opened 20 s ago.
     pub(crate) fn with(containers: &[&str]) -> Self {
         let mut t = Self::new();
         t.node.start("s");
@@ -311,7 +311,7 @@ impl Script {
         self.on_hold.insert(call);
     }
 
-    /// Answers the unanswered calls. From now on calls are answered at once again.
+    /// Answers the unanswered calls, except those that hang. From now on, calls are answered at once again.
     pub(crate) fn release(&mut self) {
         self.on_hold.clear();
         while let Some(index) = self.in_flight.iter().position(|c| !self.hangs(&c.output)) {
@@ -327,8 +327,8 @@ impl Script {
         self.in_flight[index].answer = Some(self.look(&self.in_flight[index], None));
     }
 
-    /// A worker waits for a view of the pod "p". The call of this kind shows the node as it is now, and stays
-    /// unanswered.
+    /// A worker waits for a view of the pod "p". The call of the kind `call` that its read makes shows the node as it
+    /// is now, and stays unanswered.
     pub(crate) fn slow_read(&mut self, call: Call) -> WaiterId {
         self.hold(call);
         let waiter = self.read();
@@ -355,7 +355,7 @@ impl Script {
         oldest.expect("no such call is in flight")
     }
 
-    /// Answers the oldest unanswered call of this kind, and evaluates it if necessary.
+    /// Answers the oldest unanswered call of this kind. If it was not evaluated, it shows the node as it is now.
     pub(crate) fn answer(&mut self, call: Call) {
         self.end(self.oldest(call));
         self.settle();
@@ -385,7 +385,7 @@ impl Script {
         self.in_flight.iter().filter(|c| c.call == call).count()
     }
 
-    /// Performs all outputs.
+    /// Performs all outputs of the reconciler: makes its calls, and writes the cache.
     pub(crate) fn settle(&mut self) {
         while let Some(output) = self.core.poll_output() {
             match output {
@@ -496,7 +496,7 @@ impl Script {
         self.fail_call(index, CallErrorKind::DeadlineExceeded);
     }
 
-    /// The answer to the call: `error`, or else the node's present state.
+    /// The answer to the call: `error` if given, or else what the node shows or fails with now.
     fn look(&self, call: &InFlight, error: Option<CallErrorKind>) -> Answer {
         let (began, ended) = (call.requested, self.now());
         let outcome = |fault: Option<CallErrorKind>| match error.or(fault) {

@@ -29,7 +29,7 @@ fn status_has_all_sandboxes_and_containers_newest_first() {
     assert_eq!(status.container("web").unwrap().id.as_str(), "web1");
 }
 
-/// Upstream deletes the pod on DELETED of the old sandbox.
+/// Upstream's evented PLEG deletes the whole pod from its cache when DELETED of the old sandbox arrives.
 #[test]
 fn pod_stays_cached_if_an_old_sandbox_is_removed() {
     for event in [
@@ -66,13 +66,13 @@ fn addresses_are_those_of_the_last_ready_sandbox() {
     let (had, none) = (["10.0.0.1", "fd00::1"], [""; 0]);
     let mut t = Script::with(&[]);
     assert_eq!(show(&mut t, addressed("s", &had)), had);
-    assert_eq!(show(&mut t, exited("s", None)), had, "it has ended");
-    assert_eq!(show(&mut t, running("s1")), none, "ready, without one yet");
+    assert_eq!(show(&mut t, exited("s", None)), had, "s has ended");
+    assert_eq!(show(&mut t, running("s1")), none, "s1 has no address yet");
     let new = ["10.0.0.2"];
     assert_eq!(show(&mut t, addressed("s1", &new)), new);
 
     let mut t = Script::with(&[]);
-    assert_eq!(show(&mut t, exited("s", None)), none, "there never was one");
+    assert_eq!(show(&mut t, exited("s", None)), none, "s never had one");
 
     let mut t = Script::with(&[]);
     show(&mut t, addressed("s", &had));

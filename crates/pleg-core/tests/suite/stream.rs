@@ -187,7 +187,7 @@ fn event_of_an_id_in_an_overlapping_relist_is_remembered() {
 }
 
 #[test]
-fn event_on_an_earlier_stream_does_not_replace_missed_one() {
+fn event_on_an_earlier_stream_does_not_count_as_arrived() {
     let mut t = Script::with(&["web"]);
     t.node.lag();
     t.node.exit("web", 0);
@@ -271,7 +271,7 @@ fn missed_event_keeps_relist_period_short_until_an_event_arrives() {
 }
 
 #[test]
-fn lossy_stream_shortens_the_relist_period_for_ten_minutes() {
+fn lossy_stream_keeps_relist_period_shortest_for_ten_minutes() {
     let mut t = quiet();
     t.node.exit("web", 0);
     t.node.exit("job", 0);
@@ -311,7 +311,7 @@ fn subscribe_is_followed_by_a_relist() {
     t.expect(&["Died web 3", "Died job 4"]);
     t.expect_calls(&["relist", "status web", "relist", "status job"]);
     t.pass(20_000);
-    assert_eq!(t.missed(), (0, 0), "the stream could not report it");
+    assert_eq!(t.missed(), (0, 0), "no stream could report the exits");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn stream_that_is_mute_for_ten_minutes_is_subscribed_again() {
 }
 
 #[test]
-fn success_after_outage_starts_a_relist_unless_it_is_one() {
+fn recovery_from_outage_starts_relist_unless_a_relist_ended_it() {
     let mut t = quiet();
     t.node.stop_runtime();
     t.read();
