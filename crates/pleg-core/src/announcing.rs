@@ -14,7 +14,7 @@ use crate::types::{
 use LifecycleType::{ContainerChanged, ContainerDied, ContainerStarted};
 
 impl Reconciler {
-    /// Announces a pod's state changes. Returns false if none was announced or waits: then PodSync reports others.
+    /// Announces a pod's state changes. Returns false if it announces none and none waits: then PodSync is needed.
     pub(crate) fn announce(
         &mut self,
         now: Instant,
@@ -98,7 +98,7 @@ impl Reconciler {
     }
 
     /// Announces an id that was created, ended and was removed before any read published it. Ignores events from
-    /// before the subscribe, because the runtime may have replayed them.
+    /// before the subscribe call, because the runtime may have replayed them.
     pub(crate) fn announce_short_life(&mut self, now: Instant, id: &Id, hint: &Hint) {
         let own = hint.own.as_ref().filter(|_| hint.is_new);
         if let Some(own) = own.filter(|_| self.announcements.has_begun())

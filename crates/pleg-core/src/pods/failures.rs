@@ -10,7 +10,7 @@ use crate::types::{Instant, PodUid};
 pub(crate) struct Failures {
     /// Pods whose last list failed.
     lists: BTreeMap<PodUid, Backoff>,
-    /// Pods with an id whose status cannot be read.
+    /// Pods that have a sandbox or container whose status call fails.
     statuses: BTreeSet<PodUid>,
     /// The pods of `lists` and `statuses`, except pods whose lists failed only while the whole runtime failed.
     named: BTreeSet<PodUid>,

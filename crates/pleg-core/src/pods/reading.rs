@@ -168,7 +168,7 @@ impl Pods {
                 .or(self.mislabelled.get(id))
                 .is_some_and(|of| of != uid)
             {
-                // The published sandbox, or the last relist, shows that the container belongs to another pod.
+                // Ignores the row: the published sandbox or the last relist shows the container in another pod.
                 return;
             } else if self.pod_of(id).is_some() {
                 self.move_to(id, uid);
@@ -179,7 +179,7 @@ impl Pods {
                 applied.undone.insert(id.clone());
             }
         } else if self.pod_of(id) != Some(uid) {
-            // The id was moved to another pod while these rows waited.
+            // Ignores the row: its id was moved to another pod while these rows waited.
             return;
         }
         let Some(record) = self.record_mut(id) else {

@@ -60,7 +60,7 @@ impl Record {
         self.identity.kind
     }
 
-    /// The state, as a row would report it.
+    /// The state, as a list row would report it.
     pub(crate) const fn reported(&self) -> ReportedState {
         match self.state {
             _ if self.unknown => ReportedState::Unknown,
@@ -161,7 +161,7 @@ impl Record {
         all || changes || (is_wanted && !self.status.is_in_backoff(now))
     }
 
-    /// Returns true if the exit code is unknown, and no status call after the exit showed it or failed on its own.
+    /// Returns true if the exit code is unknown, and no later status call has shown the exit or failed on its own.
     pub(crate) fn code_is_due(&self) -> bool {
         self.kind() == Kind::Container
             && self.has_ended()

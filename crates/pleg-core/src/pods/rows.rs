@@ -142,7 +142,7 @@ fn pods_of_sandboxes(rows: &[Report]) -> BTreeMap<Id, PodUid> {
     pods.collect()
 }
 
-/// A row's pod: its sandbox's pod, else the pod that published it, else the pod in its label, else its sandbox's id.
+/// A row's pod: its sandbox's pod, else the pod with its published id, else its label's pod, else its sandbox's id.
 fn place(row: &Report, sandboxes: &BTreeMap<Id, PodUid>, pods: &Pods) -> Option<PodUid> {
     let identity = &row.identity;
     let sandbox = match identity.kind {
