@@ -1,4 +1,4 @@
-//! Memory and calls are bounded. The work for any input of size n is at most of order n log n.
+//! Tests that memory and calls are bounded, and that the work for an input of size n is at most of order n log n.
 
 use pleg_core::CallErrorKind::Failed;
 use pleg_core::EventType::{Created, Deleted, Started, Stopped};

@@ -1,4 +1,4 @@
-//! Ends are final, and the core records them from reads and from events.
+//! Tests that reads and events record ends, and that no read undoes an end in the next ten seconds.
 
 use pleg_core::EventType::{Created, Started, Stopped};
 use pleg_core::Report;
@@ -22,7 +22,7 @@ fn end_in_an_events_status_is_recorded_at_once() {
 }
 
 #[test]
-fn exit_is_recorded_only_from_status_in_its_own_event() {
+fn event_records_an_exit_only_from_its_own_containers_status() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     t.send(Event::nil(Stopped, "web"));
@@ -141,7 +141,7 @@ fn undone_end_of_a_created_container_is_announced_as_changed() {
 }
 
 #[test]
-fn rows_from_before_an_end_do_not_undo_it() {
+fn rows_requested_before_an_end_do_not_undo_it() {
     let mut t = Script::with(&[]);
     t.node.create("web");
     t.hold(StatusCalls);

@@ -72,9 +72,9 @@ fn delayed_events_of_a_short_lived_container_are_not_forgotten() {
     t.expect(&UNKNOWN_END);
 }
 
-/// The relist was requested before the container existed.
+/// The relist was requested before the container existed, and ends after the container's event arrived.
 #[test]
-fn relist_from_before_a_creation_does_not_prove_removal() {
+fn relist_requested_before_a_creation_does_not_prove_removal() {
     let mut t = Script::with(&[]);
     t.slow_relist();
     t.starts("web");
@@ -83,7 +83,7 @@ fn relist_from_before_a_creation_does_not_prove_removal() {
     t.expect(&["Started web"]);
 }
 
-/// Sends the events in any order. A relist between them may show any state of the container.
+/// Sends the four events of a container in every order, with a relist between them that shows any of its states.
 #[test]
 fn start_and_end_are_announced_once_in_any_event_order() {
     let states = [

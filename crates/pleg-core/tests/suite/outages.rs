@@ -1,4 +1,4 @@
-//! A bad pod affects no other pod. If the runtime as a whole fails, no pod is reported as failing.
+//! Tests that a bad pod affects no other pod, and that no pod counts as failing if the runtime as a whole fails.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound, Unavailable};
 use pleg_core::EventType::Stopped;
@@ -128,7 +128,7 @@ fn status_in_backoff_is_read_when_the_state_changes() {
 
 /// All relists fail, for example because their answer is too large.
 #[test]
-fn hung_status_is_in_backoff_even_if_relists_fail() {
+fn hung_status_call_gets_backoff_even_if_relists_fail() {
     let mut t = Script::with(&["web"]);
     t.node.relists_fail = Some(Failed);
     t.node.exit("web", 3);

@@ -55,7 +55,7 @@ fn relist_rows_are_ignored_if_successful_and_failed_reads_overlap() {
     t.expect(&["Started web"]);
 }
 
-/// While the statuses of a first change are read, relists show later changes.
+/// While a pod read waits for the statuses of a first change, relists show later changes of the pod.
 #[test]
 fn relist_rows_are_used_if_only_status_calls_overlap() {
     type Change = fn(&mut Node);
@@ -182,7 +182,7 @@ fn not_found_after_an_exit_causes_pod_read_at_once() {
 }
 
 #[test]
-fn details_come_from_the_status_requested_later() {
+fn of_two_statuses_the_later_requested_gives_the_details() {
     let image = |name: &'static str| with(running("web"), |d| d.image = name.into());
     let mut t = Script::with(&["web"]);
     t.hold(StatusCalls);
