@@ -116,7 +116,7 @@ impl HintSender {
     }
 }
 
-/// What the receiver takes at once: stream changes, hints and event latencies.
+/// The batch that the receiver takes at once: stream changes, hints and event latencies.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Subscribes and ends of streams, in order. The receiver must handle them before the hints, so an event of one

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_valid_and_invalid_settings_are_named() {
+    fn default_reconnect_settings_are_valid_and_invalid_ones_are_named() {
         assert!(ReconnectPolicy::new(ReconnectSettings::default()).is_ok());
         type Spoil = fn(&mut ReconnectSettings);
         let spoil: [(&str, Spoil); 6] = [

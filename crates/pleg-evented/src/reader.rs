@@ -214,8 +214,8 @@ impl<R: Runtime> Reader<R> {
                 Some(Err(error)) => return Ok((delivered, Some(error))),
                 None => return Ok((delivered, None)),
             }
-            // A burst must starve neither the receiver, which may share this thread, nor the transport: tokio polls the
-            // sockets when every task has yielded, and otherwise every 61 polls.
+            // A burst of events must starve neither the receiver, which may share this thread, nor the transport: tokio
+            // polls the sockets when every task has yielded, and otherwise every 61 polls.
             read += 1;
             if read % AT_ONCE == 0 {
                 tokio::task::yield_now().await;

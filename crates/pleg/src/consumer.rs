@@ -76,8 +76,8 @@ impl Consumers {
         }
     }
 
-    /// Registers new consumers with the exit records, and unregisters dropped ones. `is_idle()`: no request waits.
-    /// While requests wait, a dropped consumer stays registered: one may be its last acknowledgement.
+    /// Registers new consumers with the exit records. Unregisters dropped consumers if `is_idle` returns true because
+    /// no request waits: a request may be a dropped consumer's last acknowledgement.
     pub(crate) fn update(&mut self, records: &mut ExitRecords, is_idle: impl Fn() -> bool) {
         self.registered.retain(|&id, (name, dropped)| {
             let exists = !dropped.is_closed() || !is_idle();

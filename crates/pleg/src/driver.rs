@@ -23,7 +23,7 @@ use crate::reads::{Read, Reads, Request};
 use crate::requests::Command;
 use crate::sync::{mpsc, watch};
 
-/// The sleep of the driver if no work is due at a known time.
+/// The time for which the driver sleeps if it knows no time at which work is due.
 const LONGEST_SLEEP: Duration = Duration::from_secs(15);
 
 /// The deadline of the call that finds out how the runtime's event stream behaves (its event profile).
@@ -106,7 +106,7 @@ impl<R: Runtime> Driver<R> {
                 () = &mut stopped => break,
                 () = hints.wait() => self.handle_hints(hints.take()).await,
                 Some(read) = self.reads.next() => {
-                    // Events go first: if an event and this read show an exit, the event's exit code is announced.
+                    // Events go first: if an event and the read show one exit, the event's exit code is announced.
                     self.handle_hints(hints.take()).await;
                     self.handle_read(read);
                 }

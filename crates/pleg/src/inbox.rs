@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_different_ids_with_one_name_are_never_lost() {
+    fn exits_of_different_ids_with_one_name_are_never_lost() {
         let mut inbox = Inbox::new(2);
         for n in 0..10 {
             inbox.push(event(n, ContainerDied, &format!("c{n}"), "app"));
@@ -163,7 +163,7 @@ mod tests {
 
     /// Reads can show again and again that the exit of an id was wrong.
     #[test]
-    fn ends_of_one_id_are_coalesced_if_the_subscriber_lags() {
+    fn repeated_exits_of_one_id_are_coalesced_for_lagging_subscribers() {
         let mut inbox = Inbox::new(2);
         for n in 0..100 {
             inbox.push(event(n, ContainerStarted, "a", "app"));

@@ -39,8 +39,8 @@ fn take(fifo: &mut Fifo) -> Vec<String> {
         .collect()
 }
 
-/// G4, TestEventChannelFull: if five events are sent to a channel of four, exactly four of them arrive, and the sender
-/// does not block. Here 1071 events are sent to the channel of 1000, and 71 are counted as discarded.
+/// Upstream's G4, TestEventChannelFull: if five events are sent to a channel of four, exactly four of them arrive, and
+/// the sender does not block. Here 1071 events are sent to the queue of 1000, and 71 are counted as discarded.
 ///
 /// Deviation (invariant 9): a subscription that keeps up gets all events, and one that lags beyond its bound misses no
 /// Died or Removed.

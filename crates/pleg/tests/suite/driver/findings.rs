@@ -12,7 +12,7 @@ use pleg::{NotReady, Pleg, WaitError};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn panicked_stream_is_subscribed_again() {
+async fn generator_subscribes_again_after_the_event_stream_panicked() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     let panics = vec![Step::Wait(5 * SECOND), Step::Panic];

@@ -94,7 +94,7 @@ async fn dropping_the_last_handle_ends_the_generator() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_watcher_wakes_on_changes_and_when_generator_ends() {
+async fn health_watcher_wakes_on_changes_and_when_the_generator_ends() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let mut health = pleg.health();

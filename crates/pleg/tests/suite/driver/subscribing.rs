@@ -61,7 +61,7 @@ async fn late_subscribers_get_synced_and_every_later_event() {
 
 /// The subscription is made before the pod exists.
 #[tokio::test(start_paused = true)]
-async fn subscription_of_one_pod_delivers_that_pod_alone() {
+async fn subscription_of_one_pod_delivers_events_of_that_pod_only() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut of_p = pleg.subscribe_pod(&"p".into());

@@ -9,8 +9,8 @@ use crate::support::{
     polling, rarely, settings, soon, synced, until,
 };
 
-/// Invariant 12: a list that hangs is reported within 3 s. The node stays ready for 3 min; then readiness fails with
-/// upstream's error text. After the hang the node becomes ready by itself.
+/// Invariant 12 of `docs/invariants.md`: health reports within 3 s that a list hangs. The node stays ready for 3 min;
+/// then readiness fails with upstream's error text. After the hang, the node becomes ready by itself.
 #[tokio::test(start_paused = true)]
 async fn hung_list_is_reported_and_the_node_stays_ready() {
     for mode in [Mode::Evented, Mode::Polling] {
@@ -175,9 +175,9 @@ async fn call_in_which_the_runtime_panics_counts_as_failed() {
     assert_eq!(pleg.health().ready(), Ok(()));
 }
 
-/// Invariant 12: health reports a subscribe call that hangs, even if it is the first one.
+/// Invariant 12 of `docs/invariants.md`: health reports a subscribe call that hangs, even if it is the first one.
 #[tokio::test(start_paused = true)]
-async fn stream_that_cannot_be_opened_is_reported() {
+async fn health_reports_a_stream_that_cannot_be_opened() {
     let node = FakeRuntime::new();
     node.hang(Op::Subscribe);
     let pleg = synced(&node, settings(|_| ())).await;
