@@ -1,4 +1,4 @@
-//! The stream side alone: it subscribes, hands over its observations, and subscribes again after the stream breaks.
+//! Runs the stream reader alone: it subscribes, hands over what it receives, and reconnects after the stream breaks.
 //!
 //! ```console
 //! $ cargo run -p pleg-evented --example stream

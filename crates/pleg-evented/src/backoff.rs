@@ -1,6 +1,6 @@
-//! Computes the earliest instant of the next subscribe from the calls so far and their ends.
+//! Computes the earliest instant of the next subscribe call from the starts and ends of the calls so far.
 //!
-//! Pure: instants in, instants out.
+//! Pure functions of instants: this module reads no clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::policy::{ReconnectPolicy, ReconnectSettings};
 pub(crate) struct Backoff {
     settings: ReconnectSettings,
     rng: Rand64,
-    /// The instants of the last calls, at most as many as are allowed within a minute.
+    /// The instants of the last subscribe calls, at most `subscribes_per_minute`.
     issued: VecDeque<Instant>,
     dialing: Option<Dialing>,
-    /// The number of calls that have ended since one was open for `reset_after`.
+    /// The number of subscribe calls that have ended since the last reset by a call that was open for `reset_after`.
     short_lives: u32,
 }
 
@@ -46,7 +46,7 @@ impl Backoff {
         }
     }
 
-    /// A subscribe call was issued.
+    /// Notes that a subscribe call was issued.
     pub(crate) fn issued(&mut self, at: Instant) {
         self.dialing = None;
         if self.issued.len() >= usize::from(self.settings.subscribes_per_minute) {
@@ -55,7 +55,7 @@ impl Backoff {
         self.issued.push_back(at);
     }
 
-    /// A dial failed. Returns the instant of the next dial.
+    /// Notes that a dial failed. Returns the instant of the next dial.
     pub(crate) fn after_dial(&mut self, now: Instant, end: &StreamEnd) -> Instant {
         if matches!(end, StreamEnd::Declined(_)) {
             return self.probe(now);
@@ -74,7 +74,7 @@ impl Backoff {
         self.within_the_limit(now.after(pause))
     }
 
-    /// A subscribe call issued at `at` has ended. Returns the instant of the next dial.
+    /// Notes that the subscribe call issued at `at` has ended. Returns the instant of the next dial.
     pub(crate) fn after_call(&mut self, at: Instant, now: Instant, end: &StreamEnd) -> Instant {
         if matches!(end, StreamEnd::NeverOffered | StreamEnd::Disabled) {
             return self.probe(now);
@@ -90,7 +90,7 @@ impl Backoff {
         self.within_the_limit(now.after(pause))
     }
 
-    /// The runtime offers no stream, which is not a failure.
+    /// The next attempt if the runtime offers no stream. That is no failure, so this resets the back-off.
     fn probe(&mut self, now: Instant) -> Instant {
         self.short_lives = 0;
         self.dialing = None;
@@ -143,7 +143,7 @@ mod tests {
         StreamEnd::Refused(CallError::new("", CallErrorKind::Unavailable, ""))
     }
 
-    /// The pauses of calls that each end after `life`.
+    /// The pauses after subscribe calls that each end after `life`.
     fn pauses(pace: &mut Backoff, life: Duration, calls: usize) -> Vec<Duration> {
         let mut now = at(0);
         let mut pauses = Vec::new();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn short_calls_double_the_pause_up_to_the_maximum() {
+    fn short_subscribe_calls_double_the_pause_up_to_the_maximum() {
         let mut pace = pace(|s| s.subscribes_per_minute = 600);
         let millis: Vec<_> = pauses(&mut pace, MS, 13)
             .iter()
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn call_that_is_open_for_a_minute_resets_the_backoff() {
+    fn subscribe_call_open_for_a_minute_resets_the_backoff() {
         let mut pace = pace(|_| ());
         assert_eq!(
             pauses(&mut pace, 59_999 * MS, 3),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_per_minute_do_not_exceed_the_limit() {
+    fn subscribe_calls_per_minute_do_not_exceed_the_limit() {
         let mut pace = pace(|s| s.backoff_to = 100 * MS);
         let mut calls = Vec::new();
         let mut now = at(0);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_dials_repeat_often_and_do_not_count_as_calls() {
+    fn failed_dials_are_repeated_often_and_are_no_subscribe_calls() {
         let mut pace = pace(|_| ());
         let mut now = at(0);
         let mut dials = Vec::new();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_only_shortens_pauses_and_follows_from_the_seed() {
+    fn jitter_only_shortens_pauses_and_depends_only_on_its_seed() {
         let jittered = |seed| {
             let change = |s: &mut ReconnectSettings| {
                 (s.jitter_percent, s.seed, s.subscribes_per_minute) = (50, seed, 600);

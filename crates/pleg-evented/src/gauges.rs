@@ -1,15 +1,15 @@
-//! Gauges of the reader, for health and metrics.
+//! Gauges of the event stream reader, for health and metrics.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use pleg_runtime::core::{EventCounts, EventType, Instant};
 
-/// The reader's gauges. They can be read at any time.
+/// The gauges of the event stream reader. They can be read at any time.
 #[derive(Debug, Default)]
 pub struct ReaderGauges {
     waiting: AtomicUsize,
-    /// The arrival of the oldest waiting observation, in nanoseconds; zero if none waits.
+    /// The arrival of the oldest event or stream change that waits, in nanoseconds; zero if none waits.
     waiting_since: AtomicU64,
     /// Events by type: created, started, stopped, deleted, other.
     events: [AtomicU64; 5],
@@ -18,12 +18,12 @@ pub struct ReaderGauges {
 }
 
 impl ReaderGauges {
-    /// The number of events that the receiver has not taken.
+    /// The number of events that have arrived, but that the receiver has not taken yet.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }
 
-    /// The arrival of the oldest observation that the receiver has not taken; `None` if it has taken all.
+    /// The arrival of the oldest event or stream change that the receiver has not taken; `None` if it has taken all.
     pub fn waiting_since(&self) -> Option<Instant> {
         let nanos = self.waiting_since.load(Relaxed);
         (nanos > 0).then(|| Instant::from_nanos(nanos))
@@ -41,7 +41,7 @@ impl ReaderGauges {
         counts
     }
 
-    /// The number of events that were merged into the waiting hint of the same id, without loss.
+    /// The number of events that were merged, without loss, into a hint of the same id that was already waiting.
     pub fn joined(&self) -> u64 {
         self.joined.load(Relaxed)
     }

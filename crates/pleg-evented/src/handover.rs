@@ -1,6 +1,6 @@
-//! The map through which the stream's reader hands events to the receiver: the task that runs the reconciler.
+//! The map through which the event stream reader hands events to the receiver: the task that runs the reconciler.
 //!
-//! The reader adds each event to the hint of its id, and the receiver takes the whole map at once. So a slow receiver
+//! The reader merges each event into the hint of its id, and the receiver takes all hints at once. So a slow receiver
 //! gets fewer hints than there were events, and the reader never waits for the receiver.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 
 use crate::ReaderGauges;
 
-/// The maximum number of stream changes that wait for the receiver. Beyond it, the oldest is dropped, because a later
-/// subscribe or end makes it irrelevant.
+/// The maximum number of stream changes that wait for the receiver. At this limit the reader drops the oldest one,
+/// because a later subscribe or stream end makes it irrelevant.
 const MOST_CHANGES: usize = 16;
 
-/// The maximum number of latencies that wait for the receiver. A histogram does not need more.
+/// The maximum number of event latencies that wait for the receiver. A histogram does not need more.
 const MOST_LATENCIES: usize = 1000;
 
-/// A connected pair: the reader's end and the receiver's end.
+/// Makes the two ends of a handover: the end of the event stream reader, and the end of the receiver.
 pub fn handover() -> (HintSender, Hints) {
     let shared = Arc::new(Shared::default());
     (HintSender(shared.clone()), Hints(shared))
@@ -28,7 +28,7 @@ pub fn handover() -> (HintSender, Hints) {
 #[derive(Debug, Default)]
 struct Shared {
     waiting: Mutex<Waiting>,
-    /// Notified when an observation was added.
+    /// Notified when the reader added an event or a stream change.
     added: Notify,
     /// Notified when the receiver's end is dropped.
     closed: Notify,
@@ -40,7 +40,7 @@ struct Waiting {
     changes: VecDeque<StreamChange>,
     hints: HintMap,
     latencies: Vec<Duration>,
-    /// The number of events in the hints, plus lost events.
+    /// The number of events that were merged into the hints, plus the number of lost events.
     events: usize,
     since: Option<Instant>,
     /// The wall clock at the last subscribe.
@@ -49,7 +49,7 @@ struct Waiting {
 }
 
 impl Shared {
-    /// Locks the map. Callers hold the lock only to add one observation, or to swap the map.
+    /// Locks the map. Callers hold the lock only to add one event or stream change, or to take everything.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,15 +116,15 @@ impl HintSender {
     }
 }
 
-/// The observations that the receiver takes in one batch.
+/// The batch that the receiver takes at once: stream changes, hints and event latencies.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Subscribes and ends of streams, in order. The receiver must handle them before the hints, so an event of the
-    /// previous stream may count for the next. This can hide a missed event; the other order would report false misses.
+    /// Subscribes and ends of streams, in order. The receiver must handle them before the hints, so an event of one
+    /// stream may count for the next one. That can hide a missed event; the other order would report false misses.
     pub changes: VecDeque<StreamChange>,
     /// The events, merged into one hint for each sandbox or container.
     pub hints: BTreeMap<Id, Hint>,
-    /// The number of events that were dropped, because the map was full and had no hint of their id.
+    /// The number of events that were dropped, because the map was full and had no hint of the event's id.
     pub lost: u64,
     /// For some of the events, the time from the runtime's timestamp to the arrival.
     pub latencies: Vec<Duration>,
@@ -135,12 +135,12 @@ pub struct Batch {
 pub struct Hints(Arc<Shared>);
 
 impl Hints {
-    /// Completes when an observation waits. Cancel safe.
+    /// Completes when an event or a stream change waits. Cancel safe.
     pub async fn wait(&self) {
         self.0.added.notified().await;
     }
 
-    /// Takes all observations that wait.
+    /// Takes all events and stream changes that wait.
     pub fn take(&self) -> Batch {
         let mut waiting = self.0.lock();
         let events = std::mem::take(&mut waiting.events) as u64;

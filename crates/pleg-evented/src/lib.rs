@@ -1,11 +1,11 @@
-//! The stream side: subscribes to a runtime's events, drains them, classifies the end of a stream, and always
-//! reconnects.
+//! The stream side of the generator: subscribes to a runtime's events, drains them, classifies the end of a stream, and
+//! always reconnects.
 //!
-//! [`run`] is the entry point of this crate. It stamps each event and adds it to the hint of its id. It never waits
-//! for the receiver of the hints, because a subscriber that stops reading blocks containerd's container creation.
+//! [`run`] is the entry point of this crate. It merges each event into the hint of the event's id. It never waits for
+//! the receiver of the hints, because a subscriber that stops reading blocks containerd's container creation.
 //!
-//! The crate uses only [`Runtime::subscribe`], `stream_hazard` of the same [`Runtime`], and the clock: no gRPC, and no
-//! lock for longer than it takes to swap a map.
+//! The crate uses only the clock and two methods of [`Runtime`]: [`Runtime::subscribe`] and `stream_hazard`. It uses no
+//! gRPC, and holds no lock for longer than it takes to swap a map.
 //!
 //! ```
 //! use std::sync::Arc;

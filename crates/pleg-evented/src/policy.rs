@@ -4,32 +4,31 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// The delays and limits of the reader's reconnects.
+/// The delays and limits with which the stream reader reconnects.
 ///
-/// The default is returned by [`Default`]: dials every 50 ms for 5 s, then pauses from 100 ms
-/// doubling to 60 s with 20 % jitter; at most 10 subscribes a minute; one every 60 s if the runtime
-/// offers no stream.
+/// [`Default`] sets: for 5 s a dial every 50 ms; then pauses that double from 100 ms to 60 s, with 20 % jitter; at most
+/// 10 subscribe calls a minute; one subscribe call every 60 s if the runtime offers no stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReconnectSettings {
-    /// The pause between failed dials (connects to the socket) at first.
+    /// The pause between failed dials (connects to the socket) during `dial_every_for`.
     pub dial_every: Duration,
-    /// For this long after the first failed dial, a new dial is made every `dial_every`.
+    /// For this long after a first failed dial, a new dial follows `dial_every` after each failed one.
     pub dial_every_for: Duration,
-    /// The first pause after `dial_every_for`, and after a call that ended early. Each further pause is twice as long.
+    /// The first pause after `dial_every_for` or after a subscribe call that ended early. Each further pause doubles.
     pub backoff_from: Duration,
-    /// The longest of the doubling pauses.
+    /// The upper limit of the pauses that double.
     pub backoff_to: Duration,
-    /// The maximum random reduction of a doubling pause, in percent.
+    /// The maximum random reduction of the pauses that double, in percent.
     pub jitter_percent: u8,
     /// The seed of the jitter. By default random in every process.
     pub seed: u64,
     /// The maximum number of subscribe calls within any minute. A failed dial is not a call.
     pub subscribes_per_minute: u16,
-    /// A call that was open for this time resets the back-off.
+    /// A subscribe call that was open for this time resets the back-off.
     pub reset_after: Duration,
-    /// The period of subscribes if the runtime does not offer a stream or has disabled it.
+    /// The period of subscribe calls if the runtime does not offer a stream or has disabled it.
     pub probe_every: Duration,
-    /// A call that ends within this time counts as ended at once.
+    /// A call that ends within this time without an event counts as refused or, if it ends with OK, as disabled.
     pub at_once: Duration,
     /// The deadline of a dial.
     pub dial_deadline: Duration,
@@ -95,8 +94,8 @@ impl ReconnectPolicy {
         })
     }
 
-    /// If true, subscribes only while [`Runtime::stream_hazard`](pleg_runtime::Runtime::stream_hazard) is `None`.
-    /// Default: false.
+    /// If `avoid` is true, the reader subscribes only while
+    /// [`Runtime::stream_hazard`](pleg_runtime::Runtime::stream_hazard) returns `None`. Default: false.
     #[must_use]
     pub const fn avoid_harm(mut self, avoid: bool) -> Self {
         self.avoids_harm = avoid;
@@ -151,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_valid_and_invalid_settings_are_named() {
+    fn default_reconnect_settings_are_valid_and_invalid_ones_are_named() {
         assert!(ReconnectPolicy::new(ReconnectSettings::default()).is_ok());
         type Spoil = fn(&mut ReconnectSettings);
         let spoil: [(&str, Spoil); 6] = [

@@ -1,7 +1,7 @@
-//! The reader: one task that subscribes, drains and reconnects until it is shut down.
+//! The event stream reader: one task that subscribes, drains and reconnects until it is shut down.
 //!
-//! Whenever the reader waits, it also watches for the shutdown; see [`Outlet::during`]. The reader never waits for the
-//! receiver of its observations.
+//! Whenever the reader waits, it also watches for the shutdown; see [`Outlet::during`]. It never waits for the receiver
+//! that takes its events.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::{HintSender, ReconnectPolicy, stream_end};
 
-/// Subscribes to the runtime's events and hands them over, until it is shut down.
+/// Subscribes to the runtime's events and hands them over to `out`, until it is shut down.
 ///
 /// On each notification of `renew` the reader ends the present stream and subscribes again, as after a loss. It also
 /// subscribes again after the stream has panicked.
@@ -50,7 +50,7 @@ pub async fn run<R: Runtime>(
         outlet,
     };
     loop {
-        // A stream may panic, for example while it decodes. Its state is dropped with it, so no broken state remains.
+        // A stream may panic, for example while it decodes. It is dropped with its state, so no broken state remains.
         match AssertUnwindSafe(reader.read_for_ever())
             .catch_unwind()
             .await
@@ -67,13 +67,13 @@ pub async fn run<R: Runtime>(
     }
 }
 
-/// The interval at which the reader checks if the open stream may do harm: another subscriber may start.
+/// The interval at which the reader checks if the open stream may do harm by now: another subscriber may have started.
 const HAZARD_CHECK: Duration = Duration::from_secs(60);
 
-/// The number of events read before the task yields.
+/// The number of events that the reader reads before it yields to other tasks.
 const AT_ONCE: u64 = 16;
 
-/// The reader was shut down, or the receiver is gone.
+/// The reader must end: it was shut down, or the receiver is gone.
 struct Over;
 
 struct Reader<R> {
@@ -87,7 +87,7 @@ struct Reader<R> {
 
 impl<R: Runtime> Reader<R> {
     async fn read_for_ever(&mut self) -> Result<Infallible, Over> {
-        // The error of the last dial, if it failed.
+        // The kind of failure of the last dial; `None` if it succeeded.
         let mut failed = None;
         loop {
             let retry_at = match self.dial().await? {
@@ -132,7 +132,7 @@ impl<R: Runtime> Reader<R> {
         Ok(self.runtime.stream_hazard().await?.map(declined))
     }
 
-    /// Completes when the policy no longer allows the stream that is open.
+    /// Completes, with the reason as an error, when the policy forbids the open stream.
     async fn hazard_appears(&self) -> CallError {
         if !self.policy.avoids_harm() {
             return pending().await;
@@ -149,7 +149,7 @@ impl<R: Runtime> Reader<R> {
 
     /// Reports a failed dial. Returns the instant of the next dial.
     fn no_connection(&mut self, is_known: bool, why: StreamEnd) -> Instant {
-        // There are 20 attempts a second; only the first failure is logged as a warning.
+        // There are 20 dials a second at first; only the first failure of a kind is logged as a warning.
         let at = self.clock.now();
         match &why {
             _ if is_known => tracing::debug!(%why, "still no event stream"),
@@ -180,7 +180,7 @@ impl<R: Runtime> Reader<R> {
         Ok(self.ended(at, delivered, error))
     }
 
-    /// Hands over `item` and all later events. Returns whether any event arrived, and the error that ended the stream.
+    /// Hands over all events from `item` on. Returns whether any arrived, and the error that ended the stream.
     async fn read_to_end(
         &self,
         events: &mut R::Events,
@@ -214,8 +214,8 @@ impl<R: Runtime> Reader<R> {
                 Some(Err(error)) => return Ok((delivered, Some(error))),
                 None => return Ok((delivered, None)),
             }
-            // A burst must starve neither the receiver, which may share this thread, nor the transport: tokio polls the
-            // sockets when every task has yielded, and otherwise every 61 polls.
+            // A burst of events must starve neither the receiver, which may share this thread, nor the transport: tokio
+            // polls the sockets when every task has yielded, and otherwise every 61 polls.
             read += 1;
             if read % AT_ONCE == 0 {
                 tokio::task::yield_now().await;
@@ -225,8 +225,8 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// The stream or the reader panicked. Events may be lost; the list after the next subscribe shows their changes.
-    /// Returns the instant of the next dial.
+    /// Reports a panic of the stream or the reader. Events may be lost; the list after the next subscribe shows their
+    /// changes. Returns the instant of the next dial.
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Instant {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -252,7 +252,7 @@ impl<R: Runtime> Reader<R> {
         });
     }
 
-    /// A call that was issued at `issued` has ended. Returns the instant of the next dial.
+    /// Reports the end of the subscribe call issued at `issued`. Returns the instant of the next dial.
     fn ended(&mut self, issued: Instant, delivered: bool, error: Option<CallError>) -> Instant {
         let at = self.clock.now();
         let at_once = at.since(issued) < self.policy.settings().at_once;
@@ -280,7 +280,7 @@ fn silent() -> CallError {
     CallError::new(OPERATION, CallErrorKind::Cancelled, message)
 }
 
-/// The reader's side of the handover, and the token that ends the reader.
+/// The sender of the reader's events, and the token that shuts the reader down.
 struct Outlet {
     out: HintSender,
     shutdown: CancellationToken,

@@ -1,4 +1,4 @@
-//! Classifies how a stream ended, by how far it had come: no connection, call refused, call open, event delivered.
+//! Classifies the end of a stream by how far the stream came: no connection, call refused, call open, event delivered.
 //!
 //! Status codes are not reliable: tonic returns `Unknown` for a lost connection, containerd 1.7
 //! returns `Unknown` for "not initialized yet", and CRI-O ends a disabled stream with OK. The
@@ -6,7 +6,7 @@
 
 use pleg_runtime::core::{CallError, CallErrorKind, StreamEnd};
 
-/// No subscribe call was issued, because the dial failed.
+/// Classifies a failed dial: no subscribe call was issued.
 pub(crate) fn of_dial(error: CallError) -> StreamEnd {
     match error.kind {
         CallErrorKind::Unimplemented => StreamEnd::Declined(error),
@@ -14,8 +14,8 @@ pub(crate) fn of_dial(error: CallError) -> StreamEnd {
     }
 }
 
-/// A subscribe call was issued and has ended. `delivered`: an event arrived on it; `at_once`: it
-/// ended right after it was issued; `error`: `None` if it ended with OK.
+/// Classifies the end of a subscribe call. `delivered`: an event arrived on it. `at_once`: it ended right after it was
+/// issued. `error`: `None` if it ended with OK.
 pub(crate) fn of_call(delivered: bool, at_once: bool, error: Option<CallError>) -> StreamEnd {
     match error {
         error if delivered => StreamEnd::Ended(error),

@@ -1,4 +1,4 @@
-//! One list, and one read of a pod whose status call fails.
+//! Lists the node once, then reads a pod with a status call that fails.
 //!
 //! ```console
 //! $ cargo run -p pleg-generic --example list
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let took = list.ended.since(list.began);
     println!("a list took {took:?}; complete: {}", list.rows.is_ok());
 
-    // The rows of one pod, then the statuses. If one status call fails, the other statuses are still returned.
+    // Lists one pod, then reads the statuses of its ids. If one status call fails, the others are still returned.
     let progress = Progress::default();
     let pod = "web".into();
     let rows = reader

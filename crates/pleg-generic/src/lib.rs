@@ -1,9 +1,9 @@
-//! The read side: performs relists, pod lists and status reads on request.
+//! The read side of the generator: performs relists, pod lists and status reads on request.
 //!
-//! A [`Reader`] decides nothing. It stamps the start of each read (a read shows the state at its start or later; the
-//! reconciler repeats reads of runtimes whose lists lag) and gives it a deadline. A list with a failed call is an error
-//! without rows: a partial list proves no absence. If one of several status calls fails or hangs, the reader still
-//! returns the others. Dropping a future cancels its calls.
+//! A [`Reader`] decides nothing. It records the start of each read and gives the read a deadline. A read shows the
+//! state at its start or later (the reconciler repeats reads if a runtime's lists lag). If one call of a list fails,
+//! the list is an error without rows, because a partial list proves no absence. If one of several status calls fails or
+//! hangs, the reader still returns the other statuses. Dropping a future cancels its calls.
 //!
 //! A reader uses only its [`Runtime`] and the clock, and has no state between reads.
 //!
@@ -58,8 +58,8 @@ impl<R: Runtime> Reader<R> {
 
     /// Lists the whole node: all sandboxes, then all containers, in upstream's order.
     ///
-    /// `deadline` covers both calls. If either fails or times out, there are no rows. Rows of `known` ids have only
-    /// their state decoded.
+    /// `deadline` covers both calls. If either fails or times out, there are no rows. If an id is in `known`, only the
+    /// state in its row is decoded.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the calls and discards their results.
@@ -75,8 +75,8 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Lists the sandboxes and the containers of one pod, at the same time. `deadline` covers both
-    /// calls. `progress` shows which call is unanswered.
+    /// Lists the sandboxes and the containers of one pod, in two concurrent calls with one `deadline`. `progress` shows
+    /// which of these calls is unanswered.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the calls and discards their results.
@@ -98,8 +98,8 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Reads statuses, eight at a time. `deadline` covers all of them; unanswered calls fail when it ends. `progress`
-    /// shows which call is unanswered.
+    /// Reads statuses, in at most eight concurrent calls. `deadline` covers all calls; those unanswered at the deadline
+    /// fail. `progress` shows which call is unanswered.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the calls and discards their results.
@@ -120,7 +120,7 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Calls `Version`, to check that the runtime answers.
+    /// Calls `Version`, to check that the runtime answers at all.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call.
@@ -179,7 +179,7 @@ impl<R: Runtime> Reader<R> {
     }
 }
 
-/// Adds a row to a list. Decodes it in full if its id is unknown.
+/// Adds a row to the rows of a list. Decodes the row in full only if its id is unknown.
 pub fn add(rows: &mut Rows, row: Row<'_>) {
     let known = rows.add_known(row.id(), row.kind(), row.shown());
     if !known && let Some(row) = row.report() {
@@ -187,8 +187,8 @@ pub fn add(rows: &mut Rows, row: Row<'_>) {
     }
 }
 
-/// Decodes a row of a pod list. `None` if its label names another pod: some runtimes ignore list filters, and otherwise
-/// the reader would store the rows of the whole node for each pod.
+/// Decodes a row of a pod list. `None` if its label names another pod: some runtimes ignore list filters and return the
+/// rows of the whole node, which the reader must not store for each pod.
 fn of_pod(row: Row<'_>, uid: &PodUid) -> Option<Report> {
     let report = row.report()?;
     let identity = &report.identity;
@@ -212,7 +212,7 @@ impl<R> fmt::Debug for Reader<R> {
 
 const VERSION: &str = "Version";
 
-/// Reads the status of one id. An answer about another id is an error.
+/// Reads the status of one id. If the answer is about another id, returns an error.
 async fn status<R: Runtime>(runtime: &R, id: &Id, kind: Kind) -> Result<Report, CallError> {
     let report = match kind {
         Kind::Sandbox => runtime.sandbox_status(id).await,
@@ -252,7 +252,7 @@ impl Limit {
     }
 
     fn over(&self, operation: &'static str) -> CallError {
-        // Rounds the deadline for people: the rest of a caller's deadline may be 4.99607616 s.
+        // Rounds the deadline for the message, because the remaining part of a deadline may be 4.99607616 s.
         let step = if self.deadline < Duration::from_secs(1) {
             0.001
         } else {

@@ -1,4 +1,4 @@
-//! The call that a pod read waits for.
+//! Shows which call of a pod read is unanswered.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,12 +26,12 @@ impl PodCall {
     }
 }
 
-/// Shows the unanswered call of a pod read, so that health can name a call that hangs. Clones show the same read.
+/// Shows the unanswered call of a pod read, so that health can name a call that hangs. Clones show the same pod read.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<Mutex<Option<PodCall>>>);
 
 impl Progress {
-    /// The unanswered call that was made first; `None` before the first call and after the last status call.
+    /// The earliest call that is unanswered; `None` before the first call and after the last status call.
     pub fn waits_for(&self) -> Option<PodCall> {
         self.0
             .lock()

@@ -1,4 +1,4 @@
-//! Reads statuses, several at a time, within one deadline.
+//! Reads the statuses of several ids concurrently, within one deadline.
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -7,10 +7,10 @@ use pleg_runtime::core::{CallError, Id, Kind, Report};
 
 use crate::{Limit, PodCall, Progress, status};
 
-/// The maximum number of concurrent calls of one read.
+/// The maximum number of concurrent status calls of one read.
 const CALLS: usize = 8;
 
-/// The answer to each status call, in any order.
+/// Makes a status call for each of `ids`. Returns the answers, in any order.
 pub(crate) async fn read<R: Runtime>(
     runtime: &R,
     limit: &Limit,

@@ -112,7 +112,7 @@ async fn hung_list_ends_at_its_deadline_and_names_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn error_message_rounds_the_deadline() {
+async fn timeout_message_shows_the_deadline_rounded() {
     let runtime = one_pod();
     runtime.hang(Op::Sandboxes);
     for (nanos, shown) in [
@@ -153,7 +153,7 @@ async fn pod_list_leaves_out_rows_of_other_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_of_an_unknown_uid_is_empty() {
+async fn pod_list_of_an_unknown_uid_is_empty() {
     let list = list_pod(&FakeRuntime::new()).await;
     assert_eq!(list.rows, Ok(Vec::new()));
 }
@@ -182,7 +182,7 @@ async fn pod_list_that_hangs_ends_at_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_statuses_are_returned_with_the_others() {
+async fn failed_status_calls_are_returned_with_the_successful_ones() {
     let runtime = one_pod();
     runtime.fail(Op::status("p-a"), CallErrorKind::Failed);
     let read = statuses(&runtime, &["p-a", "p-b", "x"]).await;
@@ -208,7 +208,7 @@ async fn hanging_status_call_does_not_withhold_other_statuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_shows_the_call_that_hangs() {
+async fn progress_shows_the_call_of_a_read_that_hangs() {
     let (uid, id) = (PodUid::from("p"), Id::from("p-b"));
     let second = Duration::from_secs(1);
     for (op, call) in [
@@ -258,7 +258,7 @@ async fn dropped_read_leaves_no_call_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_for_another_id_is_an_error() {
+async fn status_of_another_id_than_requested_is_an_error() {
     let runtime = one_pod();
     runtime.set_status("p-a", container("p", "b", ReportedState::Running));
     let read = statuses(&runtime, &["p-a"]).await;

@@ -1,4 +1,4 @@
-//! Implements `Runtime`, which is all that a generator needs of a runtime. `pleg::Pleg::builder(EmptyNode)` takes it.
+//! Implements `Runtime`, which is all that a generator needs of a runtime. `pleg::Pleg::builder` takes an `EmptyNode`.
 //!
 //! ```console
 //! $ cargo run -p pleg-runtime --example own_runtime

@@ -1,8 +1,7 @@
 //! The only module that reads a clock.
 //!
-//! Instants come from tokio's clock, so that all code follows the paused time of a test. The wall
-//! clock is read once per subscribe and once per received event (for the age of the event), and for
-//! display.
+//! Instants come from tokio's clock, so that all code follows the paused time of a test. The wall clock is read once
+//! per subscribe call, once per received event (to compute the event's age), and to display times.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -13,8 +12,8 @@ use std::time::Duration;
 use pleg_core::{Instant, WallTime};
 use tokio::runtime::Handle;
 
-/// A clock. All clocks of a process count from one origin, and the clocks of one tokio runtime
-/// never return the same instant twice, so any two of their instants have an order. Cheap to copy.
+/// A clock that is cheap to copy. All clocks of a process count from one origin, and the clocks of one tokio runtime
+/// never return the same instant twice, so any two of their instants have an order.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: tokio::time::Instant,
@@ -36,8 +35,8 @@ fn origin() -> std::time::Instant {
     })
 }
 
-/// The last instant of the present tokio runtime, or of all threads outside of one. Each runtime has its own, because
-/// paused time advances in one runtime only. Leaks 8 bytes per runtime, so that clocks are `Copy`.
+/// The last instant that was returned in this tokio runtime; threads outside of tokio runtimes share one. Each runtime
+/// has its own, because paused time advances in one runtime only. Leaks 8 bytes per runtime, so that clocks are `Copy`.
 fn last() -> &'static AtomicU64 {
     type OfRuntimes = HashMap<Option<tokio::runtime::Id>, &'static AtomicU64>;
     static LAST: OnceLock<Mutex<OfRuntimes>> = OnceLock::new();
@@ -59,11 +58,11 @@ impl Clock {
         }
     }
 
-    /// A clock whose wall clock shows `wall` now and advances with its instants, independently of
-    /// the host's.
+    /// A clock whose wall clock shows `wall` now and advances with the clock's instants, independently of the host's
+    /// clock.
     ///
     /// For tests and simulations on paused time, which runs ahead of the host's wall clock: by the host's clock every
-    /// event would look older than its stream.
+    /// event would look older than the subscribe call of its stream.
     #[must_use]
     pub fn start_at(wall: WallTime) -> Self {
         let clock = Self::start();
@@ -74,7 +73,7 @@ impl Clock {
         }
     }
 
-    /// The present instant. No instant is returned twice, so any two reads have an order.
+    /// The present instant. No instant is returned twice, so any two returned instants have an order.
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -88,7 +87,7 @@ impl Clock {
         Instant::from_nanos(self.last.fetch_add(1, Relaxed) + 1)
     }
 
-    /// The instant as tokio's timers need it, at most 30 years after the origin.
+    /// Converts an instant for tokio's timers. Returns at most the instant 30 years after the origin.
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     #[must_use]
     pub fn tokio(&self, at: Instant) -> tokio::time::Instant {
@@ -113,7 +112,7 @@ impl Clock {
         }
     }
 
-    /// The local wall-clock time of the instant `at`, if nobody has set the wall clock since then. For display.
+    /// The local wall-clock time of the instant `at`, for display. Wrong if somebody has set the wall clock since `at`.
     #[must_use]
     pub fn wall_at(&self, at: Instant) -> WallTime {
         let nanos = |at: Instant| Duration::from_nanos(at.as_nanos());
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wall_clock_of_start_at_advances_with_the_instants() {
+    fn wall_clock_set_by_start_at_advances_with_the_instants() {
         let given = WallTime::from_nanos(1_700_000_000_000_000_000);
         let earliest = Clock::start().now();
         let clock = Clock::start_at(given);
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_instant_is_returned_twice() {
+    async fn clock_returns_no_instant_twice() {
         let clock = Clock::start();
         let copy = clock;
         let first = clock.now();

@@ -9,7 +9,7 @@
 //!
 //! use pleg_runtime::clock::Clock;
 //!
-//! // One clock for a runtime's calls and for the callers that wait for the calls' effects.
+//! // Use one clock for a runtime's calls and for the callers that wait for the calls' effects.
 //! let clock = Clock::start();
 //! let began = clock.now();
 //! let deadline = began.after(Duration::from_secs(5));

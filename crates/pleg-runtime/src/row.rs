@@ -1,4 +1,4 @@
-//! One row of a list, as a runtime passes it to the caller.
+//! One row of a list, as a runtime passes it to the caller of the list.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use pleg_core::{Kind, Report, ReportedState};
 /// One row of a list. Its id, kind and state are already decoded; everything else is decoded on demand.
 ///
 /// A runtime implemented by a test makes rows [from](From) a [`Report`]. A runtime that receives encoded rows should
-/// make [`encoded`](Self::encoded) rows, because the caller knows the identity of most ids, and most rows need not be
-/// decoded in full.
+/// make [`encoded`](Self::encoded) rows: the caller knows the identity of most ids, so it does not decode most rows in
+/// full.
 pub struct Row<'a>(What<'a>);
 
 enum What<'a> {
@@ -22,8 +22,8 @@ enum What<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// An encoded row. `decode` decodes it in full, and returns `None` if it is invalid; then the
-    /// list must fail.
+    /// An encoded row. `decode` decodes it in full. If the row is invalid, `decode` returns `None`, and the runtime
+    /// must return an error from the list.
     pub const fn encoded(
         id: &'a str,
         kind: Kind,
@@ -62,7 +62,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The row decoded in full; `None` if it is invalid. Then the list fails.
+    /// The row decoded in full; `None` if it is invalid, in which case the runtime returns an error from the list.
     pub fn report(self) -> Option<Report> {
         match self.0 {
             What::Report(report) => Some(*report),

@@ -52,7 +52,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Passes every sandbox in `scope` to `row`, one by one.
     ///
     /// # Errors
-    /// If the list is not complete. The rows that it passed prove nothing.
+    /// If the list is not complete. Then the caller must ignore the rows that it has got.
     fn list_sandboxes(
         &self,
         scope: &Scope,
@@ -62,7 +62,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Passes every container in `scope` to `row`, one by one.
     ///
     /// # Errors
-    /// If the list is not complete. The rows that it passed prove nothing.
+    /// If the list is not complete. Then the caller must ignore the rows that it has got.
     fn list_containers(
         &self,
         scope: &Scope,
@@ -81,23 +81,22 @@ pub trait Runtime: Send + Sync + 'static {
     /// `NotFound` if the id does not exist; any other failure of the call.
     fn container_status(&self, id: &Id) -> impl Future<Output = Result<Report, CallError>> + Send;
 
-    /// Connects and prepares the event stream. The call itself is issued when the stream is first
-    /// polled.
+    /// Connects and prepares the event stream. The call `GetContainerEvents` is issued when the stream is first polled.
     ///
     /// This method must not wait for the runtime's response: runtimes send the response headers with the
     /// first event, so on a quiet node that can take hours.
     ///
-    /// The stream ends with `None`: after an error, or directly if the runtime ended it with OK.
+    /// The stream ends with `None`: after an error item, or without one if the runtime ended the call with OK.
     ///
     /// # Errors
-    /// If no connection can be made. Then no call was issued. With
-    /// [`Unimplemented`](pleg_core::CallErrorKind::Unimplemented) the implementation declines to
-    /// subscribe: the generator polls, which is no degraded reason, and tries again after a minute.
+    /// If no connection can be made; no call was issued then. With the error
+    /// [`Unimplemented`](pleg_core::CallErrorKind::Unimplemented) the implementation declines to subscribe: the
+    /// generator polls, which is no degraded reason, and tries again after a minute.
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send;
 
     /// The reason why a subscription may harm the runtime or another subscriber, if any. In
-    /// [`Mode::Auto`](pleg_core::Mode::Auto) the generator then polls. It calls this before each subscribe, and every
-    /// minute while a stream is open. By default `None`.
+    /// [`Mode::Auto`](pleg_core::Mode::Auto) the generator polls while there is one. It calls this method before each
+    /// subscribe, and every minute while a stream is open. By default `None`.
     ///
     /// # Errors
     /// Any failure of a call that this method makes.
@@ -111,8 +110,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Any failure of the call.
     fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send;
 
-    /// The behavior of this runtime's event stream. The generator calls this after each subscribe, and after lists
-    /// until it has succeeded. By default [`EventProfile::UNKNOWN`].
+    /// The behavior of this runtime's event stream. The generator calls this method after each subscribe, and after
+    /// lists until one call has succeeded. By default [`EventProfile::UNKNOWN`].
     ///
     /// # Errors
     /// Any failure of a call that this method makes.

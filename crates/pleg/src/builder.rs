@@ -74,9 +74,9 @@ impl Pleg {
 }
 
 impl<R: Runtime> Builder<R> {
-    /// Sets the sources that the generator uses; overrides the mode in [`settings`](Self::settings). By default `Auto`:
-    /// while [`Runtime::stream_hazard`] returns a reason not to subscribe, the generator polls, and its health shows
-    /// the reason ([`StreamState::declined`](pleg_core::StreamState::declined)).
+    /// Sets the mode: events that lists check, or lists alone. Overrides the mode in [`settings`](Self::settings). By
+    /// default `Auto`: while [`Runtime::stream_hazard`] returns a reason not to subscribe, the generator polls, and its
+    /// health shows the reason ([`StreamState::declined`](pleg_core::StreamState::declined)).
     pub const fn mode(mut self, mode: Mode) -> Self {
         self.mode = Some(mode);
         self
@@ -101,8 +101,8 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// The name of the generator: the label `name` of all its metrics, including the metrics of its calls. Several
-    /// generators in one process need different names, because their metrics share names. By default none.
+    /// The name of the generator: the label `name` of all its metrics, even of those of its calls. Several generators
+    /// in one process need different names, because their metrics have the same names. By default no label.
     pub fn name(mut self, name: &str) -> Self {
         self.metrics.name = Some(name.into());
         self
@@ -115,21 +115,21 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// A subscription from the start. Containers and sandboxes that already exist are announced first, marked as
-    /// [`initial`](pleg_core::PodLifecycleEvent::initial).
+    /// A subscription from the generator's start. Containers and sandboxes that already exist are announced first,
+    /// marked as [`initial`](pleg_core::PodLifecycleEvent::initial).
     pub fn subscribe(&mut self) -> Subscription {
         self.subscribers.subscribe()
     }
 
-    /// Registers a consumer that acknowledges exit records, from the start. Health and logs report it under that name
-    /// if it does not acknowledge an exit within ten minutes.
+    /// Registers a consumer that acknowledges exit records, from the generator's start. Health and logs report the
+    /// consumer under `name` if it does not acknowledge an exit within ten minutes.
     pub fn register_consumer(&mut self, name: &str) -> Consumer {
         let registered = self.requests.consumers.add(name.into());
         Consumer::new(registered, self.commands.0.clone())
     }
 
-    /// A queue of announcements with upstream's semantics, from the start. There is only one queue; a second call
-    /// replaces it.
+    /// A queue that gets announcements as the event channel of upstream's kubelet does, from the generator's start.
+    /// There is only one queue: a second call replaces the first queue.
     pub fn upstream_fifo(&mut self) -> Fifo {
         let (sender, queue) = fifo();
         self.fifo = Some(sender);

@@ -16,7 +16,7 @@ pub(crate) struct Published {
     ends: DashMap<PodUid, Arc<[Exit]>>,
     /// The start of the last complete list whose pods were all read, in nanoseconds; zero if there was none.
     swept: AtomicU64,
-    /// The start of the last list that confirmed every pod, in nanoseconds.
+    /// The start of the last list that showed every pod unchanged, in nanoseconds.
     confirmed: AtomicU64,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct Published {
 #[derive(Clone, Debug)]
 struct Entry {
     view: PodView,
-    /// The value of `confirmed` when this entry was written: only later lists confirm the entry.
+    /// The value of [`Published::confirmed`] when this entry was written. Only later lists confirm the entry.
     written_after: u64,
 }
 
 impl Entry {
-    /// The view with its present `as_of`. The caller must have read `confirmed` before this entry.
+    /// The view with its present `as_of`. The caller must have loaded `confirmed` before it looked up this entry.
     fn view(&self, confirmed: u64) -> PodView {
         let mut view = self.view.clone();
         if confirmed > self.written_after {
@@ -41,7 +41,7 @@ impl Entry {
 
 impl Published {
     pub(crate) fn put(&self, uid: PodUid, view: PodView) {
-        // A relist does not refresh a pod that has no sandbox and no container.
+        // A relist does not change the `as_of` of a pod that has no sandbox and no container.
         let written_after = match view.status.exists() {
             true => self.confirmed.load(Ordering::Acquire),
             false => u64::MAX,
@@ -55,7 +55,7 @@ impl Published {
         );
     }
 
-    /// Publishes a complete list that began at `as_of`: pods that are not in the map did not exist then.
+    /// Applies a complete list that began at `as_of`: pods without an entry did not exist then. Removes `gone` pods.
     pub(crate) fn sweep(&self, as_of: Instant, gone: &[PodUid]) {
         // `swept` is stored before the removals: a reader that no longer finds a pod must see the list that removed it.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
@@ -143,7 +143,7 @@ mod tests {
         Some(Instant::from_nanos(nanos))
     }
 
-    /// One stored number confirms all entries, except entries written after it and entries of pods that are gone.
+    /// One number, `confirmed`, confirms all entries, except those written after it and those of pods that are gone.
     #[test]
     fn list_does_not_confirm_cache_entries_written_after_the_list() {
         let (cache, p) = (Published::default(), PodUid::from("p"));

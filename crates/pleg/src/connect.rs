@@ -1,4 +1,4 @@
-//! A generator and a client for a CRI runtime, by its endpoint (feature `cri`).
+//! Connects a generator and a client to a CRI runtime, by its endpoint (feature `cri`).
 
 use pleg_cri::{ConfigError, CriClient, CriConfig, CriRuntime, EndpointError};
 

@@ -14,10 +14,10 @@ use crate::sync::{mpsc, oneshot};
 /// [`Pleg::register_consumer`](crate::Pleg::register_consumer).
 ///
 /// The generator stores the exit record of each end until every consumer that was registered at the announcement has
-/// acknowledged it, within bounds: the records of existing ids, and of the last three removed ids per (pod, container
-/// name); at most 1,000 records per pod; none once the pod has been gone for ten minutes.
+/// acknowledged it, within these bounds: a pod has at most 1,000 records; of its removed containers with the same name,
+/// only the last three have records; and it has no records once it has been gone for ten minutes.
 ///
-/// Dropping a `Consumer` unregisters it. Records that it did not acknowledge stay, within the bounds.
+/// Dropping a `Consumer` unregisters it. Records that it did not acknowledge stay, within these bounds.
 #[derive(Debug)]
 #[must_use = "dropping it unregisters the consumer"]
 pub struct Consumer {
@@ -45,7 +45,7 @@ impl Consumer {
     /// Has no effect if the container has exited again since this exit: acknowledge the record of the new exit instead.
     ///
     /// # Cancel safety
-    /// Dropping the future may leave the record in place.
+    /// Dropping the future may leave the record unacknowledged.
     pub async fn acknowledge(&self, record: &Exit) {
         let acknowledge = Command::Acknowledge {
             consumer: self.registered.id,
@@ -76,8 +76,8 @@ impl Consumers {
         }
     }
 
-    /// Registers new consumers with the exit records, and unregisters dropped ones. `is_idle`: no request waits. A
-    /// dropped consumer stays registered while requests wait: one may be its acknowledgement of an exit.
+    /// Registers new consumers with the exit records. Unregisters dropped consumers if `is_idle` returns true because
+    /// no request waits: a request may be a dropped consumer's last acknowledgement.
     pub(crate) fn update(&mut self, records: &mut ExitRecords, is_idle: impl Fn() -> bool) {
         self.registered.retain(|&id, (name, dropped)| {
             let exists = !dropped.is_closed() || !is_idle();

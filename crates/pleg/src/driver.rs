@@ -1,5 +1,5 @@
-//! The cache's only writer: a task that owns the reconciler, passes it the observations of the sources and
-//! performs its outputs. It makes no call itself and waits for no consumer.
+//! The driver: the task that owns the reconciler, passes events and results of reads to it, and performs its outputs.
+//! Only the driver writes the cache. It calls the runtime only in other tasks, and never waits for a consumer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -23,17 +23,17 @@ use crate::reads::{Read, Reads, Request};
 use crate::requests::Command;
 use crate::sync::{mpsc, watch};
 
-/// The longest sleep of the driver.
+/// The time for which the driver sleeps if it knows no time at which work is due.
 const LONGEST_SLEEP: Duration = Duration::from_secs(15);
 
-/// The deadline of the call that determines the runtime's event profile.
+/// The deadline of the call that finds out how the runtime's event stream behaves (its event profile).
 const PROFILE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// The number of hints handled before the driver yields. The stream reader may share the thread and
-/// must not be blocked.
+/// The number of hints (merged events) that the driver handles before it yields, so as not to block the reader of the
+/// event stream, which may share its thread.
 const HINTS_AT_ONCE: usize = 1000;
 
-/// The driver: the task that owns the reconciler.
+/// The task that owns the reconciler.
 pub(crate) struct Driver<R> {
     machine: Reconciler,
     reader: Arc<Reader<R>>,
@@ -44,7 +44,7 @@ pub(crate) struct Driver<R> {
     renew: Arc<Notify>,
     profile: Profile,
     reads: Reads,
-    /// The start of each pod read in progress that lists its pod, by the number (ticket) of the read.
+    /// The start of each pod read in progress that began with a list of the pod, by ticket (the number of the read).
     pod_reads: HashMap<Ticket, Instant>,
     problems: PodProblems,
     metrics: metrics::MetricsWriter,
@@ -77,12 +77,12 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// The pods whose calls hang or fail.
+    /// The pods for which calls to the runtime hang or fail.
     pub(crate) fn problems(&self) -> watch::Receiver<Arc<[PodProblem]>> {
         self.problems.subscribe()
     }
 
-    /// Runs until it is stopped. Then waiters get an error, subscriptions end, and the driver drops
+    /// Runs until `stop` is cancelled. Then it ends subscriptions, answers callers that wait with an error, and drops
     /// all reads.
     pub(crate) async fn run(
         mut self,
@@ -106,7 +106,7 @@ impl<R: Runtime> Driver<R> {
                 () = &mut stopped => break,
                 () = hints.wait() => self.handle_hints(hints.take()).await,
                 Some(read) = self.reads.next() => {
-                    // Handles events before the read, so that an exit in both is announced with the event's exit code.
+                    // Events go first: if an event and the read show one exit, the event's exit code is announced.
                     self.handle_hints(hints.take()).await;
                     self.handle_read(read);
                 }
@@ -124,7 +124,7 @@ impl<R: Runtime> Driver<R> {
             self.perform_all();
             self.show();
         }
-        // Ends the waits first, because dropping a call may take a while.
+        // Answers callers that wait before it drops reads, because dropping a call may take a while.
         self.to.close(&mut commands);
         self.reads.shutdown().await;
     }
@@ -133,7 +133,7 @@ impl<R: Runtime> Driver<R> {
         for change in batch.changes {
             metrics::stream_changed(&change);
             if let StreamChange::Subscribed { .. } = change {
-                // The runtime may have been replaced by another version, so the event profile is requested again.
+                // After this subscribe another version of the runtime may run, so the event profile is requested again.
                 self.profile = Profile::Unknown;
                 self.ask_profile();
             }
@@ -186,8 +186,8 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// Handles the end of one step of a read: the rows of a pod, or the statuses. After the last step of a pod read,
-    /// records its duration.
+    /// Handles the end of one step of a pod read: the list of the pod, or its status calls. After the last step,
+    /// records the duration of the whole read.
     fn handle_step(&mut self, ticket: Ticket) {
         self.perform_all();
         if !self.reads.is_reading(ticket)
@@ -197,8 +197,8 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// Requests the event profile, unless it is known. If that fails, it is requested again after
-    /// the next list.
+    /// Requests the event profile of the runtime, unless it is known or no stream is used. If the request fails, the
+    /// driver repeats it after the next successful list.
     fn ask_profile(&mut self) {
         if self.profile == Profile::Unknown
             && self.machine.health(self.clock.now()).stream != StreamState::Off
@@ -212,7 +212,7 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// Performs the outputs of the reconciler, in their order.
+    /// Performs all outputs that the reconciler has produced, in order.
     fn perform_all(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             if let Some(request) = self.to.perform(output, self.clock.now()) {
@@ -227,7 +227,7 @@ impl<R: Runtime> Driver<R> {
         let mut health = self.machine.health(now);
         health.unacknowledged = self.to.records.unacknowledged();
         let mut counters = self.machine.counters();
-        // The reader merges events, so the reconciler counts too few: use the count of the reader.
+        // The stream reader merges events, so the reconciler sees fewer than arrived: show the reader's count.
         counters.events = self.gauges.events();
         let published = &self.to.published;
         self.metrics
@@ -237,7 +237,7 @@ impl<R: Runtime> Driver<R> {
             .update(&self.machine, &self.reads, &self.to.published);
     }
 
-    /// Starts a read.
+    /// Starts the read that the reconciler requested, or ends the event stream to subscribe again.
     fn start(&mut self, request: Output) {
         let now = self.clock.now();
         match request {

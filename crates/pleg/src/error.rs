@@ -20,7 +20,7 @@ pub enum StartError {
     NoRuntime,
 }
 
-/// The reason why a wait got no answer.
+/// The reason why a caller that waited for a view got none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {

@@ -1,5 +1,5 @@
-//! Announcements with upstream's semantics: one bounded queue; an event that does not fit is
-//! dropped.
+//! A queue of lifecycle events that behaves like the event channel of upstream's kubelet: it is bounded, and drops an
+//! event that does not fit.
 
 use pleg_core::{Id, LifecycleType, PodLifecycleEvent, PodUid};
 use tokio::sync::mpsc;
@@ -7,7 +7,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use crate::metrics;
 
-/// The capacity of upstream's channel.
+/// The capacity of the channel in upstream's kubelet.
 const CAPACITY: usize = 1000;
 
 /// A pod lifecycle event as upstream's kubelet sends it.
@@ -22,10 +22,10 @@ pub struct FifoEvent {
     pub data: Option<Id>,
 }
 
-/// Announcements with upstream's semantics: one queue of 1000 events, in order; an event that does not fit is dropped
-/// and counted in `kubelet_pleg_discard_events`, and is never generated again (upstream k#136408). Prefer
-/// [`Subscription`](crate::Subscription), which never loses the last Died or Removed of an id
-/// without reporting [`Lagged`](crate::Delivery::Lagged).
+/// A queue of lifecycle events that behaves like the channel of upstream's kubelet: it holds 1000 events, in order. An
+/// event that does not fit is dropped, counted in `kubelet_pleg_discard_events`, and never sent again (upstream
+/// k#136408). Prefer [`Subscription`](crate::Subscription), which never loses the last Died or Removed of an id without
+/// reporting [`Lagged`](crate::Delivery::Lagged).
 #[derive(Debug)]
 #[must_use]
 pub struct Fifo {
@@ -67,8 +67,8 @@ impl FifoSender {
     }
 }
 
-/// Upstream does not send ContainerChanged. If a container goes back to running, upstream sends Started,
-/// and so does the generator.
+/// Converts an announcement to the event that upstream sends: none for ContainerChanged. If an exited container runs
+/// again, upstream sends Started, and so does the generator.
 fn as_upstream_sends(announced: &PodLifecycleEvent) -> Option<FifoEvent> {
     if announced.event == LifecycleType::ContainerChanged {
         return None;

@@ -103,8 +103,8 @@ impl Pleg {
         self.wait(uid, after, within, false).await
     }
 
-    /// Like [`newer_than`](Self::newer_than), but every status is read after `after`. For details
-    /// that change without a change of state, such as resources and addresses.
+    /// Like [`newer_than`](Self::newer_than), but every status in the view was read after `after`. For details that
+    /// change without a change of state, such as resources and addresses.
     ///
     /// # Errors
     /// The errors of [`newer_than`](Self::newer_than), and if one of the statuses cannot be read.
@@ -136,11 +136,11 @@ impl Pleg {
         let lacks_details =
             |view: &PodView| details && view.status.exists() && view.details_as_of <= Some(after);
         let answered = {
-            // The caller's executor may have no timers.
+            // `timeout` needs the timers of tokio, which the caller's executor may not have.
             let _entered = self.shared.tokio.as_ref().map(Handle::enter);
             timeout(within, async {
                 match self.ask(ask).await {
-                    // If an id ended during the read, its status may be from before the end: reads once more.
+                    // If a container ended during the read, its status may be from before its end: reads once more.
                     Some(Ok(view)) if lacks_details(&view) && view.status.error.is_none() => {
                         self.ask(ask).await
                     }
@@ -214,8 +214,8 @@ impl Pleg {
 
     /// The exit records of the pod's containers and sandboxes, oldest first, including removed ones.
     ///
-    /// The generator stores the records of existing ids and of the last three removed ids of each name, at most 1,000
-    /// per pod, until the pod has been gone for ten minutes. If consumers are [registered](Self::register_consumer), it
+    /// The generator stores the records of existing ids and of the last three removed ids per container name, at most
+    /// 1,000 per pod, until the pod has been gone for ten minutes. With [consumers](Self::register_consumer), it
     /// removes a record once each consumer that was registered at the announcement has acknowledged it.
     pub fn exits(&self, uid: &PodUid) -> Arc<[Exit]> {
         self.shared.published.ends(uid)
@@ -223,8 +223,8 @@ impl Pleg {
 
     /// Registers a consumer that acknowledges exit records. From the moment this method returns, the generator stores
     /// the records of all newly announced exits for the consumer.
-    /// [`Builder::register_consumer`](crate::Builder::register_consumer) also covers exits from before the start.
-    /// Health and logs report the consumer under `name` if it does not acknowledge an exit within ten minutes.
+    /// [`Builder::register_consumer`](crate::Builder::register_consumer) also covers exits from before the generator's
+    /// start. Health and logs report the consumer under `name` if it does not acknowledge an exit within ten minutes.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator has shut down.
@@ -238,12 +238,12 @@ impl Pleg {
         Ok(Consumer::new(registered, self.shared.commands.clone()))
     }
 
-    /// Returns true if the exit of this id was announced, and each consumer that was registered then, and still is, has
-    /// acknowledged it. Without consumers, the announcement suffices. Garbage collection must not remove an exited
-    /// container before this returns true.
+    /// Returns true if the exit of this id was announced, and each consumer that was registered at the announcement,
+    /// and still is, has acknowledged it. Without consumers, the announcement suffices. Garbage collection must not
+    /// remove an exited container before this returns true.
     ///
     /// Returns false if the container or sandbox has not ended or is not known, or if the generator has shut down; true
-    /// if the id still exists and its record was dropped at the bounds of [exit records](Self::exits).
+    /// if the id exists, but its record was dropped because there were too many [records](Self::exits).
     ///
     /// # Cancel safety
     /// Dropping the future loses only the answer.
@@ -287,8 +287,8 @@ impl Pleg {
         self.shared.counters.borrow().clone()
     }
 
-    /// Records the metrics of `work` with this generator's recorder and name: for calls of a client. (A local recorder
-    /// that the caller sets misses these metrics, because it is not in effect while a call waits.)
+    /// Runs `work`, such as a call of a client, and records its metrics with this generator's recorder and name. (A
+    /// local recorder that the caller sets misses these metrics, because it is not in effect while a call waits.)
     pub fn record<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         self.shared.metrics.of(work)
     }
@@ -376,7 +376,7 @@ impl HealthWatch {
         health
     }
 
-    /// Checks that the generator is ready at the present time, so that a generator that no longer runs is not ready.
+    /// Checks that the generator is ready now. A generator that no longer runs is not ready.
     ///
     /// # Errors
     /// The reason why the generator is not ready.
@@ -392,15 +392,15 @@ impl HealthWatch {
         self.current().degraded(self.clock.now())
     }
 
-    /// Writes the metrics of readiness and of the degraded reasons. The generator writes them whenever it
-    /// works, but they also change as time passes: call this before the metrics are read.
+    /// Writes the metrics of readiness and of the degraded reasons. The generator writes them whenever it works, but
+    /// they also change as time passes: call this before these metrics are scraped.
     pub fn show_metrics(&self) {
         let (ready, degraded) = (self.ready(), self.degraded());
         let mut show = || crate::metrics::reasons(&ready, &degraded);
         self.metrics.record(&mut show);
     }
 
-    /// Every pod whose calls hang or fail, the oldest problem first. Health names only the first few.
+    /// Every pod for which calls hang or fail, the oldest problem first. Health names only the first five.
     pub fn pod_problems(&self) -> Arc<[PodProblem]> {
         self.problems.borrow().clone()
     }

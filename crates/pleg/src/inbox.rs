@@ -1,11 +1,11 @@
 //! The announcements that wait for one subscriber. A subscriber that keeps up gets every announcement. For a subscriber
-//! that lags, they are coalesced per id, and if the last Died or Removed of an id is lost, it is counted.
+//! that lags, the inbox coalesces the announcements of each id; if it must drop them all, it counts them.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use pleg_core::{Id, LifecycleType, PodLifecycleEvent, PodUid};
 
-/// The maximum number of ids whose announcements are coalesced. Nodes with 20,000 containers exist.
+/// The number of ids beyond which an inbox drops all announcements. Nodes with 20,000 containers exist.
 const IDS: usize = 100_000;
 
 /// Announcements that one subscriber has not taken yet.
@@ -51,7 +51,7 @@ impl Inbox {
         event
     }
 
-    /// Takes the number of lost announcements, if any. The caller must deliver it before the next announcement.
+    /// Takes the number of dropped announcements, if any. The caller must deliver it before the next announcement.
     pub(crate) fn take_missed(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.missed)).filter(|&n| n > 0)
     }
@@ -62,7 +62,7 @@ impl Inbox {
         let mut ends: BTreeSet<(Id, LifecycleType)> = BTreeSet::new();
         let mut synced: BTreeSet<PodUid> = BTreeSet::new();
         let mut remaining = VecDeque::with_capacity(self.waiting.len());
-        // From the newest to the oldest: drops an announcement if its id has a later one.
+        // From the newest to the oldest: drops a Started or Changed if its id has a later announcement.
         while let Some(event) = self.waiting.pop_back() {
             let is_end = matches!(
                 event.event,
@@ -70,7 +70,7 @@ impl Inbox {
             );
             let is_last = match &event.subject {
                 None => synced.insert(event.uid.clone()),
-                // If a read undid an exit, the id can exit again, so it may have two Died: only the last one stays.
+                // If a read showed that an exit was wrong, the id can exit again. Only the last Died of an id stays.
                 Some(subject) if is_end => {
                     seen.insert(subject.id.clone());
                     ends.insert((subject.id.clone(), event.event))
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_different_ids_with_one_name_are_never_lost() {
+    fn exits_of_different_ids_with_one_name_are_never_lost() {
         let mut inbox = Inbox::new(2);
         for n in 0..10 {
             inbox.push(event(n, ContainerDied, &format!("c{n}"), "app"));
@@ -161,9 +161,9 @@ mod tests {
         assert_eq!(drain(&mut inbox).len(), 20);
     }
 
-    /// Reads can undo the end of an id repeatedly.
+    /// Reads can show again and again that the exit of an id was wrong.
     #[test]
-    fn ends_of_one_id_are_coalesced_if_the_subscriber_lags() {
+    fn repeated_exits_of_one_id_are_coalesced_for_lagging_subscribers() {
         let mut inbox = Inbox::new(2);
         for n in 0..100 {
             inbox.push(event(n, ContainerStarted, "a", "app"));
@@ -184,9 +184,9 @@ mod tests {
         assert_eq!(inbox.take_missed(), Some((2 * IDS + 1 - left) as u64));
     }
 
-    /// After catching up, the inbox no longer drops announcements.
+    /// While a subscriber lags, its inbox coalesces at a higher limit; once it has caught up, at the original limit.
     #[test]
-    fn subscriber_that_caught_up_loses_no_further_announcement() {
+    fn caught_up_inbox_coalesces_at_its_original_limit_again() {
         for lag in [3, 6] {
             let mut inbox = Inbox::new(2);
             for n in 0..lag {
@@ -196,7 +196,7 @@ mod tests {
             for n in 0..3 {
                 inbox.push(event(n, ContainerStarted, "x", "app"));
             }
-            assert_eq!(inbox.waiting.len(), 1, "coalesced beyond two, after {lag}");
+            assert_eq!(inbox.waiting.len(), 1, "coalesced to one after lag {lag}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Interleavings of the driver with its consumers, explored by shuttle. Cache, waiters,
-//! subscriptions and shutdown are the real code. A driver written for these tests runs the
-//! reconciler, on a small node behind a mutex. `just shuttle` runs the tests.
+//! Tests in which shuttle runs the driver and its consumers in many orders. Cache, waiters, subscriptions and shutdown
+//! are the real code. A small driver, written for these tests, runs the reconciler on a simulated node that is stored
+//! behind a mutex. `just shuttle` runs the tests.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -9,8 +9,8 @@ mod samples;
 mod subscriptions;
 mod tests;
 
-/// Explores a scenario: half of the schedules are random, half use probabilistic concurrency
-/// testing (PCT), which finds bugs that need few switches at the right places.
+/// Runs a scenario in many schedules: half of them are random, half use probabilistic concurrency testing (PCT), which
+/// finds bugs that need few task switches at the right places.
 fn explore(scenario: impl Fn() + Clone + Send + Sync + 'static) {
     let schedules = std::env::var("PLEG_SCHEDULES").ok();
     let schedules = schedules.and_then(|n| n.parse().ok()).unwrap_or(10_000);

@@ -1,23 +1,23 @@
 //! A pod lifecycle event generator (PLEG): the part of a kubelet that detects what the container
 //! runtime does to its pods.
 //!
-//! An event of the runtime causes a read of its pod, and periodic lists check the event stream. No change that either
-//! source shows is lost. One task owns the pod records. It publishes a cache and a health state, and announces
-//! lifecycle events.
+//! When the runtime sends an event about a pod, the generator reads that pod; periodic lists of the node find changes
+//! whose events did not arrive. No change that an event or a list shows is lost. One task, the driver, owns all state:
+//! it publishes a cache of pod statuses and the health of the generator, and announces lifecycle events.
 //!
 //! ```
 //! use std::time::Duration;
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let runtime = pleg::runtime::fake::FakeRuntime::new();
-//! // `runtime` implements `Runtime`: a CRI runtime (`pleg::cri::CriRuntime`; `Pleg::connect` makes
-//! // one and a client for the write side), or a fake one (`pleg::runtime::fake`, feature `fake`).
+//! // `runtime` is any implementation of `Runtime`, here a fake one (`pleg::runtime::fake`, feature `fake`). For a CRI
+//! // runtime, `Pleg::connect` returns the builder, and a client for calls that change something.
 //! let mut builder = pleg::Pleg::builder(runtime);
 //! let mut events = builder.subscribe();
 //! let pleg = builder.spawn()?;
 //! pleg.wait_until_synced().await?;
 //!
-//! // When a lifecycle event arrives, the cache shows it already.
+//! // When a subscriber gets a lifecycle event, the cache already shows the change.
 //! let watching = pleg.clone();
 //! tokio::spawn(async move {
 //!     while let Some(delivery) = events.next().await {
@@ -27,13 +27,13 @@
 //!                 println!("{} {}/{} {id:?}", event.event, event.namespace, event.pod_name);
 //!             }
 //!             pleg::Delivery::Synced => println!("all that existed at the start was announced"),
-//!             // This task was too slow, and ends were lost: continue from a snapshot.
+//!             // `Lagged`: this task was too slow, and announcements were dropped. Continue from a snapshot.
 //!             _ => println!("{} pods", watching.snapshot().len()),
 //!         }
 //!     }
 //! });
 //!
-//! // After a change in the runtime: get a status that is newer than the change.
+//! // After this program has changed something in the runtime: get a status that was read after the change.
 //! let changed = pleg.now();
 //! let uid = "8b9c7f0e-pod".into();
 //! let view = pleg.newer_than(&uid, changed, Duration::from_secs(10)).await?;
@@ -75,7 +75,7 @@
 //!             Ok(view) => view,
 //!             Err(WaitError::Closed) => return,
 //!             Err(WaitError::Read { error, .. }) if error.kind == CallErrorKind::Unavailable => {
-//!                 continue; // The runtime restarts: changes that it missed are announced.
+//!                 continue; // The runtime restarts. Later, `changed` reports what happened meanwhile.
 //!             }
 //!             Err(error) => {
 //!                 eprintln!("{}: {error}", pod.uid());
@@ -87,7 +87,7 @@
 //!         let failed = view.status.containers.iter().filter(|c| has_failed(c));
 //!         for container in failed {
 //!             println!("{} has failed ({restarts} times so far)", container.name);
-//!             // Here it is started again, with the next attempt; `own_change` is the instant after.
+//!             // A real worker restarts the container here, and sets `own_change` to the instant after the call.
 //!         }
 //!         if !view.status.sandboxes.iter().any(blocks_new_sandbox) {
 //!             println!("the pod needs a sandbox");
@@ -121,21 +121,21 @@
 //!
 //! # What is guaranteed
 //!
-//! * Late, duplicate, reordered and replayed events do no harm: they only cause reads, except that a status that shows
-//!   an exit is recorded at once. An exit is final, unless a read that begins more than 10 s after its detection shows
-//!   that the container runs.
+//! * Late, duplicate, reordered and replayed events do no harm: an event only causes a read, except that the generator
+//!   records an exit at once if the status in the event shows it. An exit is final, unless a read that begins more than
+//!   10 s after its detection shows that the container runs.
 //! * Only reads answer [`Pleg::newer_than`], never an event or a timer.
-//! * Each transition of an id is announced at most once, unless a read undoes its end, and exactly once to a
-//!   [`Subscription`] that keeps up. A subscription that lags never loses the last Died or Removed of an
-//!   id without getting [`Delivery::Lagged`].
+//! * Each change of state of a container or sandbox is announced at most once, unless a read has shown that its exit
+//!   was wrong. A [`Subscription`] that keeps up gets every announcement. A subscription that lags gets
+//!   [`Delivery::Lagged`] if it loses the last Died or Removed of a container or sandbox.
 //! * Events about containers and sandboxes that existed at the start are marked
 //!   [`initial`](PodLifecycleEvent::initial); [`Delivery::Synced`] follows them.
-//! * A hung pod does not delay other pods, and the node stays ready.
-//! * The generator never stops reconnecting, and uses the stream again after any loss.
+//! * If the calls about one pod hang, other pods are read without delay, and the node stays ready.
+//! * After the loss of the event stream, the generator tries to reconnect until it succeeds; then it uses events again.
 //!
 //! # Crates
 //!
-//! [`core`] decides what to read, and applies the reads; it is a deterministic state machine without I/O. [`runtime`]
+//! [`core`] is a deterministic state machine without I/O that decides what to read and applies the results. [`runtime`]
 //! has the [`Runtime`] trait that a container runtime implements. `cri` is a CRI client; only it links tonic and prost.
 //!
 //! # Features
@@ -154,10 +154,10 @@
 //! | the runtime does not answer, or restarts | the generator retries and reconnects without end. [`HealthWatch::degraded`] reports it; [`HealthWatch::ready`] fails after 3 min |
 //! | a list fails or hangs | the list has a deadline (30 s, growing to 2 min); the next list follows after 1 s |
 //! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names the pod; other pods and readiness are not affected |
-//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; [`Degraded`] gives the share of lost events, from two events and 1 % on |
+//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; once two events and 1 % are lost, [`Degraded`] reports the share |
 //! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache does not change |
 //! | a consumer is too slow | its announcements are coalesced per id, then [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
-//! | a task of a source panics | the reader restarts it like a lost stream, and counts it |
+//! | the event stream panics | its reader subscribes again, as after a lost stream, and counts the panic |
 //! | the driver panics, or the tokio runtime is dropped | subscriptions end, waits return [`WaitError::Closed`], statuses have an error, readiness fails at once |
 //!
 //! # Metrics
@@ -171,14 +171,14 @@
 //! | `pleg_not_ready`, `pleg_degraded` | gauge | 1 for each `reason` that applies now |
 //! | `pleg_relist_period_seconds` | gauge | the present relist period: 1 s to 60 s |
 //! | `pleg_list_in_flight_seconds` | gauge | time since the start of the list in flight |
-//! | `kubelet_pleg_relist_duration_seconds` | histogram | duration of a list, even a failed one |
-//! | `pleg_event_latency_seconds` | histogram | from the runtime's timestamp of an event to its arrival |
+//! | `kubelet_pleg_relist_duration_seconds` | histogram | duration of a full list, even if it failed |
+//! | `pleg_event_latency_seconds` | histogram | time from the runtime's timestamp of an event to its arrival |
 //! | `pleg_missed_events_total` | counter | events that the stream did not deliver |
 //! | `pleg_pods_failing` | gauge | pods that cannot be read |
 //! | `pleg_unacknowledged_timestamp_seconds` | gauge | detection time of the earliest exit that a registered `consumer` has not acknowledged; 0 if there is none |
 //!
-//! [`describe_metrics`] registers all metrics of a generator with their descriptions, as [`Builder::spawn`] does, and
-//! `pleg_cri::describe_metrics` those of the calls to the runtime.
+//! [`describe_metrics`] registers the descriptions of a generator's metrics, as [`Builder::spawn`] does.
+//! `pleg_cri::describe_metrics` registers those of the metrics about calls to a CRI runtime.
 
 mod builder;
 mod cache;

@@ -1,11 +1,11 @@
-//! Logging of lists and readiness. WARN means that the generator recovers by itself, ERROR that an
-//! operator must act.
+//! Logs failed lists and changes of health. WARN means that the generator recovers by itself, ERROR that an operator
+//! must act.
 
 use std::time::Duration;
 
 use pleg_core::{CallError, Degraded, GoDuration, Health, Instant, List, NotReady};
 
-/// The minimum time between two log lines about the same failure.
+/// The minimum time between two log lines about the same error of full lists.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// The last logged failure of a list.
@@ -36,12 +36,12 @@ impl ListLog {
 #[derive(Debug, Default)]
 pub(crate) struct HealthLog {
     ready: bool,
-    /// The codes of the present degraded reasons, each with its start.
+    /// The codes of the present degraded reasons, each with the instant at which it appeared.
     degraded: Vec<(&'static str, Instant)>,
 }
 
 impl HealthLog {
-    /// Logs the differences between `last` and `health`, the new health.
+    /// Logs the differences between the health published last, `last`, and the new `health`.
     pub(crate) fn written(&mut self, last: &Health, health: &Health, now: Instant) {
         if let Err(why @ NotReady::Stalled { .. }) = last.ready(now) {
             tracing::warn!(reason = why.as_str(), %why, "was not ready; the writer continues now");
@@ -61,7 +61,7 @@ impl HealthLog {
     fn log_degraded(&mut self, degraded: &[Degraded], now: Instant) {
         let present = |reason| degraded.iter().any(|d| d.as_str() == reason);
         self.degraded.retain(|(reason, since)| {
-            // Reads of a hung pod are retried with back-off.
+            // Between two reads of a hung pod only `pods_failing` applies: the pod still hangs.
             let repeated = *reason == "pods_hung" && present("pods_failing");
             let lasts = present(reason) || repeated;
             if !lasts {

@@ -1,6 +1,6 @@
-//! Metrics, through the `metrics` facade. A metric has upstream's name only if it also has upstream's meaning; all
-//! others begin with `pleg_`. Labels never contain a pod, container, endpoint or error text. Descriptions name the
-//! labels.
+//! Records the metrics of a generator through the facade crate `metrics`. A metric has the name of an upstream kubelet
+//! metric only if it means the same; all other names begin with `pleg_`. Labels never contain a pod, container,
+//! endpoint or error text. The description of a metric names its labels.
 
 use std::time::Duration;
 
@@ -39,15 +39,15 @@ macro_rules! describe {
 }
 
 metrics! {
-    /// The metric of the queue with upstream's semantics.
+    /// Registers the description of the metric of [`Fifo`](crate::Fifo), the queue with upstream's semantics.
     pub(crate) fn describe_queue;
 
     DISCARDED: counter "kubelet_pleg_discard_events" "Events that did not fit into the upstream queue.";
 }
 
-// Upstream's kubelet_pleg_relist_interval_seconds, kubelet_pleg_last_seen_seconds and
-// kubelet_evented_pleg_connection_latency_seconds mean something else: upstream relists every second, sets last_seen
-// whenever health is checked, and counts replayed events in the latency.
+// There is no kubelet_pleg_relist_interval_seconds, kubelet_pleg_last_seen_seconds or
+// kubelet_evented_pleg_connection_latency_seconds. Upstream's mean something else: upstream relists every second, sets
+// last_seen whenever health is checked, and counts replayed events in the latency.
 metrics! {
     /// Registers the descriptions of a generator's metrics with the recorder, as [`Builder::spawn`] does.
     ///
@@ -143,18 +143,18 @@ pub(crate) struct MetricsWriter {
     counters: Option<Counters>,
     health: Option<Health>,
     last_list: Option<Instant>,
-    /// The reader's last written numbers of waiting events, merged events and panics.
+    /// The stream reader's counts at the last write: waiting events, merged events and panics.
     reader: Option<[u64; 3]>,
     /// The instant of the last write.
     at: Option<Instant>,
-    /// The instant of the next write, if nothing else causes an earlier one.
+    /// The instant of the next write of metrics, if no change causes an earlier one.
     due: Option<Instant>,
 }
 
-/// The minimum time between two writes. Metrics are scraped every few seconds, while thousands of
-/// events may arrive per second.
+/// The minimum time between two writes of the metrics. They are scraped every few seconds, while thousands of events
+/// may arrive per second.
 const APART: Duration = Duration::from_millis(100);
-/// The period at which the duration of a list in flight is written.
+/// The period at which the gauge with the duration of the list in flight is written.
 const MOVES: Duration = Duration::from_secs(1);
 
 impl MetricsWriter {
@@ -170,8 +170,8 @@ impl MetricsWriter {
         }
     }
 
-    /// The instant at which [`show`](Self::show) must be called even if nothing else happens: a write was postponed, or
-    /// the gauge of a list in flight grows.
+    /// The instant at which [`show`](Self::show) must be called even if nothing else happens: to make a write that was
+    /// postponed, or because the gauge of the list in flight grows.
     pub(crate) const fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -208,7 +208,7 @@ impl MetricsWriter {
             counter!(STREAM_PANICS).absolute(panics);
             self.reader = Some(of_reader);
         }
-        // The gauge grows while a call hangs, so that an outage is visible while it lasts (upstream k#87108).
+        // This gauge grows while a list hangs, so that an outage is visible while it lasts (upstream k#87108).
         let in_flight = health
             .list_in_flight
             .map_or(0.0, |since| now.since(since).as_secs_f64());
@@ -232,15 +232,15 @@ impl MetricsWriter {
         }
     }
 
-    /// The earliest instant of the next write. The end of a list changes most values, so a write waits for the list to
-    /// end, but not longer than [`MOVES`]. So the driver of an idle node, which only lists, wakes up once per list.
+    /// The earliest instant of the next write. The end of a list changes most values, so a write waits for a list in
+    /// flight to end, at most for [`MOVES`]. So the driver of an idle node, which only lists, wakes up once per list.
     fn earliest(&self, health: &Health) -> Option<Instant> {
         let apart = self.at?.after(APART);
         let listed = health.list_in_flight.map(|since| since.after(MOVES));
         Some(listed.map_or(apart, |listed| apart.max(listed)))
     }
 
-    /// Returns true if a write would change anything. Ignores values that only grow with time.
+    /// Returns true if a write would change a metric. Ignores metrics that only grow with time.
     fn is_outdated(&self, health: &Health, counters: &Counters, reader: &ReaderGauges) -> bool {
         self.counters.as_ref() != Some(counters)
             || self.reader != Some(counts_of(reader))
@@ -253,7 +253,7 @@ impl MetricsWriter {
     }
 }
 
-/// The reader's numbers of waiting events, merged events and panics.
+/// The stream reader's counts of waiting events, merged events and panics.
 fn counts_of(reader: &ReaderGauges) -> [u64; 3] {
     [reader.waiting() as u64, reader.joined(), reader.panics()]
 }

@@ -28,7 +28,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Performs an output for consumers. Returns an output that is not for consumers: a request to the read side.
+    /// Performs an output that is meant for consumers. Returns any other output: the driver must start a read.
     pub(crate) fn perform(&mut self, output: Output, now: Instant) -> Option<Output> {
         match output {
             Output::Publish { uid, view } => {
@@ -49,7 +49,7 @@ impl Outputs {
         None
     }
 
-    /// Passes on a request of a consumer. `is_idle`: no other request waits.
+    /// Passes a consumer's request on. `is_idle` returns true if no other request waits.
     pub(crate) fn handle(
         &mut self,
         machine: &mut Reconciler,
@@ -63,8 +63,8 @@ impl Outputs {
         }
     }
 
-    /// Forgets exit records of pods that are gone, and cancels waiters and consumers that were
-    /// dropped.
+    /// Forgets exit records of pods that are gone. Cancels waiters whose caller is gone, and unregisters dropped
+    /// consumers.
     pub(crate) fn clean_up(
         &mut self,
         machine: &mut Reconciler,
@@ -75,14 +75,14 @@ impl Outputs {
             self.published.set_ends(uid, Arc::default());
         }
         if machine.poll_timeout().is_some_and(|due| due <= now) {
-            // Cancels dropped waiters before their read becomes due.
+            // Cancels waiters whose caller is gone before a read for them becomes due.
             let requests = &mut self.requests;
             requests.cancel_abandoned(machine, &mut self.records, is_idle);
         }
     }
 
     fn announce(&mut self, event: &PodLifecycleEvent, now: Instant) {
-        // Exit records are written before the announcement, like the cache.
+        // Exit records are published before the announcement, as the cache is.
         let status = self.published.get(&event.uid).status;
         let has = |id: &Id| {
             let mut sandboxes = status.sandboxes.iter().map(|sandbox| &sandbox.id);

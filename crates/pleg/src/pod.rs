@@ -10,7 +10,7 @@ use crate::exit_records::Exit;
 use crate::handle::Pleg;
 use crate::subscription::{Delivery, Subscription};
 
-/// One pod of a running generator: for the worker of that pod. Made by [`Pleg::pod`].
+/// A handle to one pod of a running generator, for the worker of that pod. Made by [`Pleg::pod`].
 ///
 /// The pod need not exist. The handle stays valid if the pod is removed and created again with the same uid. A pod
 /// handle does not keep the generator running; only a [`Pleg`] does.
@@ -48,8 +48,8 @@ impl PodHandle {
     }
 
     /// Completes when a change of the pod has been announced since the handle was made, or since the previous call
-    /// completed. One completion may stand for several announcements; [`view`](Self::view) shows all of them. Returns
-    /// false once the generator is gone and every change was reported.
+    /// completed. One completion may stand for several announcements; [`view`](Self::view) shows the result of all of
+    /// them. Returns false once the generator is gone and every change was reported.
     ///
     /// # Cancel safety
     /// Dropping the future loses no change.

@@ -1,5 +1,5 @@
-//! The pods whose calls hang or fail, each with the call and the start of the problem. Each problem is logged when it
-//! begins and when it ends.
+//! The pods for which calls to the runtime hang or fail, each with the call and the start of the problem. The start and
+//! the end of each problem are logged.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::cache::Published;
 use crate::reads::Reads;
 use crate::sync::watch;
 
-/// The minimum time between two updates while there are problems.
+/// The minimum time between two updates of the problems, while there are any.
 const APART: Duration = Duration::from_millis(100);
 
-/// A pod whose calls hang or fail.
+/// A pod for which calls to the runtime hang or fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PodProblem {
@@ -47,7 +47,7 @@ pub enum PodProblemKind {
     Hung,
     /// The last call failed. It is retried with back-off.
     Failing,
-    /// The runtime lists an id, and its status call returns NotFound.
+    /// The runtime lists a container or sandbox, but its status call returns NotFound.
     StatusMissing,
 }
 
@@ -75,7 +75,7 @@ impl PodProblem {
         }
     }
 
-    /// Notes that a read of the pod is in flight and waits for `call`.
+    /// Notes that a read of the pod hangs: it waits for an answer to `call`.
     fn hangs(&mut self, call: Option<PodCall>, status: &PodStatus) {
         self.kind = PodProblemKind::Hung;
         let Some(call) = call else { return };
@@ -87,7 +87,7 @@ impl PodProblem {
         self.name_container(status);
     }
 
-    /// Notes that the last read of the pod failed, or the status of a listed id is NotFound.
+    /// Notes that the last read of the pod failed, or that a status call returns NotFound for a listed id.
     fn fails(&mut self, status: &PodStatus) {
         let sandboxes = status.sandboxes.iter();
         let sandboxes = sandboxes.map(|s| (&s.id, &s.error, s.status_missing, Kind::Sandbox));
@@ -119,7 +119,7 @@ impl PodProblem {
     }
 }
 
-/// Describes the problem, without the pod.
+/// Describes the problem without naming the pod.
 impl fmt::Display for PodProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.error, self.kind) {
@@ -212,8 +212,8 @@ impl PodProblems {
                 present.insert(uid.clone(), problem);
             }
         }
-        // A problem lasts until the pod's read has succeeded. While the runtime as a whole fails, failures do not count
-        // against a pod, and no pod recovers.
+        // A problem lasts until a read of its pod succeeds. While the runtime as a whole fails, a failed call is no
+        // problem of its pod, and known problems stay.
         let runtime_fails = machine.is_runtime_failing();
         for (uid, problem) in last {
             if runtime_fails || machine.is_unread(&uid) {

@@ -1,4 +1,4 @@
-//! The reads in flight: each in its own task, with one result.
+//! The reads in flight. Each runs in its own task and has one result.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -59,7 +59,7 @@ impl Reads {
         self.calls.insert(handle.id(), (request, now));
     }
 
-    /// The call for whose answer a pod read waits.
+    /// The unanswered call of the pod read with this ticket (the number of the read).
     pub(crate) fn waits_for(&self, ticket: Ticket) -> Option<PodCall> {
         self.calls.values().find_map(|(request, _)| match request {
             Request::PodList(t, progress) | Request::Statuses(t, _, progress) if *t == ticket => {
@@ -69,7 +69,7 @@ impl Reads {
         })
     }
 
-    /// Returns true if a step of the pod read with this ticket (its number) is in flight.
+    /// Returns true if a step of the pod read with this ticket (the number of the read) is in flight.
     pub(crate) fn is_reading(&self, ticket: Ticket) -> bool {
         self.calls.values().any(|(request, _)| match request {
             Request::PodList(t, _) | Request::Statuses(t, ..) => *t == ticket,

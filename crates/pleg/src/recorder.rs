@@ -1,4 +1,4 @@
-//! The recorder of one generator's metrics, so that a process with several generators can distinguish them.
+//! Sets the recorder of one generator's metrics, so that a process can tell the metrics of several generators apart.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,13 +13,13 @@ use ::metrics::{
 };
 use futures::future::Either;
 
-/// A function that calls its argument, for example with a local recorder.
+/// A function that calls its argument, for example while a local recorder is set.
 type Scope = dyn Fn(&mut dyn FnMut()) + Send + Sync;
 
-/// Records the metrics of a generator with the recorder that its scope sets, or otherwise with the global one.
+/// Records the metrics of a generator with the recorder that `scope` sets; without a scope, with the global recorder.
 ///
-/// `pleg-evented`, `pleg-generic` and `pleg-cri` also record metrics, and a thread has one local recorder at a time. So
-/// each task of the generator sets the recorder whenever it runs.
+/// `pleg-cri` records metrics in the tasks of the generator, and a thread has only one local recorder at a time. So
+/// each task sets the recorder of its generator whenever it runs.
 #[derive(Clone, Default)]
 pub(crate) struct Metrics {
     /// The label `name`.
@@ -48,7 +48,7 @@ impl Metrics {
         }
     }
 
-    /// Records the metrics of the future, including those of its drop.
+    /// Returns a future that runs `work` and records its metrics, including those from the drop of `work`.
     pub(crate) fn of<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         if self.name.is_none() && self.scope.is_none() {
             return Either::Left(work);
@@ -66,7 +66,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// A future whose metrics are recorded.
+/// A future that sets the generator's recorder while it runs and while it is dropped.
 struct Recorded<F> {
     metrics: Metrics,
     work: Option<Pin<Box<F>>>,
@@ -91,7 +91,7 @@ impl<F: Future> Future for Recorded<F> {
 
 impl<F> Drop for Recorded<F> {
     fn drop(&mut self) {
-        // A call that is cancelled also counts.
+        // The drop may cancel a call, and a cancelled call also records metrics.
         let mut work = self.work.take();
         self.metrics.record(&mut || drop(work.take()));
     }

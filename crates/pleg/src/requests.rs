@@ -14,7 +14,7 @@ pub(crate) enum Command {
     Wait {
         uid: PodUid,
         after: Instant,
-        /// The details must also be newer than `after`.
+        /// The caller also requires details that are newer than `after`.
         details: bool,
         reply: Reply,
     },
@@ -41,8 +41,8 @@ pub(crate) enum Command {
 
 type Reply = oneshot::Sender<Result<PodView, CallError>>;
 
-/// All waiters, and the registered consumers. Each waiter is answered once; a closed channel means
-/// that no answer will come.
+/// All callers that wait for a reply, and the registered consumers. Each caller gets one answer; if its channel is
+/// closed instead, no answer will come.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     pub(crate) consumers: Consumers,
@@ -53,7 +53,7 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 enum Waiting {
     Pod(Reply),
-    /// A requested pod read, which is made even if the caller drops its future.
+    /// A pod read that a caller requested. It is made even if the caller drops its future.
     Promised(Reply),
     List(oneshot::Sender<Result<(), CallError>>),
 }

@@ -1,5 +1,5 @@
-//! Subscriptions: any number of consumers. None of them can block the driver, or lose the last Died or Removed of an id
-//! without getting `Lagged`.
+//! Subscriptions of any number of consumers. No consumer can block the driver, or lose the last Died or Removed of an
+//! id without getting `Lagged`.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -20,11 +20,11 @@ const PLAIN: usize = if cfg!(shuttle) { 4 } else { 1024 };
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// A lifecycle event. The cache shows it already.
+    /// A lifecycle event. The cache already shows the change.
     Event(PodLifecycleEvent),
     /// Everything that existed at the start was announced, marked as [`initial`](PodLifecycleEvent::initial). A pod
-    /// whose first read failed is announced later, also marked as initial. Each subscriber
-    /// gets this once: when everything was announced or, if it subscribes later, as its first delivery.
+    /// whose first read failed is announced later, also marked as initial. Each subscriber gets `Synced` once: when
+    /// everything was announced or, if it subscribes later, as its first delivery.
     Synced,
     /// The subscriber lagged so far that the generator dropped announcements without replacement. It must take a
     /// [`snapshot`](crate::Pleg::snapshot) and continue from there.
@@ -53,7 +53,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Slot {
-    /// Announcements from before the sync that the subscriber has not taken yet. [`Delivery::Synced`] follows them.
+    /// Announcements that precede [`Delivery::Synced`] and that the subscriber has not taken yet.
     before_synced: Option<Inbox>,
     inbox: Inbox,
     waker: Option<Waker>,
@@ -61,7 +61,7 @@ struct Slot {
 }
 
 impl Shared {
-    /// Locks the slot. Callers push or pop once per lock, so neither side can block the other.
+    /// Locks the slot. Callers push or pop one item per lock, so driver and subscriber never block each other for long.
     fn lock(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,11 +107,11 @@ impl Stream for Subscription {
     }
 }
 
-/// The lifecycle events of a [`Subscription`], in a loop that ends when the generator is gone. Made by
+/// The lifecycle events of a [`Subscription`], for a loop that ends only when the generator is gone. Made by
 /// [`Subscription::events`].
 ///
-/// The loop hides [`Delivery::Synced`] (the field [`initial`](PodLifecycleEvent::initial) marks events from the start)
-/// and [`Delivery::Lagged`]: a caller that lags by more than 100,000 ids is not notified that it must take a snapshot.
+/// `Events` hides [`Delivery::Synced`] (the field [`initial`](PodLifecycleEvent::initial) marks events from the start)
+/// and [`Delivery::Lagged`]: a caller that lags by more than 100,000 ids does not learn that it must take a snapshot.
 #[derive(Debug)]
 #[must_use = "a subscription that is dropped delivers nothing"]
 pub struct Events(Subscription);
@@ -175,8 +175,8 @@ fn take_from(inbox: &mut Inbox) -> Option<Delivery> {
     inbox.pop().map(Delivery::Event)
 }
 
-/// The driver's handle to all subscribers. Dropping it ends the subscriptions, so they end even if a builder never
-/// spawned, the driver panicked, or the tokio runtime was dropped.
+/// The driver's handle to all subscribers. Dropping the handle ends all subscriptions, so they end even if a builder
+/// never spawned, the driver panicked, or the tokio runtime was dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Announcer(Arc<Subscribers>);
 
@@ -293,8 +293,8 @@ fn add(subscribers: &mut Vec<Weak<Shared>>, shared: &Arc<Shared>) {
     subscribers.push(Arc::downgrade(shared));
 }
 
-/// Applies `act` to the slot of each subscriber. Returns the wakers of their tasks, which the caller wakes outside of
-/// locks: a waker may run its task at once, and the task may subscribe.
+/// Applies `act` to the slot of each subscriber. Returns the wakers of the subscribers' tasks. The caller must wake
+/// them outside of locks: a waker may run its task at once, and the task may subscribe.
 fn each<'a>(
     subscribers: impl Iterator<Item = &'a Weak<Shared>>,
     mut act: impl FnMut(&mut Slot),

@@ -1,5 +1,5 @@
-//! Tests the entries of the failure catalogue about the stream reader. The comments describe
-//! upstream Kubernetes; `docs/failures.md` has the whole table, with the issues and the reasons.
+//! Tests the entries of the failure catalogue, `docs/failures.md`, about the stream reader. The comment of a test
+//! describes the failure in upstream Kubernetes; the catalogue has the issues and the reasons.
 
 use pleg_runtime::core::{CallErrorKind, EventType, StreamChange, StreamEnd};
 use pleg_runtime::fake::{Dial, Step};
@@ -27,8 +27,8 @@ async fn ends(reader: &mut RunningReader, attempts: usize) -> Vec<StreamEnd> {
     ends
 }
 
-/// Upstream: five attempts without a pause, then no events until the kubelet restarts. A restart of containerd takes
-/// longer than these attempts.
+/// Upstream: the kubelet makes five attempts to reconnect without a pause. Then it gets no events until it restarts. A
+/// restart of containerd takes longer than five attempts.
 #[tokio::test(start_paused = true)]
 async fn reconnect_attempts_never_end() {
     // The runtime runs for a second, is down for 0.4 s, refuses twice while it starts, and works again.
@@ -62,7 +62,7 @@ async fn reconnect_attempts_never_end() {
     reader.stop().await;
 }
 
-/// Upstream: the channel of events is closed while the watcher may still send: panic.
+/// Upstream: the kubelet closes the channel of events while the watcher may still send on it, which panics.
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_the_reader_at_every_step() {
     let script = || {
@@ -80,11 +80,11 @@ async fn shutdown_ends_the_reader_at_every_step() {
         reader.idle(millis).await;
         reader.stop().await;
     }
-    // The reader runs the whole script.
+    // Without a shutdown, the reader executes the whole script.
     let reader = RunningReader::new(script());
     reader.idle(500).await;
     assert_eq!(reader.dialed().len(), 6);
-    // The receiver is dropped first: the reader ends by itself.
+    // The receiver is dropped, but the reader is not shut down: the reader ends by itself.
     let RunningReader { out, task, .. } = reader;
     drop(out);
     task.await.unwrap();
@@ -119,7 +119,7 @@ async fn never_offered_disabled_and_lost_streams_are_reported_differently() {
     reader.stop().await;
 }
 
-/// Upstream: after the last attempt the watcher goroutine spins.
+/// Upstream: after the last attempt to reconnect, the watcher goroutine loops without a pause.
 #[tokio::test(start_paused = true)]
 async fn reader_makes_few_attempts_however_the_stream_ends() {
     for (dial, most) in [
@@ -138,8 +138,8 @@ async fn reader_makes_few_attempts_however_the_stream_ends() {
     }
 }
 
-/// Upstream's RetryExhaustionClosesEventChannelAndLogsLastError (1.37): two errors with a limit of
-/// two end the watcher. Here attempts are not limited.
+/// In upstream's test RetryExhaustionClosesEventChannelAndLogsLastError (1.37), the second error ends the watcher,
+/// because two attempts are the limit. Here attempts are not limited.
 #[tokio::test(start_paused = true)]
 async fn every_stream_error_is_reported_and_the_reader_continues() {
     let script = vec![
@@ -154,8 +154,8 @@ async fn every_stream_error_is_reported_and_the_reader_continues() {
     reader.stop().await;
 }
 
-/// Upstream's WatcherRetriesWhenStreamClosesWithoutError (1.37): an end without an error counts as
-/// one more failed attempt.
+/// In upstream's test WatcherRetriesWhenStreamClosesWithoutError (1.37), the end of a stream without an error counts as
+/// a failed attempt.
 #[tokio::test(start_paused = true)]
 async fn stream_end_without_an_error_is_reported() {
     let mut reader = RunningReader::new(vec![lives(3_000), lives(0), quiet()]);

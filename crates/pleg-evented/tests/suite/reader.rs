@@ -24,7 +24,7 @@ fn is_subscribed(change: &StreamChange) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn reconnects_after_a_restart_follow_the_backoff() {
-    // The daemon is down for 5.2 s, refuses calls while it starts, then breaks the stream twice.
+    // The daemon is down for more than 5.2 s, refuses two calls while it starts, then ends a stream after 1.5 s.
     let mut script: Vec<_> = (0..102).map(|_| Dial::Fail(DOWN)).collect();
     script.push(Dial::Open(vec![Step::Fail(CallErrorKind::Failed)]));
     script.push(Dial::Open(vec![Step::Fail(CallErrorKind::Failed)]));
@@ -33,8 +33,8 @@ async fn reconnects_after_a_restart_follow_the_backoff() {
     let at = reader.attempts(106).await;
     let often: Vec<_> = (0..100).map(|n| n * 50).collect();
     assert_on_time(&at[..100], &often);
-    // Two dials with back-off, then a call at 5650 ms. Three calls follow: the first at once, the second 100 ms later,
-    // and the third 200 ms after the second has ended.
+    // Two more dials fail, with back-off. The next dial, at 5650 ms, succeeds, and its call is refused. Calls follow at
+    // once, then after 100 ms, and then 200 ms after the stream of the previous call has ended.
     let then = [5050, 5250, 5650, 5650, 5750, 5750 + 1500 + 200];
     assert_on_time(&at, &[&often[..], &then].concat());
     reader.stop().await;
@@ -174,7 +174,7 @@ async fn stalled_receiver_neither_blocks_the_stream_nor_loses_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_about_excess_ids_are_counted_as_lost() {
+async fn events_beyond_100_000_waiting_ids_are_counted_as_lost() {
     let steps = [vec![wait(1000)], burst(102_000), vec![Step::Live]].concat();
     let mut reader = RunningReader::new(vec![Dial::Open(steps)]);
     assert!(is_subscribed(&reader.change().await));
@@ -214,7 +214,7 @@ async fn shutdown_ends_the_reader_wherever_it_waits() {
         let reader = RunningReader::new(script);
         reader.idle(120).await;
         reader.stop().await;
-        // The shutdown comes before the reader has started.
+        // Here the reader is shut down before it has started.
         RunningReader::new(Vec::new()).stop().await;
     }
 }
@@ -229,7 +229,7 @@ async fn reader_ends_when_the_receiver_of_its_observations_is_dropped() {
     }
 }
 
-/// The reader handles a panic like a lost stream.
+/// The reader handles a panic of the stream like the loss of the stream.
 #[tokio::test(start_paused = true)]
 async fn panicking_stream_is_subscribed_again() {
     let script = vec![
@@ -273,9 +273,9 @@ async fn renew_notification_ends_the_stream_and_causes_a_new_subscribe() {
     reader.stop().await;
 }
 
-/// The runtime's CRI plugin is disabled, so nobody can say yet whether a subscription does harm.
+/// `Version` fails because the runtime's CRI plugin is disabled. So nobody can say yet if a subscription does harm.
 #[tokio::test(start_paused = true)]
-async fn failed_check_for_possible_harm_is_reported_as_refused() {
+async fn failed_check_for_harm_by_subscriptions_is_reported_as_refused() {
     let mut reader = RunningReader::new(vec![quiet()]);
     let unimplemented = CallErrorKind::Unimplemented;
     reader.runtime.fail(Op::Version, unimplemented);
@@ -284,9 +284,9 @@ async fn failed_check_for_possible_harm_is_reported_as_refused() {
     reader.stop().await;
 }
 
-/// Another program that takes the events, such as a kubelet, may start later.
+/// Another subscriber, such as a kubelet, may start while the stream is open. From then on, the stream does harm.
 #[tokio::test(start_paused = true)]
-async fn possible_harm_ends_the_open_stream_and_prevents_the_next() {
+async fn harmful_stream_is_ended_and_not_subscribed_again() {
     let mut reader = RunningReader::new(vec![quiet(), quiet()]);
     assert!(is_subscribed(&reader.change().await));
     reader.runtime.set_hazard(Some("a kubelet started"));

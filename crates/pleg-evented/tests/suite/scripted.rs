@@ -40,8 +40,8 @@ pub(crate) fn burst(count: u64) -> Vec<Step> {
     (0..count).flat_map(of).collect()
 }
 
-/// Checks the times of attempts. Each pause may be two milliseconds longer: tokio's timers count whole milliseconds,
-/// and the clock gives no instant twice, so an attempt may be due some nanoseconds after a millisecond.
+/// Checks the times of dials. Each pause may be two milliseconds longer than expected: tokio's timers count whole
+/// milliseconds, and the clock gives no instant twice, so a dial may be due some nanoseconds after a millisecond.
 #[track_caller]
 pub(crate) fn assert_on_time(made: &[u128], expected: &[u128]) {
     let late = made
@@ -69,7 +69,7 @@ pub(crate) struct RunningReader {
     pub(crate) runtime: FakeRuntime,
     pub(crate) gauges: Arc<ReaderGauges>,
     pub(crate) out: Hints,
-    /// Taken changes that [`change`](Self::change) has not returned.
+    /// Stream changes that were taken, but that [`change`](Self::change) has not returned yet.
     changes: VecDeque<StreamChange>,
     /// All taken hints.
     pub(crate) hints: BTreeMap<Id, Hint>,
@@ -115,7 +115,7 @@ impl RunningReader {
         }
     }
 
-    /// Takes the observations that wait. Returns the number of lost events.
+    /// Takes the events and stream changes that wait. Returns the number of lost events.
     pub(crate) fn take(&mut self) -> u64 {
         let batch: Batch = self.out.take();
         self.changes.extend(batch.changes);
@@ -123,7 +123,7 @@ impl RunningReader {
         batch.lost
     }
 
-    /// The next change. Lets time pass until there is one.
+    /// The next stream change. Lets time pass until there is one.
     pub(crate) async fn change(&mut self) -> StreamChange {
         loop {
             if let Some(change) = self.changes.pop_front() {
@@ -134,13 +134,13 @@ impl RunningReader {
         }
     }
 
-    /// Takes the changes so far, without waiting.
+    /// Takes the stream changes so far, without waiting.
     pub(crate) fn changes(&mut self) -> Vec<StreamChange> {
         self.take();
         self.changes.drain(..).collect()
     }
 
-    /// Takes changes until this many attempts were made. Returns their times, in milliseconds.
+    /// Waits until the reader has dialed `count` times. Returns the times of these dials, in milliseconds.
     pub(crate) async fn attempts(&mut self, count: usize) -> Vec<u128> {
         while self.runtime.count(&Op::Subscribe) < count {
             self.change().await;
@@ -148,14 +148,14 @@ impl RunningReader {
         self.dialed()
     }
 
-    /// The times of the attempts so far, in milliseconds.
+    /// The times of all dials so far, in milliseconds since the reader's start.
     pub(crate) fn dialed(&self) -> Vec<u128> {
         let dials = self.runtime.times(&Op::Subscribe);
         let since = |at: &Instant| at.since(self.began).as_millis();
         dials.iter().map(since).collect()
     }
 
-    /// Lets this much time pass without taking anything.
+    /// Lets this much time pass without taking events or stream changes.
     pub(crate) async fn idle(&self, millis: u64) {
         let until = self.clock.now().after(Duration::from_millis(millis));
         self.clock.sleep_until(until).await;

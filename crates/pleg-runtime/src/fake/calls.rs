@@ -9,7 +9,7 @@ use super::{Dial, FakeEvents, FakeRuntime, Op, State, Step, error};
 use crate::row::Row;
 use crate::runtime::{Runtime, RuntimeVersion, Scope};
 
-/// A call that was made.
+/// A call that the fake runtime has received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
@@ -80,11 +80,11 @@ impl Drop for InFlight {
     }
 }
 
-/// An answer, and the result of the call. A list has both: it passes on its rows even if it then fails.
+/// An answer, and the result of the call. A list that fails has both: it passes its rows on before it fails.
 type Answer<T> = (T, Result<(), CallError>);
 
 impl FakeRuntime {
-    /// Makes a call: waits while it must hang, computes the answer from the state, then waits for the call's delay.
+    /// Executes a call: waits while it must hang, computes its answer from the state, then waits for its delay.
     async fn call<T>(
         &self,
         operation: &'static str,

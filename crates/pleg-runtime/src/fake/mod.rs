@@ -1,7 +1,7 @@
-//! A container runtime in memory, for tests of a generator and of programs that use one.
+//! A container runtime in memory, for tests of a generator and of programs that use a generator.
 //!
-//! A test adds sandboxes and containers, makes calls fail, hang or take time, sends events, and
-//! inspects the calls made. With tokio's paused time a test of an hour takes milliseconds.
+//! A test adds sandboxes and containers; makes calls fail, hang or take time; sends events; and inspects the calls that
+//! were made. With tokio's paused time, a test that simulates an hour takes milliseconds.
 //!
 //! ```
 //! use pleg_runtime::core::{EventType, ReportedState};
@@ -49,7 +49,7 @@ pub use calls::Call;
 pub use reports::{container, exited, sandbox, with_ips, with_memory_limit};
 pub use stream::{Dial, FakeEvents, Step};
 
-/// A set of calls that a test counts, or changes together.
+/// A set of calls that a test counts, or makes fail, hang or take time, together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
     /// Lists of the node.
@@ -110,7 +110,7 @@ struct State {
 struct Inner {
     clock: Clock,
     state: Mutex<State>,
-    /// Notifies hanging calls of a change.
+    /// Notifies calls that hang of each change of the state.
     changed: watch::Sender<()>,
 }
 
@@ -154,7 +154,7 @@ impl FakeRuntime {
         self.change(|s| _ = s.ids.remove(id));
     }
 
-    /// A pod with a sandbox `UID-s` and a container `UID-c`, both running.
+    /// Adds a pod with a sandbox `UID-s` and a container `UID-c`, both running.
     pub fn run_pod(&self, uid: &str) {
         self.put(sandbox(uid, "s", ReportedState::Running));
         self.put(container(uid, "c", ReportedState::Running));
@@ -168,7 +168,7 @@ impl FakeRuntime {
         of_kind.map(|r| r.id.clone()).collect()
     }
 
-    /// Makes the status calls of `id` return `status`, independently of the lists.
+    /// Makes the status calls of `id` return `status`, whatever the lists show.
     pub fn set_status(&self, id: &str, status: Report) {
         self.change(|s| _ = s.statuses.insert(id.into(), status));
     }
@@ -178,7 +178,7 @@ impl FakeRuntime {
         self.change(|s| _ = s.hanging.insert(op));
     }
 
-    /// Ends [`hang`](Self::hang). The calls that hang continue.
+    /// Ends the effect of [`hang`](Self::hang): the calls of `op` that hang continue.
     pub fn release(&self, op: &Op) {
         self.change(|s| _ = s.hanging.remove(op));
     }
@@ -188,7 +188,7 @@ impl FakeRuntime {
         self.change(|s| _ = s.failing.insert(op, kind));
     }
 
-    /// Ends [`fail`](Self::fail).
+    /// Ends the effect of [`fail`](Self::fail).
     pub fn succeed(&self, op: &Op) {
         self.change(|s| _ = s.failing.remove(op));
     }
@@ -198,7 +198,7 @@ impl FakeRuntime {
         self.change(|s| _ = s.panicking.insert(op));
     }
 
-    /// Makes the calls of `op` take this time. The calls return the state at their start.
+    /// Makes the calls of `op` take this time. Their answers show the state from before this time.
     pub fn delay(&self, op: Op, time: Duration) {
         self.change(|s| _ = s.delays.insert(op, time));
     }
@@ -213,7 +213,7 @@ impl FakeRuntime {
         self.change(|s| s.ignores_filters = true);
     }
 
-    /// Sets or clears the reason why a subscription may do harm.
+    /// Sets or clears the reason, returned by `stream_hazard`, why a subscription may do harm.
     pub fn set_hazard(&self, why: Option<&str>) {
         self.change(|s| s.hazard = why.map(str::to_owned));
     }
@@ -224,8 +224,8 @@ impl FakeRuntime {
         self.state().calls.clone()
     }
 
-    /// The number of calls of `op` so far. For [`Op::List`] and [`Op::Pod`] it is the number of reads: two lists count
-    /// as one call, and statuses do not count.
+    /// The number of calls of `op` so far. For [`Op::List`] and [`Op::Pod`] it is the number of reads: the two list
+    /// calls of a read count as one, and status calls do not count.
     #[must_use]
     pub fn count(&self, op: &Op) -> usize {
         self.times(op).len()
@@ -240,19 +240,19 @@ impl FakeRuntime {
         counted.map(|call| call.at).collect()
     }
 
-    /// The clock of the recorded calls.
+    /// The clock that gave the instants of the recorded calls.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.0.clock
     }
 
-    /// Calls that were neither answered nor dropped.
+    /// The number of calls that were neither answered nor dropped.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.state().in_flight
     }
 
-    /// The most calls that were in flight at once.
+    /// The largest number of calls that were in flight at once so far.
     #[must_use]
     pub fn most_in_flight(&self) -> usize {
         self.state().most_in_flight
@@ -277,8 +277,8 @@ impl FakeRuntime {
         state.streams.len()
     }
 
-    /// The event about `id` that containerd would send now: with the statuses of its sandbox and that
-    /// sandbox's containers, if `id` exists.
+    /// The event about `id` that containerd would send now. If `id` exists, the event has the statuses of its sandbox
+    /// and of all containers of that sandbox.
     #[must_use]
     pub fn event(&self, event: EventType, id: &str) -> RuntimeEvent {
         let state = self.state();
@@ -304,14 +304,14 @@ impl FakeRuntime {
         self.send(&self.event(event, id));
     }
 
-    /// Adds or changes a sandbox or container, and sends the event.
+    /// Adds or changes a sandbox or container, and sends an event about it to every stream.
     pub fn put_and_emit(&self, report: Report, event: EventType) {
         let id = report.id.clone();
         self.put(report);
         self.emit(event, id.as_str());
     }
 
-    /// Removes a sandbox or container, and sends the event.
+    /// Removes a sandbox or container, and sends a DELETED event about it to every stream.
     pub fn remove_and_emit(&self, id: &str) {
         self.remove(id);
         self.emit(EventType::Deleted, id);

@@ -1,4 +1,4 @@
-//! Reports of sandboxes and containers, with ids made from the pod's uid and a name.
+//! Makes reports of sandboxes and containers, with ids made from the pod's uid and a name.
 
 use std::sync::Arc;
 

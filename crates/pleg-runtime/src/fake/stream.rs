@@ -27,7 +27,7 @@ pub enum Dial {
 /// A step of an event stream.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// The stream delivers nothing for this time.
+    /// The stream delivers nothing for this time, then continues with the next step.
     Wait(Duration),
     /// An event.
     Event(Box<RuntimeEvent>),

@@ -18,9 +18,9 @@ pub(super) struct Awaited {
 struct Owing {
     name: Text,
     ends: BTreeSet<(Instant, Id)>,
-    /// The detection time of the earliest exit whose record the bounds have dropped since this consumer's last
-    /// acknowledgement. Without this time, a consumer would never seem late for a container that crashes every few
-    /// seconds, because the bounds drop the container's records within seconds.
+    /// The detection time of the first exit since this consumer's last acknowledgement whose record was dropped because
+    /// its pod had too many records. Without this time, a consumer would never seem late for a container that crashes
+    /// every few seconds, because each record of that container is dropped within seconds.
     dropped: Option<Instant>,
 }
 
@@ -54,7 +54,7 @@ impl Awaited {
         }
     }
 
-    /// Unregisters a consumer: nothing awaits its acknowledgement any more.
+    /// Unregisters a consumer: no exit awaits its acknowledgement any more.
     pub(super) fn unregister(&mut self, consumer: ConsumerId) {
         let owing = self.consumers.remove(&consumer).unwrap_or_default();
         for (_, id) in owing.ends {
@@ -62,7 +62,7 @@ impl Awaited {
         }
     }
 
-    /// Adds an exit, which awaits the acknowledgement of each consumer.
+    /// Adds an exit, which awaits the acknowledgement of each registered consumer.
     pub(super) fn add(&mut self, id: &Id, detected: Instant) {
         self.remove(id);
         if self.consumers.is_empty() {
@@ -75,7 +75,7 @@ impl Awaited {
         self.ends.insert(id.clone(), End { detected, by });
     }
 
-    /// Notes that the bounds dropped the record of the id. Consumers that did not acknowledge it still count as late.
+    /// Notes that the record of the id was dropped because its pod had too many. Its consumers still count as late.
     pub(super) fn dropped(&mut self, id: &Id) {
         if let Some(End { detected, by }) = self.ends.get(id) {
             for consumer in by {
@@ -160,10 +160,10 @@ mod tests {
         assert!(awaited.acknowledge(&"1".into(), ONE));
         assert!(!awaited.acknowledge(&"2".into(), ONE));
         assert_eq!(owing(&awaited), [name("two", 2)]);
-        // The same id has ended again.
+        // The container with the id "2" has exited again.
         awaited.add(&"2".into(), at(3));
         assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);
-        // The bounds drop the earliest record.
+        // The record of the earliest exit is dropped because the pod has too many.
         awaited.add(&"4".into(), at(4));
         awaited.dropped(&"2".into());
         assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);

@@ -1,9 +1,9 @@
 //! Exit records: the ends of containers and sandboxes, stored beyond their removal.
 //!
-//! Upstream loses an exit code when the container is removed before a worker has read it (k#104107). Here the driver
-//! makes exit records from announcements, and stores them separately from the pod's status until every consumer that
-//! was registered at the announcement has acknowledged them, or the pod has been gone for ten minutes. The bounds: the
-//! records of existing ids and of the last three removed ids per (pod, container name), and 1,000 per pod.
+//! Upstream loses an exit code if the container is removed before a worker has read the code (k#104107). Here the
+//! driver makes exit records from announcements, and stores them separately from the pod's status until every consumer
+//! that was registered at the announcement has acknowledged them, or the pod has been gone for ten minutes. A pod has
+//! at most 1,000 records; of its removed containers with the same name, only the last three have records.
 
 mod awaited;
 mod of_pod;
@@ -19,7 +19,7 @@ use pleg_core::{
 use awaited::Awaited;
 use of_pod::PodRecords;
 
-/// The time after which the exit records of a pod that is gone are removed.
+/// The time for which exit records are stored after their pod has disappeared.
 const RETENTION: Duration = Duration::from_secs(600);
 
 /// The end of one container or sandbox.
@@ -33,13 +33,13 @@ pub struct Exit {
     pub kind: Kind,
     /// The container's name; empty for a sandbox.
     pub name: Text,
-    /// The number of earlier attempts under the same name.
+    /// The attempt number according to the runtime: 0 for the first container or sandbox with this name.
     pub attempt: u32,
     /// The exit code, unless the runtime did not report it.
     pub exit_code: Option<i32>,
     /// The exit reason according to the runtime; empty if none.
     pub reason: Text,
-    /// The runtime's time of the end.
+    /// The time of the end according to the runtime.
     pub finished_at: Option<WallTime>,
     /// The instant at which the generator detected the end.
     pub detected: Instant,
@@ -117,13 +117,13 @@ impl ExitRecords {
         self.awaited.contains(id)
     }
 
-    /// The consumers that have not acknowledged ends.
+    /// The consumers with unacknowledged exits, each with the detection time of the earliest such exit.
     pub(crate) fn unacknowledged(&self) -> Vec<Unacknowledged> {
         self.awaited.by_consumer()
     }
 
-    /// Applies an announcement. `has` returns true if the published pod has this id. Returns true if the records of the
-    /// pod have changed.
+    /// Adds, updates or removes the exit record of the id that `event` announces. `has` returns true if the pod's
+    /// published status contains an id. Returns true if the records of the pod have changed.
     pub(crate) fn announced(
         &mut self,
         event: &PodLifecycleEvent,
@@ -145,11 +145,11 @@ impl ExitRecords {
         };
         match event.event {
             LifecycleType::ContainerDied => self.add(&event.uid, record),
-            // Also fills in an exit code that became known late, and its reason.
+            // Fills in an exit code and a reason that became known only after the exit was announced.
             LifecycleType::ContainerRemoved | LifecycleType::ContainerChanged => {
                 return self.update(&event.uid, record, has);
             }
-            // A read has undone the end.
+            // A read showed that the container runs after all, so its exit record is wrong.
             LifecycleType::ContainerStarted => return self.remove(&subject.id).is_some(),
             _ => return false,
         }
@@ -196,8 +196,8 @@ impl ExitRecords {
         Some(uid)
     }
 
-    /// Acknowledges the exit that was detected at `detected`. Has no effect if a later exit of the id was detected: the
-    /// consumer has not seen that one. If the record awaits no other consumer, removes it and returns its pod.
+    /// Acknowledges the exit that was detected at `detected`, but not a later exit of the same id, which the consumer
+    /// has not seen. If the record awaits no other consumer, removes it and returns its pod.
     pub(crate) fn acknowledge(
         &mut self,
         consumer: ConsumerId,
@@ -211,7 +211,7 @@ impl ExitRecords {
         self.remove(id)
     }
 
-    /// Notes that the pod has no sandbox or container since `now`.
+    /// Notes that the pod has had no sandbox or container since `now`.
     pub(crate) fn pod_is_gone(&mut self, uid: &PodUid, now: Instant) {
         if let Some(pod) = self.pods.get_mut(uid)
             && pod.gone.is_none()
@@ -221,7 +221,7 @@ impl ExitRecords {
         }
     }
 
-    /// The pod exists.
+    /// Notes that the pod has a sandbox or container.
     pub(crate) fn pod_exists(&mut self, uid: &PodUid) {
         if let Some(pod) = self.pods.get_mut(uid) {
             pod.gone = None;

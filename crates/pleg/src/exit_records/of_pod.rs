@@ -1,4 +1,4 @@
-//! The exit records of one pod, and their bounds.
+//! The exit records of one pod, and the limits of their number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use pleg_core::{Id, Instant};
 
 use super::Exit;
 
-/// The maximum number of exit records of removed ids per container name.
+/// The maximum number of exit records of removed containers that have the same name.
 const OF_NAME: usize = 3;
 /// The maximum number of exit records per pod. A pod has far fewer containers.
 const OF_POD: usize = 1000;
@@ -17,9 +17,9 @@ const OF_POD: usize = 1000;
 pub(super) struct PodRecords {
     /// The records of ids that exist.
     existing: BTreeMap<Id, Exit>,
-    /// The records of removed ids: of each container name at most the last [`OF_NAME`].
+    /// The records of removed ids: for each container name at most [`OF_NAME`].
     removed: Vec<Exit>,
-    /// The instant since which the pod has no sandbox or container.
+    /// The instant since which the pod has had no sandbox or container.
     pub(super) gone: Option<Instant>,
 }
 
@@ -47,8 +47,8 @@ impl PodRecords {
         Some(self.removed.remove(at))
     }
 
-    /// Adds the record of an id that has none. Removes the records that exceed the bounds, and
-    /// returns their ids.
+    /// Adds the record of an id that has no record yet. If the pod then has too many records, removes the oldest ones
+    /// and returns their ids.
     pub(super) fn put(&mut self, record: Exit) -> Vec<Id> {
         let (kind, name) = (record.kind, record.name.clone());
         if record.removed {
@@ -87,7 +87,7 @@ impl PodRecords {
     }
 }
 
-/// One read may detect several exits at once. The attempt number then orders them, because attempts exit one by one.
+/// Orders records by detection time. If one read detected several exits, the attempt number orders them.
 fn age(record: &Exit) -> (Instant, u32) {
     (record.detected, record.attempt)
 }

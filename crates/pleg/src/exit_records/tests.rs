@@ -1,4 +1,4 @@
-//! Tests how exit records are bounded and acknowledged.
+//! Tests the limits of the number of exit records, and how consumers acknowledge them.
 
 use pleg_core::LifecycleType::{
     ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted,
@@ -51,7 +51,7 @@ fn acknowledge(records: &mut ExitRecords, consumer: ConsumerId, id: &str) -> boo
 }
 
 #[test]
-fn last_three_removed_ids_of_each_name_have_records() {
+fn last_three_removed_containers_of_a_name_have_exit_records() {
     let mut records = ExitRecords::default();
     for (n, id) in (1..).zip(["1", "2", "3", "4"]) {
         died(&mut records, id, "app", n);
@@ -64,7 +64,7 @@ fn last_three_removed_ids_of_each_name_have_records() {
 
 /// After a restart, the generator may detect the ends of older containers after the end of the newest one.
 #[test]
-fn record_of_an_existing_id_survives_the_limit_per_name() {
+fn per_name_limit_keeps_exit_records_of_existing_containers() {
     let mut records = ExitRecords::default();
     records.register(ONE, &"one".into());
     for (id, detected) in [("9", 1), ("1", 2), ("3", 2), ("8", 2)] {
@@ -92,7 +92,7 @@ fn earliest_attempt_is_dropped_first_among_exits_detected_together() {
 }
 
 #[test]
-fn pod_has_at_most_1000_records() {
+fn pod_has_at_most_1000_exit_records() {
     let mut records = ExitRecords::default();
     for n in 0..=1000 {
         died(&mut records, &format!("c{n}"), &format!("app{n}"), n);
@@ -101,7 +101,7 @@ fn pod_has_at_most_1000_records() {
 }
 
 #[test]
-fn removal_or_late_exit_code_does_not_change_detection_time() {
+fn late_exit_code_or_removal_preserves_an_exits_detection_time() {
     let mut records = ExitRecords::default();
     let mut subject = Subject::new("1", Kind::Container, "app");
     announce(&mut records, ContainerDied, subject.clone(), 7);
@@ -120,7 +120,7 @@ fn removal_or_late_exit_code_does_not_change_detection_time() {
 }
 
 #[test]
-fn record_of_an_undone_end_is_removed() {
+fn exit_record_is_removed_if_the_container_runs_again() {
     let mut records = ExitRecords::default();
     records.register(ONE, &"one".into());
     died(&mut records, "1", "app", 1);
@@ -134,7 +134,7 @@ fn record_of_an_undone_end_is_removed() {
 }
 
 #[test]
-fn record_is_removed_when_every_consumer_has_acknowledged_it() {
+fn exit_record_is_removed_when_every_consumer_has_acknowledged_it() {
     let mut records = ExitRecords::default();
     for (consumer, name) in [(ONE, "one"), (TWO, "two")] {
         records.register(consumer, &name.into());
@@ -150,14 +150,14 @@ fn record_is_removed_when_every_consumer_has_acknowledged_it() {
 }
 
 #[test]
-fn only_consumers_registered_before_an_exit_are_awaited() {
+fn exit_awaits_acknowledgement_only_of_consumers_registered_before_it() {
     let mut records = ExitRecords::default();
     died(&mut records, "0", "app", 1);
     records.register(ONE, &"one".into());
     died(&mut records, "1", "app", 2);
     records.register(TWO, &"two".into());
     died(&mut records, "2", "app", 3);
-    // A late exit code is not a new end.
+    // An announcement that adds an exit code does not announce a new exit.
     announce(&mut records, ContainerChanged, container("1", "app"), 4);
     for id in ["0", "1", "2"] {
         acknowledge(&mut records, ONE, id);
@@ -170,7 +170,7 @@ fn only_consumers_registered_before_an_exit_are_awaited() {
 }
 
 #[test]
-fn records_are_forgotten_ten_minutes_after_the_pod_is_gone() {
+fn exit_records_are_dropped_ten_minutes_after_the_pod_disappeared() {
     let mut records = ExitRecords::default();
     records.register(ONE, &"one".into());
     let (p, gone) = (PodUid::from("p"), at(5));

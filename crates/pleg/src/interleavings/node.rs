@@ -1,4 +1,4 @@
-//! A small node behind a mutex, and the task that writes its generator's cache.
+//! A simulated node behind a mutex, and a small driver that writes the cache of the node's generator.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ impl Node {
     }
 }
 
-/// Writes the cache as the driver does, except that a read takes as long as the schedule chooses.
+/// Writes the cache as the real driver does, except that shuttle's schedule decides how long a read takes.
 pub(super) struct Writer {
     node: Node,
     machine: Reconciler,

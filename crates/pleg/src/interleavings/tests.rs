@@ -1,4 +1,4 @@
-//! Tests the cache and its waiters, in every interleaving.
+//! Tests the cache and the callers that wait for it, in many interleavings.
 
 mod cache;
 mod waiting;

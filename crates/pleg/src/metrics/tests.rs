@@ -1,4 +1,4 @@
-//! The generator writes each of its counters as a metric.
+//! Tests which values the generator writes to its metrics, and when.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use SandboxState::{NotReady, Ready};
 
 const UNKNOWN: ContainerState = ContainerState::Unknown { last: None };
 
-/// All counters, each with a value of its own.
+/// Counters that all have different values, and the expected value of each metric.
 fn counters() -> (Counters, BTreeMap<&'static str, u64>) {
     let mut c = Counters::default();
     let mut expected = BTreeMap::new();
@@ -39,7 +39,7 @@ fn counters() -> (Counters, BTreeMap<&'static str, u64>) {
 }
 
 #[test]
-fn each_counter_is_written_with_its_value() {
+fn each_counter_of_the_generator_is_written_to_its_metric() {
     let recorder = DebuggingRecorder::new();
     let shown = recorder.snapshotter();
     let (counters, expected) = counters();

@@ -1,4 +1,4 @@
-//! The promises of the public API, with the whole generator on a hand-written runtime, in paused time.
+//! Tests what the public API promises: the whole generator runs on the fake runtime, in paused time.
 mod acknowledging;
 mod findings;
 mod life;

@@ -1,6 +1,6 @@
-//! Tests the failure catalogue on the whole generator, with a fake runtime in paused time: the entries about the
-//! driver, its consumers, its health or its metrics. The comments describe upstream Kubernetes; `docs/failures.md` has
-//! the whole table, with the issues and the reasons.
+//! Tests the entries of the failure catalogue, `docs/failures.md`, that are about the driver, its consumers, its health
+//! or its metrics: the whole generator on a fake runtime, in paused time. The comment of a test describes the failure
+//! in upstream Kubernetes; the catalogue has the issues and the reasons.
 mod evented;
 mod generic;
 

@@ -1,10 +1,10 @@
-//! Upstream's scenarios of the pod cache, K1 to K8 (container/cache_test.go of Kubernetes 1.36.2),
-//! through the public API. Upstream's tests change the cache directly; here a hand-written runtime
-//! causes the change: `Set` is a read of the pod (`request_relist`), `UpdateTime` a full list
-//! (`relist_now`), `Delete` a list that no longer shows the pod.
+//! Upstream's scenarios of the pod cache, K1 to K8 (container/cache_test.go of Kubernetes 1.36.2), through the public
+//! API. Upstream's tests change the cache directly. Here the generator changes it after a read of the fake runtime:
+//! `Set` is a read of the pod (`request_relist`), `UpdateTime` a full list (`relist_now`), `Delete` a list without the
+//! pod.
 //!
-//! Deviation (invariant 4): where upstream's waiter blocks until another source updates the cache, a waiter here causes
-//! a read of the pod. To make it block, these tests let reads hang.
+//! Deviation (invariant 5 of `docs/invariants.md`): upstream's waiter blocks until another source updates the cache. A
+//! waiter here causes a read of its pod; so that it blocks, these tests let reads hang.
 use crate::support::{
     FakeRuntime, MINUTE, MS, Op, SECOND, failed_read, is_now, is_soon_after, pass, rarely, ready,
     running, soon, started, synced, waiting, with_ips,
@@ -26,8 +26,8 @@ fn just_before(at: Instant) -> Instant {
     Instant::from_nanos(at.as_nanos() - 1)
 }
 
-/// K1, TestCacheNotInitialized: without a global timestamp, no status is newer than any time, not even than the zero
-/// time.
+/// Upstream's K1, TestCacheNotInitialized: while the cache has no global timestamp (the time of the last list), no
+/// status is newer than any time, not even than the zero time.
 #[tokio::test(start_paused = true)]
 async fn uninitialized_cache_answers_a_waiter_only_after_a_read() {
     let node = FakeRuntime::new();
@@ -39,8 +39,8 @@ async fn uninitialized_cache_answers_a_waiter_only_after_a_read() {
     let view = pleg.get(&uid);
     assert!(!view.status.exists());
     assert_eq!(view.details_as_of, None);
-    // Deviation: invariant 4. The waiter has caused a read of the pod, which proves its status
-    // although no list has succeeded.
+    // Deviation (invariant 5): the waiter has caused a read of the pod, which proves the status of the pod although no
+    // list has succeeded.
     node.release(&Op::pod("p"));
     let view = soon(pleg.newer_than(&uid, Instant::ORIGIN, MINUTE))
         .await
@@ -49,10 +49,10 @@ async fn uninitialized_cache_answers_a_waiter_only_after_a_read() {
     assert_eq!(pleg.health().current().last_list, None);
 }
 
-/// K2, TestGetIfNewerThanWhenPodExists: is the pod's status newer than t? Yes, if (global, modified) is (t+1, t),
-/// (t+1, t−10) or (t−1, t+3). No, if it is (t−1, t−1).
+/// Upstream's K2, TestGetIfNewerThanWhenPodExists: the status of a pod is newer than t if the last list and the last
+/// change of the pod are at (t+1, t), (t+1, t−10) or (t−1, t+3), but not if they are at (t−1, t−1).
 ///
-/// Deviation: where upstream's answer is no, the pod is read.
+/// Deviation: where upstream answers no, this generator reads the pod.
 #[tokio::test(start_paused = true)]
 async fn pod_is_read_unless_its_status_is_newer_than_requested() {
     for (global, modified, newer) in [(1, 0, true), (1, -10, true), (-1, 3, true), (-1, -1, false)]
@@ -98,10 +98,10 @@ async fn pod_is_read_unless_its_status_is_newer_than_requested() {
     }
 }
 
-/// K3, TestGetPodNewerThanWhenPodDoesNotExist: if t is before the global timestamp, the default status is returned; if
-/// t is after it, the call blocks.
+/// Upstream's K3, TestGetPodNewerThanWhenPodDoesNotExist: if t is before the last list, an unknown pod has the default
+/// status; if t is after it, the call blocks.
 ///
-/// Deviation: where upstream blocks until the next list, the unknown pod is read.
+/// Deviation: where upstream blocks until the next list, this generator reads the pod.
 #[tokio::test(start_paused = true)]
 async fn unknown_pod_is_read_unless_list_is_newer_than_requested() {
     let node = FakeRuntime::new();
@@ -134,10 +134,9 @@ async fn unknown_pod_is_read_unless_list_is_newer_than_requested() {
     assert_eq!(pleg.get(&uid), view);
 }
 
-/// K4, TestCacheSetAndGet: status and error are stored unchanged, even together, even with a zero
-/// time.
+/// Upstream's K4, TestCacheSetAndGet: status and error are stored unchanged, even together, even with a zero time.
 ///
-/// Deviation: invariant 11. An error never replaces a status: the last good status stays.
+/// Deviation (invariant 11): an error never replaces a status; the last good status stays.
 #[tokio::test(start_paused = true)]
 async fn cache_returns_status_and_error_together() {
     let node = FakeRuntime::new();
@@ -186,7 +185,7 @@ async fn cache_returns_status_and_error_together() {
     assert!(is_now(&pleg, Some(after)));
 }
 
-/// K5, TestCacheGetPodDoesNotExist: a default status with the id, and no error.
+/// Upstream's K5, TestCacheGetPodDoesNotExist: an unknown pod has a default status with its uid, and no error.
 #[tokio::test(start_paused = true)]
 async fn unknown_pod_has_an_empty_status() {
     let node = FakeRuntime::new();
@@ -200,7 +199,7 @@ async fn unknown_pod_has_an_empty_status() {
     assert!(pleg.snapshot().is_empty());
 }
 
-/// K6, TestDelete: after the deletion, a default status with the id.
+/// Upstream's K6, TestDelete: after its deletion, a pod has a default status with its uid.
 #[tokio::test(start_paused = true)]
 async fn deleted_pod_has_an_empty_status() {
     let node = FakeRuntime::new();
@@ -217,13 +216,13 @@ async fn deleted_pod_has_an_empty_status() {
     assert!(pleg.snapshot().is_empty());
 }
 
-/// K7, TestRegisterNotification: a waiter for g+1 is notified by a Set with the time g+1 (a later time is not needed);
-/// another waiter is notified by UpdateTime(g+2).
+/// Upstream's K7, TestRegisterNotification: if g is the time of the last list, a Set with the time g+1 notifies a
+/// waiter for g+1, and UpdateTime(g+2) notifies another waiter.
 ///
-/// Deviations: invariant 3. A read with the time t answers a waiter for t only if the read was issued after the waiter
+/// Deviations (invariant 5): a read with the time t answers a waiter for t only if the read was issued after the waiter
 /// registered; the waiter causes such a read. And a list answers no waiter whose own read is in flight.
 #[tokio::test(start_paused = true)]
-async fn waiter_is_answered_by_a_read_begun_at_its_instant() {
+async fn waiter_is_answered_by_a_read_from_its_requested_instant() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
@@ -244,11 +243,11 @@ async fn waiter_is_answered_by_a_read_begun_at_its_instant() {
     assert!(soon(waits).await.unwrap().unwrap().as_of >= Some(at));
 }
 
-/// K8, TestGetNewerThan, five cases, with an existing or an unknown pod: a waiter waits for min = 10 s from now. A Set,
-/// a SetObservedTime or an UpdateTime at min − 1 s leaves the waiter blocked; such a call at min + 1 s unblocks it with
-/// the right id, and then a second call returns at once.
+/// Upstream's K8, TestGetNewerThan, five cases, with an existing or an unknown pod: a waiter waits for min = 10 s from
+/// now. A Set, a SetObservedTime or an UpdateTime at min − 1 s leaves the waiter blocked; such a call at min + 1 s
+/// unblocks it with the right id, and then a second call returns at once.
 ///
-/// Deviations: invariant 4: the waiter's own read, which begins at min, unblocks the waiter. SetObservedTime is no
+/// Deviations (invariant 5): the waiter's own read, which begins at min, unblocks the waiter. SetObservedTime is no
 /// separate case here: a read of the pod is a Set, changed or not, and also works for a pod that does not exist.
 #[tokio::test(start_paused = true)]
 async fn waiter_for_a_future_instant_is_answered_at_that_instant() {

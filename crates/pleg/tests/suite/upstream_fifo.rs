@@ -1,5 +1,5 @@
-//! Upstream's scenario G4 (TestEventChannelFull, generic_test.go of Kubernetes 1.36.2), with more
-//! events than the channel holds: on the adapter with upstream's channel, and on a subscription.
+//! Upstream's scenario G4 (TestEventChannelFull, generic_test.go of Kubernetes 1.36.2): more events than the channel
+//! holds. Here they go to `Fifo`, which behaves like upstream's channel, and to subscriptions.
 use std::collections::BTreeSet;
 
 use crate::support::{
@@ -39,11 +39,11 @@ fn take(fifo: &mut Fifo) -> Vec<String> {
         .collect()
 }
 
-/// G4, TestEventChannelFull: if five events are sent to a channel of four, exactly four of them arrive, and the sender
-/// does not block. Here 1071 events are sent to the channel of 1000, and 71 are counted as discarded.
+/// Upstream's G4, TestEventChannelFull: if five events are sent to a channel of four, exactly four of them arrive, and
+/// the sender does not block. Here 1071 events are sent to the queue of 1000, and 71 are counted as discarded.
 ///
-/// Deviation: invariant 9, for subscriptions: they get all events, and when they lag beyond the
-/// bound, no Died or Removed is missing.
+/// Deviation (invariant 9): a subscription that keeps up gets all events, and one that lags beyond its bound misses no
+/// Died or Removed.
 #[tokio::test(start_paused = true)]
 async fn full_upstream_channel_drops_events_and_subscriptions_lose_no_end() {
     let recorder = DebuggingRecorder::new();
@@ -72,7 +72,7 @@ async fn full_upstream_channel_drops_events_and_subscriptions_lose_no_end() {
     let beyond = (all - CAPACITY) as u64;
     assert_eq!(discarded(), beyond);
 
-    // No consumer reads while all containers exit and are removed.
+    // Neither `fifo` nor `lags` is read while all containers exit and are removed.
     deploy(&node, ReportedState::Exited);
     soon(pleg.relist_now()).await.unwrap();
     pass(&pleg, SECOND).await;

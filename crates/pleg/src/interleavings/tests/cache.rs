@@ -8,10 +8,10 @@ use crate::cache::Published;
 use crate::interleavings::explore;
 use crate::interleavings::samples::{at, something, something_like};
 
-/// A reader never sees the `as_of` of a pod go back, neither when the pod's last id is gone nor when a list removes its
-/// entry. Only that list removes the pod from the cache.
+/// A reader of the cache never sees the `as_of` of a pod go back: neither when the last id of the pod is gone, nor when
+/// a list removes the pod's entry from the cache.
 #[test]
-fn freshness_of_a_pod_never_goes_back() {
+fn no_reader_sees_a_pods_as_of_go_back() {
     let first = something("p", 5);
     explore(move || {
         let published = Arc::new(Published::default());
@@ -51,8 +51,8 @@ fn freshness_of_a_pod_never_goes_back() {
     });
 }
 
-/// A list that confirms every pod does not confirm a pod that was published after it, and no reader
-/// misses a confirmation.
+/// A list that confirms every pod does not confirm a pod that was published after that list, and no reader misses a
+/// confirmation.
 #[test]
 fn list_does_not_confirm_a_pod_published_after_the_list() {
     let (first, listed) = (something("p", 5), something("q", 14));
@@ -93,7 +93,7 @@ fn list_does_not_confirm_a_pod_published_after_the_list() {
         for reader in readers {
             reader.join().expect("a reader");
         }
-        // A relist does not refresh a pod that has no sandbox and no container.
+        // A relist does not change the `as_of` of a pod that has no sandbox and no container.
         assert_eq!(published.get(&"p".into()).as_of, Some(at(9)));
     });
 }

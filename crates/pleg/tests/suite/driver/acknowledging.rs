@@ -16,7 +16,7 @@ async fn acknowledge(consumer: &Consumer, pleg: &Pleg) {
     }
 }
 
-/// The container exits before the generator starts; its exit stays unacknowledged until this consumer takes it.
+/// The container exits before the generator starts. Its exit stays unacknowledged until the consumer acknowledges it.
 #[tokio::test(start_paused = true)]
 async fn consumer_registered_by_builder_must_acknowledge_exits_older_than_generator() {
     let node = FakeRuntime::new();
@@ -28,7 +28,7 @@ async fn consumer_registered_by_builder_must_acknowledge_exits_older_than_genera
     soon(pleg.wait_until_synced()).await.unwrap();
     assert!(!pleg.is_acknowledged(&c()).await);
     acknowledge(&worker, &pleg).await;
-    // The acknowledgement counts even after its consumer is dropped.
+    // An acknowledgement counts even if the consumer is dropped afterwards.
     drop(worker);
     assert!(pleg.is_acknowledged(&c()).await);
     assert!(pleg.exits(&"p".into()).is_empty());
@@ -55,7 +55,7 @@ async fn exit_is_acknowledged_once_all_remaining_consumers_have_acknowledged_it(
 }
 
 #[tokio::test(start_paused = true)]
-async fn registration_after_the_shutdown_is_an_error() {
+async fn registering_a_consumer_after_the_shutdown_is_an_error() {
     let pleg = synced(&FakeRuntime::new(), Settings::default()).await;
     let worker = pleg.register_consumer("worker").await.unwrap();
     soon(pleg.shutdown()).await;

@@ -1,4 +1,4 @@
-//! Tests the histories in which an earlier release was wrong.
+//! Tests sequences of events that an earlier release handled wrongly.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use pleg::{NotReady, Pleg, WaitError};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn panicked_stream_is_subscribed_again() {
+async fn generator_subscribes_again_after_the_event_stream_panicked() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     let panics = vec![Step::Wait(5 * SECOND), Step::Panic];
@@ -63,7 +63,7 @@ fn dropped_tokio_runtime_ends_subscriptions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn builder_that_does_not_spawn_ends_subscriptions() {
+async fn failed_spawn_ends_the_subscriptions_of_its_builder() {
     let mut builder = Pleg::builder(FakeRuntime::new()).settings(settings(|s| {
         s.probe_period = Duration::from_nanos(1);
     }));
@@ -72,7 +72,7 @@ async fn builder_that_does_not_spawn_ends_subscriptions() {
     assert!(soon(subscription.next()).await.is_none());
 }
 
-/// Panics in the task that wakes it.
+/// A waker that panics when it is woken, so it panics in the task of the driver.
 struct PanickingWaker;
 
 impl Wake for PanickingWaker {
@@ -139,7 +139,7 @@ async fn event_during_a_pod_read_does_not_hide_a_resize() {
 
 /// The stream is open but delivers no more events. Only a new subscription would deliver them.
 #[tokio::test(start_paused = true)]
-async fn silent_stream_is_subscribed_again() {
+async fn stream_without_events_is_replaced_if_lists_show_changes() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     let pleg = synced(&node, settings(|_| ())).await;

@@ -49,7 +49,7 @@ async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
 
 /// The shutdown runs on several threads, and a call takes a while to drop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shutdown_waits_for_dropped_calls() {
+async fn shutdown_waits_until_every_dropped_call_has_ended() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = Pleg::builder(node.clone()).spawn().unwrap();
@@ -94,11 +94,11 @@ async fn dropping_the_last_handle_ends_the_generator() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_watcher_wakes_on_changes_and_when_generator_ends() {
+async fn health_watcher_wakes_on_changes_and_when_the_generator_ends() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let mut health = pleg.health();
-    // A new watch does not report earlier changes.
+    // A new `HealthWatch` does not report changes from before its creation.
     soon(health.changed()).await;
     for _ in 0..10 {
         let listed = health.current().last_list;
@@ -135,9 +135,9 @@ fn synced_in_a_task(pleg: &Pleg) -> JoinHandle<Result<(), WaitError>> {
     tokio::spawn(async move { pleg.wait_until_synced().await })
 }
 
-/// Synced: a complete list was read, and each pod in it was read or its read failed once.
+/// The generator is synced when a complete list was read, and each pod in it was read or its read failed once.
 #[tokio::test(start_paused = true)]
-async fn synced_completes_after_first_list_and_reads_of_its_pods() {
+async fn wait_until_synced_completes_after_first_list_and_pod_reads() {
     let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     node.put(exited("q", "old", 4));
@@ -174,7 +174,7 @@ async fn synced_completes_after_first_list_and_reads_of_its_pods() {
     assert_eq!(soon(synced).await.unwrap(), Err(WaitError::Closed));
 }
 
-/// The error names the setting, its value and the rule. No task is started.
+/// The error of `spawn` names the setting, its value and the rule. No task is started.
 #[tokio::test(start_paused = true)]
 async fn builder_refuses_invalid_settings_and_names_them() {
     let node = FakeRuntime::new();

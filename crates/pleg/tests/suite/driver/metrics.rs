@@ -23,7 +23,7 @@ fn generator(node: &FakeRuntime, mode: Mode) -> (Pleg, Snapshotter) {
     (pleg, recorder.snapshotter())
 }
 
-/// The counters, summed over labels, and the gauges.
+/// The counters, the gauges and the lengths of the histograms, each summed over its labels.
 fn values(shown: &Snapshotter) -> BTreeMap<String, u64> {
     let mut values = BTreeMap::new();
     for (key, _, _, value) in shown.snapshot().into_vec() {
@@ -38,9 +38,9 @@ fn values(shown: &Snapshotter) -> BTreeMap<String, u64> {
     values
 }
 
-/// One generator has two pods and a stream, the other has one pod and polls.
+/// One generator has two pods and an event stream, the other has one pod and only polls.
 #[tokio::test(start_paused = true)]
-async fn each_generator_records_to_its_own_recorder() {
+async fn each_generator_writes_metrics_to_its_own_recorder() {
     let (one, other) = (FakeRuntime::new(), FakeRuntime::new());
     for uid in ["p", "q"] {
         one.run_pod(uid);

@@ -10,7 +10,7 @@ use pleg::{Clock, ContainerState, Instant, Pleg, StartError, WaitError};
 
 use crate::support::{FakeRuntime, MINUTE, exited, pass, rarely, soon, synced};
 
-/// Each of these statements causes a compiler warning.
+/// Expects that each of these statements causes the compiler warning `unused_must_use`.
 macro_rules! must_be_used {
     ($($result:expr;)*) => {
         $(#[expect(unused_must_use)] { $result; })*
@@ -18,7 +18,7 @@ macro_rules! must_be_used {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_a_new_handle_causes_a_compiler_warning() {
+async fn ignoring_a_new_handle_causes_a_compiler_warning() {
     let pleg = synced(&FakeRuntime::new(), rarely()).await;
     let mut builder = Pleg::builder(FakeRuntime::new());
     must_be_used! {
@@ -36,7 +36,7 @@ async fn dropping_a_new_handle_causes_a_compiler_warning() {
     }
 }
 
-/// The client that made the write has its own clock.
+/// The caller changed the container with a client that has its own clock.
 #[tokio::test(start_paused = true)]
 async fn caller_can_wait_with_an_instant_of_another_clock() {
     let node = FakeRuntime::new();
@@ -101,14 +101,14 @@ async fn status_has_an_error_after_the_generator_ended() {
 }
 
 #[test]
-fn start_outside_of_tokio_is_an_error() {
+fn spawn_outside_of_a_tokio_runtime_is_an_error() {
     let error = Pleg::builder(FakeRuntime::new()).spawn().unwrap_err();
     assert_eq!(error, StartError::NoRuntime);
 }
 
-/// A wait needs a timer, and other executors have no tokio timers, so in an earlier version this wait panicked.
+/// `newer_than` needs a timer. On executors without tokio's timers, an earlier version of it panicked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn wait_works_on_every_executor() {
+async fn newer_than_works_on_executors_without_tokio_timers() {
     let pleg = synced(&FakeRuntime::new(), Settings::default()).await;
     let wait = move || {
         let (uid, now) = ("p".into(), pleg.now());

@@ -7,7 +7,7 @@ use crate::support::{FakeRuntime, Op, SECOND, exited, next, not_ready, pass, rea
 
 /// Several announcements complete one call of `changed`, and the view shows all of them.
 #[tokio::test(start_paused = true)]
-async fn handle_reports_changes_of_its_pod_only() {
+async fn pod_handle_reports_changes_of_its_pod_only() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut p = pleg.pod(&"p".into());
@@ -27,9 +27,9 @@ async fn handle_reports_changes_of_its_pod_only() {
     assert!(p.changed().now_or_never().is_none(), "of q, or twice");
 }
 
-/// A dropped `changed` loses nothing. The handle reports the last changes before the end of the generator.
+/// Dropping the future of `changed` loses no change. The handle also reports the last change before the generator ends.
 #[tokio::test(start_paused = true)]
-async fn handle_reports_last_change_before_the_end_of_the_generator() {
+async fn pod_handle_reports_last_change_before_the_generator_ended() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -58,9 +58,9 @@ async fn pod_handle_returns_a_view_newer_than_an_instant() {
     assert!(p.details_newer_than(pleg.now(), SECOND).await.is_err());
 }
 
-/// The status is from before the end, so it does not give details of the exited container.
+/// The first status call starts before the container exits, so its answer has no details of the exit.
 #[tokio::test(start_paused = true)]
-async fn details_are_read_again_if_a_container_ends_meanwhile() {
+async fn details_are_reread_if_a_container_exits_during_the_read() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;

@@ -1,4 +1,4 @@
-//! Every pod whose calls hang or fail is named, with the call, in the log and by the health handle.
+//! Tests that the log and `pod_problems` name every pod for which calls to the runtime hang or fail, with the call.
 
 use pleg::core::CallErrorKind;
 use pleg::{Pleg, PodProblemKind};
@@ -22,7 +22,7 @@ fn inspect(pleg: &Pleg, uid: &str) {
     tokio::spawn(async move { pleg.details_newer_than(&uid, pleg.now(), MINUTE).await });
 }
 
-/// Tests more pods than health names.
+/// Seven pods hang, because health names only five; the list of problems must have all of them.
 #[tokio::test(start_paused = true)]
 async fn hung_pod_is_reported_when_the_hang_begins_and_ends() {
     let (log, _guard) = Trace::start(Level::INFO);

@@ -1,4 +1,4 @@
-//! `request_relist`, `request_reinspect`, `relist_now`: each request is executed at once and completes.
+//! Tests `request_relist`, `request_reinspect` and `relist_now`: each starts its read at once and returns the result.
 
 use pleg::RelistError;
 use pleg::core::CallErrorKind;
@@ -42,9 +42,9 @@ async fn requested_relist_or_reinspection_of_a_pod_reads_that_pod() {
     assert_eq!(node.count(&Op::List), lists, "no full list for that");
 }
 
-/// A full list runs at once, and its result is returned.
+/// `relist_now` lists the whole node at once, and returns the error if the list fails.
 #[tokio::test(start_paused = true)]
-async fn immediate_relist_updates_the_cache_or_returns_its_error() {
+async fn relist_now_updates_the_cache_or_returns_the_lists_error() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, rarely()).await;
     let mut subscription = pleg.subscribe();

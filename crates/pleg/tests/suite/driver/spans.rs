@@ -25,6 +25,6 @@ async fn reads_run_in_spans_that_name_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_span_is_opened_above_debug_level() {
+async fn no_span_is_opened_if_debug_level_is_disabled() {
     assert_eq!(spans(Level::INFO).await, Vec::<String>::new());
 }

@@ -9,7 +9,7 @@ use crate::support::{
     synced,
 };
 
-/// Ids that exist at the start are announced after their status was read.
+/// Containers and sandboxes that exist at the start are announced after their status was read.
 #[tokio::test(start_paused = true)]
 async fn synced_is_delivered_between_initial_and_later_events() {
     let node = FakeRuntime::new();
@@ -61,7 +61,7 @@ async fn late_subscribers_get_synced_and_every_later_event() {
 
 /// The subscription is made before the pod exists.
 #[tokio::test(start_paused = true)]
-async fn subscription_of_one_pod_delivers_that_pod_alone() {
+async fn subscription_of_one_pod_delivers_events_of_that_pod_only() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut of_p = pleg.subscribe_pod(&"p".into());
@@ -80,7 +80,7 @@ async fn subscription_of_one_pod_delivers_that_pod_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_subscriptions_of_pods_do_not_end_others() {
+async fn dropped_subscriptions_of_pods_do_not_end_other_subscriptions() {
     let node = FakeRuntime::new();
     let pleg = synced(&node, Settings::default()).await;
     let mut of_p = pleg.subscribe_pod(&"p".into());

@@ -9,8 +9,8 @@ use crate::support::{
     polling, rarely, settings, soon, synced, until,
 };
 
-/// Invariant 12: a list that hangs is reported within 3 s. The node stays ready for 3 min; then readiness fails with
-/// upstream's error text. After the hang the node becomes ready by itself.
+/// Invariant 12 of `docs/invariants.md`: health reports within 3 s that a list hangs. The node stays ready for 3 min;
+/// then readiness fails with upstream's error text. After the hang, the node becomes ready by itself.
 #[tokio::test(start_paused = true)]
 async fn hung_list_is_reported_and_the_node_stays_ready() {
     for mode in [Mode::Evented, Mode::Polling] {
@@ -65,7 +65,7 @@ async fn successful_runtime_probe_after_an_outage_starts_a_list() {
         pass(&pleg, 3 * SECOND).await;
         node.succeed(&Op::List);
         node.succeed(&Op::Version);
-        // A busy driver does not prevent the runtime probe from ending.
+        // Requests keep the driver busy. The runtime probe must end all the same.
         let back = pleg.now();
         while !degraded(&pleg).is_empty() {
             pleg.is_acknowledged(&"nothing".into()).await;
@@ -76,7 +76,7 @@ async fn successful_runtime_probe_after_an_outage_starts_a_list() {
     }
 }
 
-/// A long relist period, and the default period of runtime probes.
+/// Settings with a long relist period, and with the default period of runtime probes.
 fn probing() -> pleg::core::Settings {
     settings(|s| {
         *s = rarely();
@@ -160,9 +160,9 @@ async fn unanswered_version_call_alone_does_not_mean_a_silent_runtime() {
     }
 }
 
-/// A call in which the runtime panics counts as a failed call.
+/// A call fails if the implementation of `Runtime` panics in it.
 #[tokio::test(start_paused = true)]
-async fn panicking_call_counts_as_failed() {
+async fn call_in_which_the_runtime_panics_counts_as_failed() {
     let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, polling()).await;
@@ -175,9 +175,9 @@ async fn panicking_call_counts_as_failed() {
     assert_eq!(pleg.health().ready(), Ok(()));
 }
 
-/// Invariant 12: health also reports a first subscription whose call hangs.
+/// Invariant 12 of `docs/invariants.md`: health reports a subscribe call that hangs, even if it is the first one.
 #[tokio::test(start_paused = true)]
-async fn stream_that_cannot_be_opened_is_reported() {
+async fn health_reports_a_stream_that_cannot_be_opened() {
     let node = FakeRuntime::new();
     node.hang(Op::Subscribe);
     let pleg = synced(&node, settings(|_| ())).await;
@@ -213,7 +213,7 @@ async fn unimplemented_stream_is_reported_as_down_and_retried() {
     );
 }
 
-/// In the default mode the generator polls, and health has the reason. `Evented` subscribes anyway.
+/// In the mode `Auto` the generator polls, and health has the reason. In the mode `Evented` it subscribes anyway.
 #[tokio::test(start_paused = true)]
 async fn auto_mode_polls_while_a_subscription_may_do_harm() {
     let node = FakeRuntime::new();
@@ -230,7 +230,7 @@ async fn auto_mode_polls_while_a_subscription_may_do_harm() {
     until(&pleg, || is_confirmed(&pleg)).await;
 }
 
-/// The calls of `mode` and `settings` come in either order.
+/// The mode of `Builder::mode` wins over the mode in `Builder::settings`, whichever is called first.
 #[tokio::test(start_paused = true)]
 async fn mode_of_builder_overrides_settings_in_either_order() {
     let builder = || Pleg::builder(FakeRuntime::new());
@@ -267,7 +267,7 @@ async fn generator_polls_and_retries_while_runtime_declines_the_stream() {
 /// The published health has the time at which the driver's next work is due, even on a quiet node. So a reader of the
 /// last published health notices if work is overdue.
 #[tokio::test(start_paused = true)]
-async fn overdue_work_makes_the_node_unready() {
+async fn overdue_work_of_the_driver_makes_the_node_unready() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, settings(|_| ())).await;

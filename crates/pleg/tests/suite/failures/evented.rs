@@ -1,4 +1,4 @@
-//! A and B: the evented PLEG.
+//! Tests the sections A and B of `docs/failures.md`: failures of upstream's evented PLEG.
 
 use pleg::core::{CallErrorKind, EventType, Settings, Source};
 use pleg::{Pleg, ReconnectSettings};
@@ -9,7 +9,7 @@ use crate::support::{
     is_degraded, is_now, pass, polling, ready, running, soon, synced, until,
 };
 
-/// Upstream: five attempts to reconnect without a pause, then no events until the kubelet restarts.
+/// Upstream: the kubelet makes five attempts to reconnect without a pause. Then it gets no events until it restarts.
 #[tokio::test(start_paused = true)]
 async fn events_are_used_again_after_any_outage() {
     let node = FakeRuntime::new();
@@ -85,7 +85,7 @@ async fn full_upstream_queue_does_not_affect_readiness() {
     let (mut fifo, mut ours) = (builder.upstream_fifo(), builder.subscribe());
     let pleg = builder.spawn().unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
-    // The kubelet has just started, and takes no announcement for ten minutes.
+    // As if the kubelet had just started, nobody takes an event from the queue for ten minutes.
     pass(&pleg, 10 * MINUTE).await;
     let mut taken = 0;
     while pleg.health().ready().is_ok() && fifo.try_next().is_some() {
@@ -103,7 +103,7 @@ async fn full_upstream_queue_does_not_affect_readiness() {
     assert_eq!(data, Some("p0-c0".into()));
 }
 
-/// Upstream: the fallback stops and starts the list worker while the old one may still run.
+/// Upstream: to fall back to lists, the kubelet starts a list worker while the previous one may still run.
 #[tokio::test(start_paused = true)]
 async fn fallback_to_polling_never_runs_two_lists_at_once() {
     let node = FakeRuntime::new();
@@ -157,7 +157,7 @@ async fn hung_list_does_not_stall_the_stream() {
     assert!(pleg.health().current().list_in_flight.is_some());
 }
 
-/// Upstream: pleg_last_seen is set to now whenever health is checked, even if nothing was seen.
+/// Upstream: the metric last_seen is set to the present whenever health is checked, even if no list succeeded.
 #[tokio::test(start_paused = true)]
 async fn last_seen_metric_is_the_time_of_the_last_list() {
     let (recorder, snapshotter) = recorder();

@@ -1,4 +1,4 @@
-//! C: the generic PLEG.
+//! Tests section C of `docs/failures.md`: failures of upstream's generic PLEG.
 
 use std::time::Duration;
 
@@ -66,8 +66,8 @@ async fn hung_pod_does_not_delay_other_pods() {
     .await;
 }
 
-/// Upstream: a dead container is removed before a sync has read how it ended; the exit code is
-/// lost, and a success becomes a failure.
+/// Upstream: if an exited container is removed before a sync of its pod has read the exit code, the code is lost, and a
+/// success becomes a failure.
 #[tokio::test(start_paused = true)]
 async fn exit_code_outlives_the_container() {
     for mode in [Mode::Evented, Mode::Polling] {
@@ -85,7 +85,7 @@ async fn exit_code_outlives_the_container() {
             node.remove("p-c");
             pass(&pleg, SECOND + 10 * MS).await;
         }
-        // The worker checks only now.
+        // The worker reads the pod only after the container was removed.
         let uid = "p".into();
         let view = soon(pleg.newer_than(&uid, pleg.now(), SECOND)).await;
         assert!(view.unwrap().status.containers.is_empty(), "it is gone");
@@ -99,7 +99,7 @@ async fn exit_code_outlives_the_container() {
         worker.acknowledge(&ends()[0]).await;
         until(&pleg, || ends().is_empty()).await;
 
-        // The pod disappears after its last end was acknowledged.
+        // The pod disappears before the exit of `d` is acknowledged: the record of `d` stays for ten minutes.
         let relisted = || async { soon(pleg.relist_now()).await.unwrap() };
         node.put(exited("p", "d", 8));
         node.put(not_ready("p"));
@@ -119,7 +119,7 @@ async fn exit_code_outlives_the_container() {
     }
 }
 
-/// Upstream: a list over 16 MiB fails every time; no state is known any more and the node is
+/// Upstream: a list over 16 MiB fails every time. The kubelet no longer learns the state of any pod, and the node is
 /// NotReady.
 #[tokio::test(start_paused = true)]
 async fn failed_list_removes_no_pod_from_the_cache() {
@@ -150,10 +150,10 @@ fn cached(pleg: &Pleg, event: &PodLifecycleEvent) -> String {
     sandbox.or(container).unwrap_or("gone".to_owned())
 }
 
-/// Upstream: the PLEG's observations are not available outside the kubelet.
+/// Upstream: programs other than the kubelet cannot get the events of its PLEG.
 ///
-/// Each event arrives twice. An end is announced at once, from the event; for any other event the
-/// pod is read 250 ms later.
+/// Each event arrives twice. The exit that an event shows is announced at once; after any other event the generator
+/// waits 250 ms and reads the pod.
 #[tokio::test(start_paused = true)]
 async fn every_state_transition_is_announced_to_subscribers() {
     let node = FakeRuntime::new();
@@ -325,14 +325,14 @@ async fn deadline_drop_and_shutdown_each_end_a_wait() {
     assert!(pleg.get(&uid).status.exists(), "the cache stays");
 }
 
-/// Upstream: termination messages are read from disk inside the relist.
+/// Upstream: the relist reads termination messages from disk, so a slow disk slows it.
 #[tokio::test(start_paused = true)]
 async fn slow_status_calls_do_not_slow_the_list() {
     let node = FakeRuntime::new();
     ["p", "q"].iter().for_each(|uid| node.run_pod(uid));
     let pleg = synced(&node, rarely()).await;
     pass(&pleg, SECOND).await;
-    // Every status call of p takes this long.
+    // Every call about the pod p takes this long.
     node.delay(Op::pod("p"), SECOND);
     node.put(exited("p", "c", 3));
     node.put(exited("q", "c", 3));

@@ -47,7 +47,7 @@ pub(crate) fn ready(uid: &str) -> Report {
     sandbox(uid, "s", ReportedState::Running)
 }
 
-/// The sandbox of [`ready`] after its end.
+/// The sandbox of [`ready`] when it is no longer ready.
 pub(crate) fn not_ready(uid: &str) -> Report {
     sandbox(uid, "s", ReportedState::Exited)
 }
@@ -79,7 +79,7 @@ pub(crate) fn is_degraded(pleg: &Pleg, how: &str) -> bool {
     degraded(pleg).contains(&how)
 }
 
-/// Returns true if the event stream is `confirmed`: open for a second, and a list begun on it is complete.
+/// Returns true if the stream is `confirmed`: it has been open for a second, and a list that began on it is complete.
 pub(crate) fn is_confirmed(pleg: &Pleg) -> bool {
     let stream = pleg.health().current().stream;
     matches!(stream, StreamState::Subscribed { confirmed, .. } if confirmed)
@@ -100,7 +100,7 @@ pub(crate) fn failed_read(answer: Result<PodView, WaitError>) -> (CallError, Pod
     }
 }
 
-/// Fails the test if the future does not complete.
+/// Fails the test if the future does not complete within 20 minutes of paused time.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     let limit = 20 * MINUTE;
     tokio::time::timeout(limit, what).await.expect("in time")
@@ -134,7 +134,7 @@ pub(crate) async fn until(pleg: &Pleg, mut so: impl FnMut() -> bool) -> Duration
     clock.now().since(began)
 }
 
-/// A waiter in its own task. It is registered when this returns.
+/// Waits for a view in a task of its own. The driver has received the request when this returns.
 pub(crate) async fn waiting(
     pleg: &Pleg,
     uid: &str,

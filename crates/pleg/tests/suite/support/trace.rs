@@ -1,4 +1,4 @@
-//! Spans and log lines of the present thread.
+//! Records spans and log lines of the present thread, so that tests can check them.
 
 use std::sync::{Arc, Mutex};
 
@@ -37,8 +37,8 @@ impl Visit for Fields {
 impl Trace {
     /// Records spans and lines up to level `most` until the returned guards are dropped.
     ///
-    /// The second subscriber records nothing. With only one subscriber, tracing decides once per line if it is enabled:
-    /// in the first thread that reaches the line. That may be the thread of another test, which has no subscriber.
+    /// The second subscriber records nothing. With only one subscriber, tracing decides once per log statement if it is
+    /// enabled: in the first thread that runs it. That may be the thread of another test, which has no subscriber.
     pub(crate) fn start(most: Level) -> (Self, (Dispatch, DefaultGuard)) {
         let lines = Arc::default();
         let trace = Self { most, lines };
