@@ -1,5 +1,5 @@
-//! Typical pods, as a runtime reports them: seven labels and eight annotations on the sandbox, five mounts. The
-//! sizes are those of real nodes. The benchmarks and the instruction counts (`hot.rs`) use them.
+//! Typical pods, as a runtime reports them: seven labels and eight annotations on the sandbox, five mounts. The sizes
+//! are those of real nodes. The benchmarks and the instruction counts (`hot.rs`) use these pods.
 
 use std::collections::BTreeMap;
 
@@ -199,7 +199,7 @@ fn image() -> Option<v1::ImageSpec> {
     })
 }
 
-/// A row of ListPodSandbox without the labels and annotations, which a runtime does not copy for each list.
+/// A row of ListPodSandbox without labels and annotations, because a runtime does not copy these for each list.
 pub(crate) fn sandbox_item(pod: &Pod) -> v1::PodSandbox {
     v1::PodSandbox {
         id: pod.sandbox.clone(),
@@ -218,7 +218,7 @@ pub(crate) fn sandbox_row(pod: &Pod) -> v1::PodSandbox {
     }
 }
 
-/// A row of ListContainers without the labels and annotations, which a runtime does not copy for each list.
+/// A row of ListContainers without labels and annotations, because a runtime does not copy these for each list.
 pub(crate) fn container_item(pod: &Pod, container: &Container) -> v1::Container {
     v1::Container {
         id: container.id.clone(),
@@ -261,7 +261,7 @@ pub(crate) fn sandbox_status(pod: &Pod) -> v1::PodSandboxStatus {
     }
 }
 
-/// The fields of a status that change.
+/// A container's status with only those fields that may change while the container exists.
 pub(crate) fn container_state(container: &Container) -> v1::ContainerStatus {
     let reason = match (container.state, container.exit_code) {
         (ContainerState::ContainerExited, 0) => "Completed",

@@ -49,7 +49,7 @@ struct Measuring {
     only: Option<String>,
 }
 
-/// Runs the command. `live_bytes` returns the allocated bytes, if the executable counts them.
+/// Runs the command of the command line. `live_bytes` returns the number of allocated bytes, if `bench` counts them.
 #[must_use]
 pub fn main(live_bytes: LiveBytes) -> ExitCode {
     let command = Cli::parse().command;
@@ -76,7 +76,7 @@ pub fn main(live_bytes: LiveBytes) -> ExitCode {
 }
 
 fn run(command: Command, live_bytes: LiveBytes) -> Result<()> {
-    // One thread: subjects must run on one, and one is enough for the harness, which mostly waits for its children.
+    // All subjects must run on one thread. One thread is also enough for the harness, which mostly waits for subjects.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -31,7 +31,7 @@ pub(crate) struct Sample {
     pub(crate) rep: u32,
     /// The one-minute load average before the measurement.
     pub(crate) load: f64,
-    /// Metrics by name; times in ns.
+    /// The measured values by name. Times are in ns.
     pub(crate) metrics: Metrics,
 }
 
@@ -84,7 +84,7 @@ impl Writer {
     }
 }
 
-/// The machine of the measurements that follow.
+/// The machine on which the harness made the measurements in the following lines of the file.
 #[derive(Debug, Serialize)]
 struct Machine {
     cpu: String,
@@ -110,7 +110,7 @@ impl Machine {
         };
         let memory = field(read("/proc/meminfo"), "MemTotal");
         let kib = memory.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-        // Uncommitted results and generated pages do not count as changes of the code: a measurement writes them.
+        // Uncommitted files in benches/results and docs do not count as changes of the code: a measurement writes them.
         let code = ["--", ":!benches/results", ":!docs"];
         let changed = output(
             "git",

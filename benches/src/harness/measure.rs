@@ -15,16 +15,16 @@ use crate::runtime::{Changes, Counted, Runtime};
 use crate::subject::Kind;
 use crate::typical::Random;
 
-/// The idle time before a measurement, after which this project's generator lists once a minute.
+/// The seconds without events before an idle measurement. After them, this project's PLEG lists only once a minute.
 pub(super) const SETTLING: f64 = 66.0;
 
-/// The time within which subjects that list once a second see the last change.
+/// Seconds after the last change within which even a subject that lists once a second sees this change.
 const LAST_POLL: f64 = 1.5;
 
-/// The time limit until the cache shows that all containers have exited.
+/// The seconds within which the cache of a subject must show that all containers have exited.
 const STORM_LIMIT: f64 = 120.0;
 
-/// The run time of pod workers before a measurement: longer than a pod lives, so that the number of pods is constant.
+/// Seconds for which pod workers run before a measurement: longer than a pod lives, so the number of pods is constant.
 const CHURN_BEGIN: f64 = 4.5;
 
 /// The executable and the directory for sockets.
@@ -70,7 +70,7 @@ impl Run {
         })
     }
 
-    /// Starts a runtime whose calls take `call_ms`, and a subject. Waits until it is synced and has received an event.
+    /// Starts a runtime whose calls take `call_ms`, and a subject. Waits until the subject is synced and got an event.
     async fn start(&self, point: &Point, call_ms: u64) -> Result<Pair> {
         let executable = match point.workload {
             Workload::Memory => self.executable.with_file_name("bench-counting"),
@@ -88,7 +88,7 @@ impl Run {
             runtime,
             synced_in: wall().nanos_since(began),
         };
-        // The subject must have received events before the measurement, as it has on a node in use.
+        // The subject must have received events before the measurement, as on a node whose pods change.
         if point.subject != Kind::Generic {
             while pair.runtime.counted().await?.of(&["GetContainerEvents"]) == 0 {
                 pause(0.01).await;
@@ -178,7 +178,7 @@ impl Run {
 
     async fn storm(&self, point: &Point, call_ms: u64, rep: u32) -> Result<Metrics> {
         let mut pair = self.start(point, call_ms).await?;
-        // A random pause, the same for all subjects, so that the exits come at any time between two lists of a port.
+        // A random pause, equal for all subjects, so that the exits come at any time between two lists of a subject.
         let mut random = Random(rep.into());
         pause(1.0 + random.below(1000) as f64 / 1000.0).await;
         let before = pair.used().await?;
@@ -208,7 +208,7 @@ impl Run {
 
     async fn memory(&self, point: &Point) -> Result<Metrics> {
         let mut live = Vec::new();
-        // The memory difference of two node sizes leaves out what no pod needs, such as the connection's buffers.
+        // The difference of two node sizes leaves out memory that no pod needs, such as the buffers of a connection.
         for pods in [point.pods, 2 * point.pods] {
             let point = Point {
                 pods,
@@ -231,7 +231,7 @@ impl Run {
     }
 }
 
-/// A runtime and a subject. The subject is dropped first.
+/// A runtime and the subject that observes it. Dropping the pair drops the subject first.
 struct Pair {
     subject: Subject,
     runtime: Runtime,
@@ -261,7 +261,7 @@ impl Pair {
         })
     }
 
-    /// Measures the resource usage during `seconds`.
+    /// Measures the resource usage of subject and runtime during the next `seconds` seconds.
     async fn window(&mut self, seconds: f64, metrics: &mut Metrics) -> Result<()> {
         let before = self.used().await?;
         pause(seconds).await;
@@ -282,7 +282,7 @@ fn put_reads(answer: Answer, metrics: &mut Metrics) {
     metrics.quantiles("read", answer.reads);
 }
 
-/// Records the time from each change until the subject saw it.
+/// Records in `metrics` the time from each change until the subject saw the change.
 pub(super) fn latencies(made: &[ContainerChange], seen: &[ContainerChange], metrics: &mut Metrics) {
     let mut first = HashMap::new();
     for change in seen {

@@ -1,4 +1,4 @@
-//! The measurements of each mode. The harness runs them one after the other, except those whose subjects mostly wait.
+//! The measurements of each mode. The harness runs measurements in parallel only if their subjects mostly wait.
 
 mod child;
 mod measure;
@@ -31,7 +31,7 @@ pub(crate) enum Workload {
         rate: u32,
         seconds: f64,
     },
-    /// Pod workers restart their pods, and read them after every call.
+    /// Pod workers restart their pods, and read the status of a pod after every call.
     OwnWrites {
         workers: u32,
         /// The number of restarts of each pod. A restart makes four calls.
@@ -41,9 +41,9 @@ pub(crate) enum Workload {
     },
     /// Pod workers create, stop and remove pods.
     Churn { pods_per_second: f64, seconds: f64 },
-    /// A generator starts, and then the containers of all pods exit at the same time.
+    /// A PLEG starts, and then the containers of all pods exit at the same time.
     Storm { call_ms: u64 },
-    /// The memory of a generator on a node without changes, and the memory that each additional pod takes.
+    /// The memory of a PLEG on a node without changes, and the memory that each additional pod takes.
     Memory,
 }
 

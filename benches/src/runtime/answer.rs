@@ -1,4 +1,4 @@
-//! Answers read calls from the node's encoded messages, and calls of pod workers after changing the node.
+//! Answers CRI calls. Reads get encoded messages of the node; the other calls, from pod workers, change the node.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use super::node::{Change, List, Node};
 use super::{Shared, lock};
 use crate::typical::{Container, Pod};
 
-/// The number of events queued for one subscriber before the sender waits, as in containerd 2.
+/// The number of events in the queue of one subscriber from which on the runtime waits, as in containerd 2.
 const CHANNEL: usize = 100;
 
 /// The label that kubelets filter by.
@@ -99,7 +99,7 @@ fn decode<M: Message + Default>(message: &[u8]) -> Result<M, Code> {
     M::decode(message).map_err(|_| Code::InvalidArgument)
 }
 
-/// The id in a request about one object: always the first field of the request.
+/// The id in a request about one sandbox or container. In all these requests it is the first field.
 fn id(message: &[u8]) -> Result<String, Code> {
     Ok(decode::<v1::StartContainerRequest>(message)?.container_id)
 }

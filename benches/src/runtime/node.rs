@@ -14,7 +14,7 @@ use crate::typical::{self, Container, Pod, Random};
 /// The pods of a node, by number.
 pub(super) struct Node {
     pods: BTreeMap<u64, Entry>,
-    /// The pod of each uid, sandbox id and container id.
+    /// The number of the pod for each pod uid, sandbox id and container id.
     index: HashMap<String, u64>,
     /// The encoded answers to lists of the whole node, kept until the next change.
     lists: HashMap<List, Bytes>,
@@ -87,7 +87,7 @@ impl Node {
             .map(|(number, entry)| (*number, &entry.pod))
     }
 
-    /// The number of the pod with this uid or id.
+    /// The number of the pod with this uid, sandbox id or container id.
     pub(super) fn pod_of(&self, of: &str) -> Option<u64> {
         self.index.get(of).copied()
     }
@@ -225,7 +225,7 @@ impl Node {
         framed(&rows)
     }
 
-    /// Answers PodSandboxStatus and ContainerStatus; `None` if there is no such object.
+    /// The answer to PodSandboxStatus or ContainerStatus; `None` if no sandbox or container has this id.
     pub(super) fn status(&self, list: List, id: &str) -> Option<Bytes> {
         let entry = self.pods.get(self.index.get(id)?)?;
         let mut status = BytesMut::new();
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changed_state_is_in_event_and_in_every_later_answer() {
+    fn changed_state_is_in_the_event_and_in_later_answers() {
         let mut node = Node::new(3);
         node.list(List::Containers);
         let id = typical::pod(1).containers[0].id.clone();
