@@ -23,7 +23,7 @@ use crate::transport::Transport;
 /// The number of bytes per permit. The bytes of a frame are rounded up to whole permits.
 const UNIT: usize = 1024;
 
-/// A channel on which calls are made.
+/// A gRPC channel on which a client makes calls.
 pub(crate) trait Calls:
     GrpcService<
         tonic::body::Body,
@@ -50,7 +50,7 @@ impl<C> Calls for C where
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveBudget {
     units: Arc<Semaphore>,
-    /// The permit of the response that may exceed the budget.
+    /// The single permit for a response that exceeds the budget.
     excess: Arc<Semaphore>,
 }
 
@@ -70,7 +70,7 @@ impl ReceiveBudget {
         })
     }
 
-    /// Waits for `units` permits of the budget, or for the single permit to exceed the budget.
+    /// Waits for `units` permits of the budget, or for the single permit for a response that exceeds the budget.
     async fn reserve(self, units: u32) -> Reserved {
         let within = self.units.acquire_many_owned(units).boxed();
         let beyond = self.excess.acquire_owned().boxed();

@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     channel: Channel,
     /// The channel within its layers.
     transport: Transport,
-    /// The budget for the responses of all calls, except calls on the raw channel.
+    /// The budget for the response bytes of all calls, except calls on the raw channel.
     budget: ReceiveBudget,
 }
 
@@ -115,7 +115,7 @@ impl Connection {
         ImageServiceClient::new(self.channel()).max_decoding_message_size(self.config.message_limit)
     }
 
-    /// Runs an operation on the object `id`. The deadline applies to all of its calls together.
+    /// Runs an operation on the object `id`. The deadline applies to all CRI calls of the operation together.
     pub(crate) async fn operation<T>(
         &self,
         operation: Operation,
@@ -127,7 +127,7 @@ impl Connection {
         let measured = async {
             let mut measurement = Measurement::begin(operation, self.clock);
             let answered = {
-                // The caller's executor may have no timers.
+                // The caller may run on another executor, which has no tokio timers.
                 let _entered = self.tokio.enter();
                 tokio::time::timeout(deadline, calls)
             };

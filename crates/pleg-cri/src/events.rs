@@ -55,7 +55,7 @@ impl Events {
         let span = tracing::debug_span!("cri", operation = Operation::EVENTS.name);
         let opening = async move {
             let mut measurement = Measurement::begin(Operation::EVENTS, clock);
-            // A stream that the reader drops does not count as failed.
+            // A stream that its reader drops does not count as failed in the metrics.
             measurement.failed = false;
             let call = async {
                 let not_ready = |error: S::Error| {

@@ -1,6 +1,6 @@
 //! The two list operations. They use streaming lists if the runtime supports them, and unary lists otherwise. They pass
-//! rows on as bytes, to [`rows`] or to another decoder, and yield to other tasks of the program, such as its health
-//! check, after every 1,000 rows.
+//! each row as bytes to [`rows`] or another decoder, and yield to other tasks of the program, such as its health check,
+//! after every 1,000 rows.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::metrics::{self, Operation};
 use crate::runtime::CriRuntime;
 use crate::{convert, rows, v1};
 
-/// Upper limit of rows in a list: far more than a node has pods and containers. A stored row takes much more memory
+/// Upper limit of rows in a list, far above the number of containers on a node. A stored row takes much more memory
 /// than its encoded bytes, so the message limit does not bound the memory.
 const MOST_ROWS: usize = 100_000;
 
@@ -28,7 +28,7 @@ const PART: usize = 1000;
 /// Reads one encoded row.
 type Read<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), DecodeError> + Send);
 
-/// The streaming and the unary request of a list: method and message.
+/// The streaming and the unary request of a list, each with its method and its message.
 struct List<'a, Streamed, Unary> {
     operation: Operation,
     /// The uid of the pod whose rows are listed; empty for the node.
@@ -139,7 +139,7 @@ impl CriRuntime {
                 if pages(call, received).await? {
                     return Ok(());
                 }
-                // Tries streaming only once per connection.
+                // On each connection, the client tries a streaming list only once.
                 self.unary_lists_on_connection
                     .store(connection, Ordering::Relaxed);
             }

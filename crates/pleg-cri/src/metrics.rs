@@ -80,7 +80,7 @@ impl Operation {
     pub(crate) const REMOVE_IMAGE: Self = Self::new("RemoveImage", "remove_image");
     pub(crate) const IMAGE_FS_INFO: Self = Self::new("ImageFsInfo", "image_fs_info");
 
-    /// A call without a method in the clients.
+    /// A call for which the clients have no method of their own.
     pub(crate) const fn other(name: &'static str) -> Self {
         Self::new(name, "other")
     }

@@ -1,5 +1,5 @@
-//! Connections to the runtime: one that reconnects, shared by all calls, and a separate one for
-//! each event stream. They use a unix socket or a connector that the embedder provides.
+//! Connections to the runtime: all calls share one connection, which reconnects; each event stream has its own
+//! connection. They use a unix socket or a connector that the embedder provides.
 //!
 //! Connections send no HTTP/2 keepalive pings (quirk `too_many_pings`), and channels have no
 //! timeout (quirk `headers with the first event`). Calls with deadlines detect a dead runtime.
@@ -102,7 +102,7 @@ impl Connector {
     }
 
     pub(crate) async fn connect(&self) -> io::Result<Box<dyn Io>> {
-        // A panic would end the task that serves all calls of the channel.
+        // A panic of `connect` would end the task that serves all calls of the channel.
         let connecting = AssertUnwindSafe(async { (self.0)().await }).catch_unwind();
         let panicked = |_| Err(io::Error::other("the connector panicked"));
         with_timeout(connecting.map(|connected| connected.unwrap_or_else(panicked))).await
@@ -244,7 +244,7 @@ async fn with_timeout<T>(connecting: impl Future<Output = io::Result<T>>) -> io:
         .map_err(elapsed)?
 }
 
-/// Sends the same authority as the kubelet. Runtimes ignore it.
+/// The client sends the same authority as the kubelet. Runtimes ignore the authority.
 fn endpoint() -> Http {
     Http::from_static("http://localhost").http2_max_header_list_size(MAX_HEADERS)
 }
