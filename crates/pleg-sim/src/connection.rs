@@ -39,7 +39,7 @@ pub(crate) struct Connection<IO> {
 }
 
 impl<IO> Connection<IO> {
-    /// The connection is cut when one of the tokens in `cut` is cancelled. `closed` is dropped with the connection.
+    /// A connection over `io`. It is cut when a token in `cut` is cancelled. The guard `closed` is dropped with it.
     pub(crate) fn new(
         io: IO,
         cut: [CancellationToken; 2],
@@ -74,7 +74,7 @@ impl<IO: AsyncWrite + Unpin> Connection<IO> {
         }
         if self.too_many_pings && self.sent.is_at_boundary() {
             self.is_cut = true;
-            // The connection closes even if the frame cannot be written.
+            // The server closes the connection even if it cannot write the GOAWAY frame.
             let _ = Pin::new(&mut self.io).poll_write(cx, GOAWAY);
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
@@ -134,7 +134,7 @@ impl<IO> Connected for Connection<IO> {
 
 /// The minimum time between two pings.
 const MIN_INTERVAL: Duration = Duration::from_secs(5 * 60);
-/// The number of strikes that the server accepts.
+/// The number of ping strikes that the server tolerates.
 const MAX_STRIKES: u32 = 2;
 const PREFACE: usize = 24;
 const HEADER: usize = 9;
@@ -173,7 +173,7 @@ impl Frames {
         }
     }
 
-    /// Returns true if the stream is at a frame boundary.
+    /// Returns true if the next byte is the first byte of an HTTP/2 frame.
     fn is_at_boundary(&self) -> bool {
         self.skip == 0 && self.header.is_empty()
     }
@@ -187,7 +187,7 @@ struct Strikes {
 }
 
 impl Strikes {
-    /// Notes a frame of the client. Returns true if the frame is a ping and the client has sent too many pings.
+    /// Records a frame of the client. Returns true if the frame is a ping and the client has sent too many pings.
     fn received(&mut self, kind: u8, flags: u8, now: Instant) -> bool {
         if kind != PING || flags & ACK != 0 {
             return false;
@@ -199,7 +199,7 @@ impl Strikes {
         self.strikes > MAX_STRIKES
     }
 
-    /// Notes a frame of the server. Data and headers reset the strikes.
+    /// Records a frame of the server. If the frame has data or headers, resets the strikes.
     fn sent(&mut self, kind: u8) {
         if kind == DATA || kind == HEADERS {
             *self = Self::default();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_found_in_pieces_of_any_size() {
+    fn http2_frames_are_found_in_pieces_of_any_size() {
         let bytes = [
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
             frame(4, 0, &[]),

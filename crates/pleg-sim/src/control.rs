@@ -1,5 +1,5 @@
-//! Control at run time: text commands, in code or over a separate unix socket. The protocol serves
-//! `pleg sim ctl` and scripts.
+//! Text commands that control a running simulator: from Rust code, or over a unix socket from `pleg sim ctl` and
+//! scripts.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -261,7 +261,7 @@ async fn serve_connection(
     let mut line = String::new();
     while !stop.is_cancelled() && read.read_line(&mut line).await? > 0 {
         if !line.ends_with('\n') && read.get_ref().limit() == 0 {
-            // The line was cut at the limit: do not execute a part of a command.
+            // The line is longer than the limit: do not execute a part of a command.
             let response = format!("error: a command has at most {MAX_LINE} bytes\n");
             return write.write_all(response.as_bytes()).await;
         }

@@ -1,5 +1,4 @@
-//! The profile of a runtime: everything that differs between modes and versions, as one value.
-//! Pure.
+//! The profile of a runtime: everything that differs between modes and versions, as one value. The module has no I/O.
 //!
 //! No other module depends on the mode or the version.
 
@@ -71,7 +70,7 @@ impl RuntimeProfile {
         }
     }
 
-    /// Fails if the knob `second_subscriber` has no effect, because no subscriber can take events from another.
+    /// Fails if the knob `second_subscriber` has no effect, because a subscriber never takes events from another one.
     pub(crate) fn check_second_subscriber(&self) -> Result<(), SimError> {
         let why = match self.node.delivery {
             Delivery::OneSubscriber => return Ok(()),

@@ -68,10 +68,10 @@ impl Engine {
             let events = engine.world().container_exited(&id, exit);
             lock(&engine.programs).remove(&id);
             let _pending = engine.exit_event(&id);
-            // Calls that wait for the exit proceed before the event is sent.
+            // Calls that wait for the exit of the program proceed before the event is sent.
             drop(has_exited);
             engine.emit(events).await;
-            // Some runtimes find out only after the event that the container was out of memory.
+            // Some runtimes find out only after sending STOPPED that the container was out of memory.
             if let Some(container) = engine.world().node.object_mut(&id) {
                 container.exit.reason_known_at = 0;
             }

@@ -1,4 +1,4 @@
-//! The behaviour of a simulated container, parsed from its command. Pure.
+//! The behaviour of a simulated container, parsed from its command. The module has no I/O.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_words_of_command_select_behavior() {
+    fn last_words_of_command_select_behavior_of_container() {
         let after = Duration::from_millis;
         let exit = |code, ms| Script::Exit {
             code,

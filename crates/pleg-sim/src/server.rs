@@ -43,7 +43,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts serving as a task of the simulator. Cancelling the token that `serve` gets must end the future.
+    /// Runs the future of `serve` as a task. `serve` gets a token, whose cancellation must end the future.
     pub(crate) fn start<F>(
         engine: &Engine,
         path: &Path,
@@ -246,7 +246,7 @@ impl SocketFile {
                     let removed = std::fs::remove_file(path);
                     removed.map_err(|error| failed("remove the stale socket", error))?;
                 }
-                // `bind` reports the same cause.
+                // Ignore the error here, because `bind` then reports the same cause.
                 Err(_) => {}
             }
         }
@@ -259,7 +259,7 @@ impl SocketFile {
     /// Removes the file, unless it was replaced.
     pub(crate) fn remove(&self) {
         if file_id(&self.path).is_ok_and(|now| now == self.id) {
-            // If the removal fails, the next server removes the stale socket.
+            // If the removal fails, the next server on this path removes the stale socket file.
             let _ = std::fs::remove_file(&self.path);
         }
     }

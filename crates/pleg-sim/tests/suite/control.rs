@@ -126,7 +126,7 @@ async fn invalid_command_returns_error_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn control_socket_answers_each_line() {
+async fn control_socket_answers_each_line_as_one_command() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock.ctl");
     let sim = sim_with_mode(Mode::Crio);

@@ -1,4 +1,4 @@
-//! Tests that every knob fires, is visible on the wire, and is counted.
+//! Tests that each knob fires, that a client sees its effect, and that the simulator counts it.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ const START: [&str; 4] = [
     "STARTED(A) READY [A:RUNNING]",
 ];
 
-/// Each case: the knobs, the events of a pod's start in the order of arrival, and how many pairs were swapped.
+/// Each case: the knobs, the events of a pod's start in the order of arrival, and the number of swapped pairs.
 #[tokio::test(start_paused = true)]
 async fn knobs_lose_duplicate_or_swap_events() {
     let [s1, s2, a1, a2] = START;
@@ -187,7 +187,7 @@ async fn latency_knob_delays_and_fail_knob_fails_calls() {
     sim.shutdown().await;
 }
 
-/// containerd #9770: lists hang for a while, and then all proceed.
+/// As in containerd #9770, lists hang for a while, and then all of them proceed.
 #[tokio::test(start_paused = true)]
 async fn list_hangs_until_duration_ends_or_knob_is_off() {
     let (sim, _events, mut cri) = sim_with_knobs("").await;

@@ -24,7 +24,7 @@ async fn server_replaces_only_socket_files_without_a_listener() {
     with_timeout(serving.stop()).await;
     assert!(!path.exists());
 
-    // A socket file that no process listens on is replaced; the node is unchanged.
+    // The server replaces a socket file that no process listens on. The simulated node is unchanged.
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
@@ -35,7 +35,7 @@ async fn server_replaces_only_socket_files_without_a_listener() {
     with_timeout(serving.stopped()).await;
     assert!(!path.exists());
 
-    // Any other file is not replaced.
+    // The server does not replace any other file.
     std::fs::write(&path, "mine").unwrap();
     let rejected = sim.serve_unix(&path, std::future::pending());
     let reason = rejected.unwrap_err().to_string();
@@ -121,7 +121,7 @@ async fn hung_call(sim: &Sim, mut cri: Client) -> JoinHandle<Result<(), Status>>
     call
 }
 
-/// A control command that takes an hour does not delay the shutdown either.
+/// Neither a hung CRI call nor a control command that takes an hour delays the shutdown.
 #[tokio::test]
 async fn hung_calls_delay_neither_stop_nor_shutdown() {
     let dir = tempfile::tempdir().unwrap();
