@@ -1,4 +1,4 @@
-//! Upstream's reads: the two lists, and one status call after the other for a pod.
+//! The runtime calls that upstream makes: the two lists and, for each changed pod, one status call after the other.
 
 use std::collections::BTreeMap;
 use std::future::Future;

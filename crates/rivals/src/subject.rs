@@ -86,7 +86,7 @@ impl Fifo {
     }
 }
 
-/// The event of a delivery; `None` if the subscriber lags: a reader of the cache finds the missed changes there.
+/// The event of a delivery. `None` if the subscriber missed events: their changes are in the cache.
 fn converted(delivery: Delivery) -> Option<Event> {
     match delivery {
         Delivery::Event(event) => Some(Event {
