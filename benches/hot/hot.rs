@@ -1,4 +1,4 @@
-//! Counts the allocations of each hot path, and, under valgrind, its instructions.
+//! Counts the heap allocations of each hot path; valgrind counts the instructions of a path.
 //!
 //! Without arguments this prints the allocations per round of each path. `hot PATH ROUNDS` only runs one path, ROUNDS
 //! times, so that `scripts/instructions.py` can count instructions. The program reads no clock and starts no thread.
@@ -67,7 +67,7 @@ fn report() {
     }
 }
 
-/// Runs `work`, and returns the number of its allocations.
+/// Runs `work`, and returns the number of heap allocations that `work` makes.
 fn counted(work: impl FnOnce()) -> usize {
     let region = Region::new(COUNTED);
     work();
@@ -75,7 +75,7 @@ fn counted(work: impl FnOnce()) -> usize {
     stats.allocations + stats.reallocations
 }
 
-/// An event of a container that has started or exited.
+/// The encoded event of a container that has started or exited.
 fn encoded(n: u64, exited: bool) -> Bytes {
     let mut pod = typical::pod(n);
     let app = &mut pod.containers[0];
@@ -127,7 +127,7 @@ fn exits(rounds: usize) -> usize {
     })
 }
 
-/// Decodes the rows of one pod in full.
+/// Decodes the list rows of one pod in full.
 fn list_convert(rounds: usize) -> usize {
     let pod = typical::pod(7);
     let items = vec![typical::sandbox_row(&pod)];

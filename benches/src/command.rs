@@ -53,7 +53,7 @@ struct Measuring {
 #[must_use]
 pub fn main(live_bytes: LiveBytes) -> ExitCode {
     let command = Cli::parse().command;
-    // Log messages for every event would slow a generator down. RUST_LOG overrides the level.
+    // Log messages for every event would slow a PLEG down. RUST_LOG overrides the level.
     let level = match command {
         Command::Subject(_) => LevelFilter::WARN,
         _ => LevelFilter::INFO,
@@ -99,7 +99,7 @@ fn run(command: Command, live_bytes: LiveBytes) -> Result<()> {
     }
 }
 
-/// Returns the given results file, or a new one that is named by date.
+/// Returns the results file of the command line, or else the path of a new file that is named by date.
 fn results_file(with: &Measuring, mode: &str) -> PathBuf {
     let file = with.out.clone().unwrap_or_else(|| {
         let date = crate::results::now().replace(':', "");

@@ -26,7 +26,7 @@ pub(crate) enum Order {
         events: usize,
         seconds: f64,
     },
-    /// Runs pod workers that restart their pods, and read them after every call. Returns how long the reads took.
+    /// Runs pod workers that restart their pods, and read the pod after every call. Returns how long the reads took.
     Restart { workers: u32, times: u32 },
     /// Starts pod workers that create, stop and remove pods.
     Churn { pods_per_second: f64, seconds: f64 },
@@ -48,7 +48,7 @@ pub(crate) struct Answer {
     pub(crate) seen: Vec<ContainerChange>,
     /// The duration of each read of a pod worker, in ns.
     pub(crate) reads: Vec<u64>,
-    /// The number of reads that did not show the worker's own change.
+    /// The number of reads in which a pod worker did not see its own change.
     pub(crate) wrong_reads: u64,
 }
 

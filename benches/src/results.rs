@@ -93,9 +93,9 @@ struct Machine {
     kernel: String,
     /// The start time of the run.
     date: String,
-    /// The measured commit, and a mark if the tree had uncommitted changes.
+    /// The measured commit, followed by "with changes" if the tree had uncommitted changes.
     commit: String,
-    /// The versions of the compiler and of the libraries that all subjects share.
+    /// The versions of the compiler and of those libraries that all subjects use.
     versions: BTreeMap<String, String>,
     mode: String,
 }
@@ -138,7 +138,7 @@ impl Machine {
     }
 }
 
-/// The output of a program; empty if it fails.
+/// The output of a program; empty if the program fails.
 fn output(program: &str, args: &[&str]) -> String {
     let out = Command::new(program).args(args).output().ok();
     let out = out.filter(|out| out.status.success());

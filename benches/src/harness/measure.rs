@@ -102,7 +102,7 @@ impl Run {
 
     async fn idle(&self, point: &Point, seconds: f64) -> Result<Metrics> {
         let mut pair = self.start(point, 0).await?;
-        // Short measurements only test the harness, so they need not wait until the generator lists once a minute.
+        // Short measurements only test the harness, so they need not wait until a PLEG lists only once a minute.
         pause(if seconds > 30.0 { SETTLING } else { 1.0 }).await;
         let mut metrics = Metrics::default();
         pair.window(seconds, &mut metrics).await?;
@@ -113,7 +113,7 @@ impl Run {
         let mut pair = self.start(point, 0).await?;
         let before = pair.used().await?;
         pair.subject.request(&Order::Record).await?;
-        // A pod's first restart causes three events. Later restarts cause four: they also remove a container.
+        // A pod's first restart causes three events. Each later restart causes four, as it also removes a container.
         let restarts = Changes::Restarts((f64::from(rate) * seconds / 3.5).ceil() as u32);
         let played = pair.runtime.play(restarts, f64::from(rate)).await?;
         pause(LAST_POLL).await;
@@ -144,7 +144,7 @@ impl Run {
         times: u32,
         call_ms: u64,
     ) -> Result<Metrics> {
-        // Calls become slow only after the subject is synced.
+        // The runtime answers calls slowly only after the subject is synced.
         let mut pair = self.start(point, 0).await?;
         pair.runtime.set_call_ms(call_ms);
         let before = pair.used().await?;
@@ -183,7 +183,7 @@ impl Run {
         pause(1.0 + random.below(1000) as f64 / 1000.0).await;
         let before = pair.used().await?;
         let expected = pair.runtime.expected(true);
-        // The sandbox and the running container of each pod stop.
+        // Two events for each pod: its sandbox and its running container stop.
         let events = 2 * expected.len();
         let awaited = Order::Await {
             expected,
@@ -215,7 +215,7 @@ impl Run {
                 ..point.clone()
             };
             let mut pair = self.start(&point, 0).await?;
-            // The least of ten measured values, because a list in progress allocates memory as well.
+            // Takes the least of ten measured values, because a list in progress allocates memory as well.
             let mut least = u64::MAX;
             for _ in 0..10 {
                 pause(0.2).await;

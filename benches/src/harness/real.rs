@@ -4,8 +4,8 @@
 //! other load on the machine affects all of them; the other phases run on one daemon after the other. The CPU time of a
 //! daemon is that of its own process, without shims, runc and containers.
 //!
-//! On success, error and termination signal the harness removes the daemons and their pods. (If it was killed with
-//! SIGKILL, run `scripts/containerd.sh down DIR` with the directory that it left in /tmp.)
+//! On success, error and termination signal the harness removes the daemons and their pods. (If the harness was killed
+//! with SIGKILL, run `scripts/containerd.sh down DIR` with the directory that it left in /tmp.)
 
 use std::path::Path;
 use std::time::Duration;
@@ -116,7 +116,7 @@ async fn on_version(settings: &Settings, version: Version, writer: &mut Writer) 
     nodes.iter().try_for_each(|node| node.daemon.down())
 }
 
-/// A daemon with its pods, for one measured subject.
+/// A containerd daemon with its pods, for one measured subject.
 struct Node {
     kubelet: Kubelet,
     daemon: Daemon,
@@ -190,7 +190,7 @@ impl Node {
         }
     }
 
-    /// Starts the subject, and waits until it is synced and has received the events of one pod.
+    /// Starts the subject, and waits until the subject is synced and has received the events of one pod.
     async fn start(&mut self) -> Result<Metrics> {
         let began = wall();
         let socket = self.daemon.endpoint.path();

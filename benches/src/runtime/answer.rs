@@ -22,7 +22,7 @@ use super::node::{Change, List, Node};
 use super::{Shared, lock};
 use crate::typical::{Container, Pod};
 
-/// The number of events in the queue of one subscriber from which on the runtime waits, as in containerd 2.
+/// The capacity of a subscriber's queue of events. If the queue is full, the runtime waits, as in containerd 2.
 const CHANNEL: usize = 100;
 
 /// The label that kubelets filter by.
@@ -88,7 +88,7 @@ async fn call(shared: &Shared, path: &str, message: Bytes) -> Result<Body, Code>
     }
     let now = shared.clock.wall().as_nanos();
     let written = write(&mut lock(&shared.node), method, &message, now)?;
-    // Like containerd, send events before the call returns.
+    // Like containerd, send the events of a change before the call returns.
     for event in written.events {
         shared.publish(event).await;
     }

@@ -1,4 +1,4 @@
-//! The pods of the node, their changes, and the encoded answers about them.
+//! The pods of the simulated node, their changes, and the encoded answers to calls about these pods.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
@@ -24,7 +24,7 @@ pub(super) struct Node {
 struct Entry {
     pod: Pod,
     sandbox: Object,
-    /// The encoded containers, in the order of `pod.containers`.
+    /// The encoded containers of the pod, in the order of `pod.containers`.
     containers: Vec<Object>,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum List {
 #[derive(Debug)]
 pub(super) enum Change {
     AddPod(Box<Pod>),
-    /// The runtime sends STARTED of the sandbox, as runtimes do after CREATED, but the pod does not change.
+    /// The runtime sends STARTED of the sandbox, as containerd does after CREATED, but the pod does not change.
     StartSandbox,
     AddContainer(Container),
     Start(String),

@@ -126,7 +126,7 @@ async fn wait_until<S: Subject>(
     }
 }
 
-/// An expected pod with the id types of the cache.
+/// An [`ExpectedPod`] whose ids have the types of the cache.
 struct ResolvedPod {
     uid: PodUid,
     running: HashMap<Id, bool>,

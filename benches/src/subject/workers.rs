@@ -1,4 +1,4 @@
-//! Pod workers, as in a kubelet, which make all changes by calls to the runtime.
+//! Pod workers, as in a kubelet, which make all changes of pods by calls to the runtime.
 //!
 //! A worker makes no decision until the cached status of its pod is newer than the worker's last change. Upstream's
 //! worker requests a relist of its pod after a sync that changed something, and waits with `GetNewerThan` (1.36); this
@@ -15,7 +15,7 @@ use rivals::Subject;
 
 use crate::protocol::Answer;
 
-/// The run time of a pod of [`churn`].
+/// The time for which a pod of [`churn`] runs.
 const LIFETIME: Duration = Duration::from_secs(3);
 
 /// The durations in ns of reads after a worker's own changes, and the number of reads that did not show the change.
@@ -55,7 +55,7 @@ struct OwnPod<S> {
     config: v1::PodSandboxConfig,
     uid: PodUid,
     sandbox: Id,
-    /// The container and its state; `None` if the container does not exist.
+    /// The pod's only container and its state; `None` if the container does not exist.
     container: Option<(Id, ReportedState)>,
     attempt: u32,
 }
@@ -124,7 +124,7 @@ impl<S: Subject> OwnPod<S> {
         Ok(())
     }
 
-    /// Waits for a status newer than now. Records how long the wait took, and whether the status shows the last change.
+    /// Waits for a pod status newer than now. Records the duration, and whether the status shows the last change.
     async fn read(&self, requests: bool) {
         let nanos = read_own(&*self.subject, &self.uid, requests).await;
         let mut shown = Vec::new();
