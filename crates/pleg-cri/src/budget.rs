@@ -1,9 +1,9 @@
-//! A budget for the bytes of responses that are being received, over all calls of a client.
+//! A budget for the bytes of responses that a client is receiving, over all calls of this client.
 //!
 //! A response is buffered until its last byte has arrived, and a runtime may send up to the message limit for each of
-//! hundreds of calls. With a budget, a response waits while too many bytes of others are buffered. One response at a
-//! time may exceed the budget, so that at least one response can always continue. HTTP/2 flow control stops the runtime
-//! from sending the responses that wait.
+//! hundreds of calls. With a budget, a response waits while too many bytes of other responses are buffered. One
+//! response at a time may exceed the budget, so that at least one response can always continue. HTTP/2 flow control
+//! stops the runtime from sending the responses that wait.
 
 use std::pin::Pin;
 use std::sync::Arc;

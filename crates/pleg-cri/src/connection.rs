@@ -19,8 +19,7 @@ use crate::transport::{self, Connections, Connector, Layers, Transport};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
-/// A connection to the runtime. It connects with the first call, and reconnects after a loss.
-/// Clones share it.
+/// A connection to the runtime. It connects with the first call, and reconnects if it is lost. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) config: Arc<CriConfig>,
@@ -87,12 +86,12 @@ impl Connection {
         }
     }
 
-    /// The channel without layers and without a budget.
+    /// The gRPC channel without the embedder's layers and without a budget.
     pub(crate) fn raw_channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// The channel of all calls, within the layers and the budget for received bytes.
+    /// The channel of all calls, within the embedder's layers and the budget for received bytes.
     pub(crate) fn channel(&self) -> impl Calls + use<> {
         self.budget.limit(self.transport.clone())
     }

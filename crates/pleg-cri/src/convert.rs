@@ -1,4 +1,4 @@
-//! Converts wire types to domain types.
+//! Converts wire types of the CRI to the domain types of `pleg-core`.
 //!
 //! The conversion only checks that values are valid. A field that the runtime leaves out becomes `None` or empty. An
 //! invalid value becomes `None` and is counted in a metric. A row, status or event without an id is dropped and counted
@@ -220,7 +220,7 @@ fn time_unless_zero(nanos: i64) -> Option<WallTime> {
     if nanos == 0 { None } else { time(nanos) }
 }
 
-/// The labels or annotations in this field of a message, without those that are not valid UTF-8.
+/// The labels or annotations in the field `field` of a message. Drops and counts labels that are not valid UTF-8.
 pub(crate) fn encoded_labels(message: &[u8], field: u32) -> Result<Labels, DecodeError> {
     let mut labels = Vec::new();
     // The number of labels is limited, because empty labels have no size but need memory.

@@ -86,7 +86,7 @@ pub enum ConnectError {
         /// The endpoint.
         endpoint: Endpoint,
     },
-    /// The server speaks HTTP/2, but `Version` gets no response.
+    /// The server speaks HTTP/2, but does not respond to `Version`.
     #[error("the runtime at {endpoint} does not respond to Version: it hangs or is still starting")]
     Unresponsive {
         /// The endpoint.
@@ -100,7 +100,7 @@ pub enum ConnectError {
         /// The error message of the runtime.
         message: String,
     },
-    /// A gRPC server without the CRI runtime service.
+    /// The server speaks gRPC, but does not have the CRI runtime service.
     #[error(
         "{endpoint} is a gRPC server without CRI: if it is containerd, remove \"cri\" from \
          disabled_plugins and restart it"
@@ -109,7 +109,7 @@ pub enum ConnectError {
         /// The endpoint.
         endpoint: Endpoint,
     },
-    /// A runtime older than CRI v1 (containerd < 1.6, CRI-O < 1.20).
+    /// The runtime is older than CRI v1 (containerd < 1.6, CRI-O < 1.20).
     #[error(
         "the runtime at {endpoint} ({runtime}) supports only CRI v1alpha2, but v1 is required: \
          upgrade it (containerd 1.6, CRI-O 1.20 or later)"

@@ -61,7 +61,7 @@ fn kind(status: &Status) -> CallErrorKind {
             CallErrorKind::Unavailable
         }
         Code::Unimplemented => CallErrorKind::Unimplemented,
-        // The three messages for a response that is too large: of tonic's decoder, `lists.rs` and grpc-go.
+        // The messages of tonic's decoder, of `lists.rs` and of grpc-go for a response that is too large.
         Code::OutOfRange if contains("message length too large") => CallErrorKind::TooLarge,
         Code::OutOfRange if contains("the list has more than") => CallErrorKind::TooLarge,
         Code::ResourceExhausted if contains("larger than max") => CallErrorKind::TooLarge,
@@ -85,7 +85,7 @@ fn io_kind(error: &io::Error) -> CallErrorKind {
     }
 }
 
-/// The message of the status. For a status of the transport, the root cause is appended.
+/// The message of a gRPC status, followed by the root cause if the transport generated the status.
 fn message(status: &Status) -> String {
     let message = match status.message() {
         "" => status.code().description(),

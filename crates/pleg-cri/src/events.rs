@@ -24,7 +24,7 @@ use crate::v1;
 
 const METHOD: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 
-/// The event stream of a runtime, on a separate connection. The call starts with the first poll.
+/// The event stream of a runtime, on a separate connection. The call `GetContainerEvents` starts with the first poll.
 ///
 /// Returns `None` after the runtime has ended the stream with OK, and after an error. Dropping the
 /// stream cancels the call.

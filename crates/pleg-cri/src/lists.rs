@@ -22,7 +22,7 @@ use crate::{convert, rows, v1};
 /// than its encoded bytes, so the message limit does not bound the memory.
 const MOST_ROWS: usize = 100_000;
 
-/// The number of rows decoded before the task yields.
+/// The number of rows that a task decodes before it yields to other tasks.
 const PART: usize = 1000;
 
 /// Reads one encoded row.
@@ -31,7 +31,7 @@ type Read<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), DecodeError> + Send);
 /// The streaming and the unary request of a list, each with its method and its message.
 struct List<'a, Streamed, Unary> {
     operation: Operation,
-    /// The uid of the pod whose rows are listed; empty for the node.
+    /// The uid of the pod that is listed; empty if the whole node is listed.
     uid: &'a str,
     stream: (&'static str, Streamed),
     unary: (&'static str, Unary),
@@ -197,8 +197,7 @@ fn uid(scope: &Scope) -> &str {
     }
 }
 
-/// Passes on the pages of a stream as they arrive. Returns `false` if the runtime does not implement
-/// the call.
+/// Passes on the pages of a streaming list as they arrive. Returns `false` if the runtime does not implement the call.
 ///
 /// The runtime returns `Unimplemented` from the call or, if it has sent the response headers already, in place of the
 /// first page. After a page, `Unimplemented` is an error like any other.
@@ -224,7 +223,7 @@ async fn pages(
     }
 }
 
-/// Encodes requests with prost and does not decode responses.
+/// A codec that encodes requests with prost and does not decode responses.
 struct Undecoded<T>(PhantomData<fn() -> T>);
 
 impl<T> Default for Undecoded<T> {

@@ -42,7 +42,7 @@ pub fn describe_metrics() {
     );
 }
 
-/// An operation: the name of its call, and the kubelet's label value.
+/// An operation: the name of its CRI call, and the value of the kubelet's metric label `operation_type`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
@@ -90,7 +90,7 @@ impl Operation {
     }
 }
 
-/// Sets two gauges: the size of the largest message of a full list, and the message limit.
+/// Sets two gauges: the size of the largest message of a list of the whole node, and the message limit.
 pub(crate) fn listed(operation: Operation, bytes: usize, limit: usize) {
     gauge!(LIST_BYTES, "operation_type" => operation.label).set(bytes as f64);
     gauge!(LIMIT).set(limit as f64);

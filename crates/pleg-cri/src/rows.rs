@@ -1,4 +1,4 @@
-//! Decodes the rows of lists, as far as needed.
+//! Decodes the rows of lists, each row only as far as the caller needs it.
 //!
 //! Every row has its id and state decoded. The complete row is decoded only if the caller requests it. Callers request
 //! complete rows for unknown ids only, and most rows of most lists have known ids.
@@ -33,7 +33,7 @@ pub fn containers(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), De
     encoded(message).try_for_each(|next| pass_on(&mut brief, next?, row))
 }
 
-/// The field with the rows, in all four list messages.
+/// The number of the field with the rows, in all four list messages.
 const ROWS: u32 = 1;
 
 /// The encoded rows of any of the four list messages: slices of the message, not decoded.
@@ -45,7 +45,7 @@ pub(crate) fn encoded(message: &[u8]) -> impl Iterator<Item = Result<&[u8], Deco
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The values of one field, which are texts, bytes or messages.
+    /// The values of the field with the number `of`, which are texts, bytes or messages.
     pub(crate) fn values(self, of: u32) -> impl Iterator<Item = Result<&'a [u8], DecodeError>> {
         self.filter_map(move |next| match next {
             Ok((field, wire, value)) => (field == of)

@@ -149,7 +149,7 @@ impl CriRuntime {
         self
     }
 
-    /// Uses this clock, and passes it to each [`client`](Self::client) made afterwards. For tests on paused time
+    /// Uses the given clock, and passes it to each [`client`](Self::client) made afterwards. For tests on paused time
     /// ([`Clock::start_at`]).
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.connection.clock = clock;
@@ -202,7 +202,7 @@ impl CriRuntime {
         client.unary(Request::new(request), path, codec).await
     }
 
-    /// Measures a call that reads the object `id`, and limits its time.
+    /// Makes a call that reads the object `id`. Measures the call, and limits its time.
     async fn read<T>(
         &self,
         operation: Operation,

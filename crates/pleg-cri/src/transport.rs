@@ -121,7 +121,7 @@ pub type CallResponse = http::Response<CallBody>;
 /// ([`CriRuntime::with_layer`](crate::CriRuntime::with_layer)).
 pub type CallService = BoxCloneSyncService<CallRequest, CallResponse, BoxError>;
 
-/// The body of a call: gRPC frames, which a layer passes on unchanged.
+/// The body of a call's request or response: gRPC frames, which a layer must pass on unchanged.
 #[derive(Debug)]
 pub struct CallBody(Body);
 
@@ -145,7 +145,7 @@ impl HttpBody for CallBody {
     }
 }
 
-/// A channel, or a channel within layers, as the generated clients use it.
+/// A gRPC channel, or a channel within the embedder's layers, as the generated clients use it.
 pub(crate) type Transport =
     BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;
 

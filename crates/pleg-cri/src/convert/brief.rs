@@ -18,7 +18,7 @@ use super::{
 use crate::metrics::Irregular;
 use crate::v1;
 
-/// A message of the event stream. Its statuses are not decoded: they are slices of the message.
+/// A message of the event stream. The statuses in it are not decoded: they are slices of the message.
 #[derive(Clone, PartialEq, Message)]
 pub struct EncodedEvent {
     #[prost(string, tag = "1")]
