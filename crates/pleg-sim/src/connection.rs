@@ -32,7 +32,7 @@ pub(crate) struct Connection<IO> {
     sent: Frames,
     strikes: Strikes,
     clock: Clock,
-    /// The client sent too many pings, and GOAWAY has not been sent yet.
+    /// The client sent too many pings, and the server has not sent GOAWAY yet.
     too_many_pings: bool,
     /// Signals that the connection was dropped.
     _closed: Option<DropGuard>,
@@ -149,7 +149,7 @@ const GOAWAY: &[u8] = b"\0\0\x16\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0btoo_many
 /// Finds frames in a byte stream that arrives in arbitrary pieces.
 #[derive(Debug, Default)]
 struct Frames {
-    /// The number of bytes still to skip: the preface or a payload.
+    /// The number of bytes to skip before the next frame header: the preface or a payload.
     skip: usize,
     header: Vec<u8>,
 }

@@ -139,7 +139,7 @@ struct Restart {
     kill: bool,
     downtime: Duration,
     startup: Duration,
-    /// The exit of all containers while the runtime is down; `None` if they keep running.
+    /// How all containers exit while the runtime is down; `None` if the containers keep running.
     exit: Option<ExitStatus>,
 }
 

@@ -57,9 +57,9 @@ pub struct Counts {
     pub subscribers: usize,
     /// Events that wait for a subscriber.
     pub held: usize,
-    /// Events that were discarded because no subscriber came within five minutes.
+    /// Events that the runtime discarded because no subscriber came within five minutes.
     pub discarded: u64,
-    /// Events that were dropped because the queue was full or there was no subscriber.
+    /// Events that the runtime dropped because the queue was full or there was no subscriber.
     pub dropped: u64,
 }
 
@@ -164,7 +164,7 @@ impl Delivery {
     async fn drain(&self, out: mpsc::Sender<Event>, engine: &Engine) {
         lock(&self.subscribers).push(out);
         self.count(engine, |counts| counts.subscribers += 1);
-        // The task of the first subscriber never releases this lock, so later calls return here.
+        // The task of the first subscriber never releases this lock, so the calls for later subscribers return here.
         let Ok(mut receiver) = self.receiver.try_lock() else {
             return;
         };

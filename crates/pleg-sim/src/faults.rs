@@ -49,7 +49,7 @@ pub(crate) struct Faults {
 
 struct Knob {
     value: Value,
-    /// The instant at which the knob was set.
+    /// The instant at which somebody set the knob.
     since: Instant,
     /// For the rate `#N`: the number of cases since the knob was set in which the knob could fire.
     cases: u64,
@@ -88,7 +88,7 @@ impl Engine {
         self.knob_changes.send_replace(());
     }
 
-    /// Delays a call or makes it fail. `pod` is the uid of the pod that the call is about.
+    /// Delays a call or makes it fail, if a knob demands this. `pod` is the uid of the pod that the call is about.
     pub(crate) async fn intercept_call(
         &self,
         method: &str,

@@ -41,11 +41,11 @@ pub(crate) struct Process {
     pub(crate) delivery: Delivery,
     /// The tasks that serve its clients.
     pub(crate) servers: TaskTracker,
-    /// Cancelled when the process ends: its streams end, and it accepts no more connections.
+    /// A token that is cancelled when the process ends. Then its streams end, and it accepts no more connections.
     pub(crate) ended: CancellationToken,
     /// True if the runtime's process was stopped with `SIGKILL`.
     pub(crate) was_killed: AtomicBool,
-    /// Cancelled to break the current connections; a new token then replaces it.
+    /// A token whose cancellation breaks the current connections. A new token then replaces it.
     connections: Mutex<CancellationToken>,
 }
 

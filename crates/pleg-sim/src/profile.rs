@@ -13,7 +13,7 @@ pub(crate) struct RuntimeProfile {
     pub(crate) mode: Mode,
     /// The version that `Version` returns.
     pub(crate) version: String,
-    /// How calls change sandboxes and containers, and which events the runtime sends.
+    /// The part of the profile that decides how calls change the node, and which events the runtime sends.
     pub(crate) node: Profile,
     /// The runtime is CRI-O. It refuses what CRI-O and conmon refuse, such as a log whose directory is missing; it
     /// sends STOPPED of a sandbox before `StopPodSandbox` returns, unless the sandbox has a pause process; it reports

@@ -127,7 +127,7 @@ impl Sim {
     }
 }
 
-/// Binds and serves the socket for every process of the runtime, until `stop`.
+/// Binds and serves the socket for every process of the runtime, until the token `stop` is cancelled.
 async fn serve_every_process(
     engine: &Arc<Engine>,
     mut socket: (UnixListener, SocketFile),
@@ -149,7 +149,7 @@ async fn serve_every_process(
     }
 }
 
-/// Serves until `stop`, or until the process ends.
+/// Serves until the token `stop` is cancelled, or until the runtime's process ends.
 async fn serve_process(
     engine: &Arc<Engine>,
     process: &Process,
@@ -158,7 +158,7 @@ async fn serve_process(
 ) {
     let incoming = UnixListenerStream::new(listener);
     serve_connections(engine, process, incoming, stop, None).await;
-    // A killed process leaves its socket file behind.
+    // A killed process of the runtime leaves its socket file behind.
     let was_killed = process.was_killed.load(Ordering::Relaxed);
     if !was_killed || stop.is_cancelled() {
         file.remove();
@@ -166,7 +166,7 @@ async fn serve_process(
     engine.unbound.send_modify(|unbound| *unbound += 1);
 }
 
-/// Serves connections until `stop`, or until the process ends. When a connection closes, `closed` is cancelled.
+/// Serves connections until `stop` is cancelled or the process ends. A connection that closes cancels `closed`.
 async fn serve_connections<IO>(
     engine: &Arc<Engine>,
     process: &Process,

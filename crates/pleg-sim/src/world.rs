@@ -20,7 +20,7 @@ use crate::{
     script::Script,
 };
 
-/// The label by which CRI-O finds the containers of a pod.
+/// The label by which CRI-O finds a pod's containers for an event.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
 /// Everything on the node.

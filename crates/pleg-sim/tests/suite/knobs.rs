@@ -53,7 +53,7 @@ async fn knobs_lose_duplicate_or_swap_events() {
         ("duplicate=#3", &[s1, s2, a1, a1, a2], 0),
         ("swap=#3", &[s1, s2, a2, a1], 1),
         ("swap", &[s2, s1, a2, a1], 2),
-        // No event follows the last event, so the last event is sent after a timeout.
+        // No event follows the delayed last event, so the runtime sends it after a timeout.
         ("swap=#4", &START, 0),
         // STARTED(S) is lost; CREATED(S) waits for CREATED(A), and is sent after it.
         ("swap=#1 drop=#2", &[a1, s1, a2], 1),
@@ -276,7 +276,7 @@ async fn streaming_list_follows_page_knobs() {
     let request = v1::StreamPodSandboxesRequest::default();
     let refused = with_timeout(cri.0.stream_pod_sandboxes(request)).await;
     assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
-    // A runtime without streaming lists reads no list, so no other fault fires.
+    // A runtime without streaming lists does not read the list, so no other fault fires.
     assert_eq!(sim.visited_items(), 5 * 10);
     let fired = sim.fired();
     for (knob, times) in [
@@ -301,7 +301,7 @@ async fn list_above_message_limit_fails() {
     for n in 0..4 {
         cri.create(&s, &format!("c{n}"), 0, "").await;
     }
-    // The four items together are slightly smaller than the limit, and then slightly larger.
+    // The four items of the list together are slightly smaller than the limit, and then slightly larger.
     let limit = 16 << 20;
     let fits = format!("list.pad={}", limit / 4 - 1000);
     sim.set_knob(&fits).unwrap();
@@ -312,7 +312,7 @@ async fn list_above_message_limit_fails() {
     let words = "grpc: trying to send message larger than max (";
     assert!(rejected.message().starts_with(words), "{rejected}");
     assert_eq!(pages(&mut cri).await.1, Some(Code::ResourceExhausted));
-    // In smaller pages, each message is within the limit.
+    // With fewer items in a page, each message is within the limit.
     sim.set_knob("list.page=2").unwrap();
     assert_eq!(pages(&mut cri).await.0, [2, 2]);
     sim.set_knob("list.limit=1KiB").unwrap();

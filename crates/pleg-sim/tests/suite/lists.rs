@@ -23,7 +23,7 @@ containers state=2 => c
 containers label=a => a c
 containers id=c label=a => c";
 
-/// There is no index: a filtered list costs as much as a complete one.
+/// The simulator has no index: a filtered list costs as much as a complete one.
 #[tokio::test]
 async fn filtered_list_visits_all_and_returns_matching_items() {
     let sim = sim().build();

@@ -151,7 +151,7 @@ async fn hung_calls_delay_neither_stop_nor_shutdown() {
     with_timeout(controlling.stopped()).await;
 }
 
-/// CRI-O waits, with a timeout, until its clients have disconnected.
+/// CRI-O waits until its clients have disconnected, or until a timeout.
 #[tokio::test(start_paused = true)]
 async fn crio_graceful_stop_times_out_if_a_call_hangs() {
     let sim = sim().mode(Mode::Crio).build();
@@ -189,8 +189,8 @@ async fn shutdown_ends_a_workload_whose_call_hangs() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_a_workload_that_a_slow_subscriber_blocks() {
     let sim = sim().mode(Mode::Containerd2).build();
-    // The subscriber does not read, and there are far more events than its buffer holds. The call is made without a
-    // connection, which would have more buffers.
+    // The subscriber does not read, and there are far more events than its buffer holds. The test calls the service
+    // without a connection, which would have more buffers.
     let service = sim.service();
     let subscriber = tokio::spawn(async move {
         let request = tonic::Request::new(v1::GetEventsRequest {});
