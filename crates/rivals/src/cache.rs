@@ -33,7 +33,7 @@ struct State {
 struct Entry {
     /// The pod's status; `None` after a failed inspection, because upstream overwrites the last good status.
     status: Option<Arc<PodStatus>>,
-    /// The start of the last relist of this pod.
+    /// The start of the relist that last updated this entry.
     as_of: Instant,
 }
 
