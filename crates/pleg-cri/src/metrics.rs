@@ -96,9 +96,8 @@ pub(crate) fn listed(operation: Operation, bytes: usize, limit: usize) {
     gauge!(LIMIT).set(limit as f64);
 }
 
-/// Measures an operation in progress. Counts it at its start, so that a hanging operation is
-/// visible at once. Records its duration and failure when dropped, so that a cancelled operation is
-/// visible as well.
+/// Measures an operation in progress. Counts the operation at its start, so that a hanging operation is visible at
+/// once. Records duration and failure when dropped, so that a cancelled operation is visible as well.
 #[derive(Debug)]
 pub(crate) struct Measurement {
     operation: Operation,

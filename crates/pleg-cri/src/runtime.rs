@@ -66,9 +66,9 @@ impl CriRuntime {
     /// Creates a client that connects with `connect`: over an in-process pipe, through a proxy, or
     /// on a socket that another component has opened. Does not connect yet.
     ///
-    /// The client calls `connect` for each connection: with the first call, for every event stream, and after a loss;
-    /// its time limit is 5 s. If `connect` fails, the CRI call that needs it fails, and the next CRI call tries again.
-    /// Only [`diagnose`](Self::diagnose) uses the endpoint in `config`.
+    /// The client calls `connect` for each connection: with the first call, for every event stream, and after the loss
+    /// of a connection. `connect` has a time limit of 5 s. If it fails, the CRI call that needs the connection fails,
+    /// and the next CRI call tries again. Only [`diagnose`](Self::diagnose) uses the endpoint in `config`.
     ///
     /// # Errors
     /// If a setting is out of range, or if this is called outside of a tokio runtime.

@@ -194,7 +194,7 @@ pub(crate) trait BriefStatus: Debug + Message + Default {
     const LABELS: u32;
     const ANNOTATIONS: u32;
 
-    /// Converts the status. `None` if it has no id.
+    /// Converts the status. `None` if the status has no id.
     fn report(self, labels: Labels, annotations: Labels) -> Option<Report>;
 }
 

@@ -143,7 +143,7 @@ async fn most_outstanding(budget: usize) -> usize {
 }
 
 #[tokio::test]
-async fn responses_beyond_the_receive_budget_wait_for_others() {
+async fn responses_beyond_the_receive_budget_wait_for_other_responses() {
     let unlimited = most_outstanding(1 << 30).await;
     assert!(unlimited > 4 * RESPONSE, "{unlimited} bytes");
     // The sum of the budget, the one response that may exceed it, and one flow-control window per other response.

@@ -149,7 +149,7 @@ async fn streaming_list_without_pages_is_empty_list() {
 }
 
 #[tokio::test]
-async fn streaming_list_falls_back_on_unimplemented_before_first_page() {
+async fn streaming_list_falls_back_to_unary_only_before_first_page() {
     let unimplemented = || Err(Status::unimplemented("changed my mind"));
     let fake = Fake::new(FakeState {
         stream: Some(vec![Ok(1), unimplemented()]),
@@ -167,7 +167,7 @@ async fn streaming_list_falls_back_on_unimplemented_before_first_page() {
 }
 
 #[tokio::test]
-async fn streaming_list_that_breaks_is_an_error() {
+async fn streaming_list_that_breaks_fails_as_a_whole() {
     let broken = vec![Ok(2), Err(Status::internal("disk failure"))];
     let fake = Fake::new(FakeState {
         stream: Some(broken),

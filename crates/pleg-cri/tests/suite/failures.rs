@@ -97,7 +97,7 @@ async fn timestamp_of_sandbox_status_is_ignored() {
 /// containers (k#129818, containerd#10728). Here: the client reads containers only from ListContainers and
 /// ContainerStatus.
 #[tokio::test]
-async fn containers_come_from_list_containers_only() {
+async fn containers_never_come_from_pod_sandbox_status() {
     let fake = Fake::default();
     fake.lock().sandbox_statuses = [(
         "s".into(),

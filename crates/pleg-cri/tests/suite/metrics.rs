@@ -41,7 +41,7 @@ fn expected(counts: &[(&str, &str, u64)]) -> BTreeMap<(String, String), u64> {
 }
 
 #[tokio::test]
-async fn operations_have_the_kubelets_metrics() {
+async fn cri_calls_have_the_kubelets_metrics() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);
