@@ -213,7 +213,6 @@ impl Sim {
     /// Executes one command of [`control_commands`] and returns the lines of the response.
     ///
     /// # Errors
-    ///
     /// If the command is not valid, or not possible in the current state.
     pub async fn control(&self, line: &str) -> Result<String, SimError> {
         execute(&self.engine, line).await
@@ -225,8 +224,7 @@ impl Sim {
     /// requests. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    ///
-    /// As [`Sim::serve_unix`].
+    /// The errors of [`Sim::serve_unix`].
     pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<Serving, SimError> {
         let path = path.as_ref();
         let (listener, file) = SocketFile::bind(path)?;

@@ -134,7 +134,6 @@ pub(crate) enum Rate {
 /// Checks a knob from text: `KNOB=VALUE`, `KNOB` (the same as `KNOB=on`) or `KNOB=off`.
 ///
 /// # Errors
-///
 /// If the knob does not exist, or the value is not valid for it.
 pub fn check_knob(text: &str) -> Result<(), SimError> {
     parse(text).map(drop)

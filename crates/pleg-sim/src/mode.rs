@@ -95,7 +95,6 @@ impl Mode {
     /// Checks that the version of the runtime belongs to this mode.
     ///
     /// # Errors
-    ///
     /// If the text is not a version, or the version belongs to another mode.
     pub fn check_version(self, text: &str) -> Result<(), SimError> {
         let (is_crio, (from, to, default)) = (self.is_crio(), self.versions());

@@ -88,7 +88,7 @@ mod tests {
             ("app|oom|9", Script::Oom { after: after(9) }),
             ("app|oom|soon", Script::Run),
         ] {
-            // The first word is the command, the others are arguments.
+            // The first word of the text is the container's command, the other words are its arguments.
             let words: Vec<_> = command.split('|').map(str::to_owned).collect();
             let (command, args) = words.split_at(1);
             assert_eq!(Script::parse(command, args), script, "{words:?}");

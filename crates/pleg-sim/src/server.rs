@@ -85,7 +85,6 @@ impl Sim {
     /// socket again. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    ///
     /// If another process listens on the socket, if the path exists and is not a socket, or if the
     /// operating system returns an error.
     pub fn serve_unix(

@@ -159,7 +159,7 @@ async fn event_sequence_of_a_pod_depends_on_runtime() {
         let sandbox = last.pod_sandbox_status.unwrap_or_default();
         let status = cri.status(&recorder.a).await.ok();
         let status = status.map(|s| (s.exit_code, s.reason));
-        // The timestamp and the containers of PodSandboxStatus depend on the version.
+        // The timestamp and the containers of PodSandboxStatus depend on the version of the runtime.
         if let Ok(response) = cri.sandbox_status(&recorder.s).await {
             let time = match version {
                 "1.36.3" => 1_700_000_000_000_000_000,
