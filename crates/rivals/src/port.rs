@@ -49,7 +49,7 @@ impl<R: Runtime> Port<R> {
         (port, events)
     }
 
-    /// Starts the hint PLEG of 1.37. Must be called inside a tokio runtime.
+    /// Starts the evented PLEG of 1.37, whose events are hints. Must be called inside a tokio runtime.
     pub fn hint(runtime: R) -> (Self, Fifo) {
         let (mut port, events) = Self::generic(runtime);
         port.name = "hint";

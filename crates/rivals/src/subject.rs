@@ -1,4 +1,4 @@
-//! The interface of a generator to tests and benchmarks.
+//! The interface through which tests and benchmarks use a PLEG.
 
 use std::future::Future;
 
@@ -7,7 +7,7 @@ use pleg_core::{Id, Instant, LifecycleType, PodUid, ReportedState};
 use pleg_runtime::clock::Clock;
 use tokio::sync::mpsc;
 
-/// A running generator. It sends its lifecycle events to the [`Fifo`] that was created with it.
+/// A running PLEG. It sends its lifecycle events to the [`Fifo`] that was created with the PLEG.
 pub trait Subject: Send + Sync + 'static {
     /// The name of the generator.
     fn name(&self) -> &'static str;

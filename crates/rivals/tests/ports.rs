@@ -44,7 +44,7 @@ async fn relist(generic: &Port<FakeRuntime>, fifo: &mut Fifo) -> Vec<String> {
     drain(fifo)
 }
 
-/// The time until a status newer than `after` arrives.
+/// The time until the subject has a status of the pod that is newer than `after`.
 async fn waited(subject: &impl Subject, uid: &str, after: pleg_core::Instant) -> Duration {
     let began = subject.clock().now();
     let uid = pod(uid);
@@ -56,7 +56,7 @@ async fn waited(subject: &impl Subject, uid: &str, after: pleg_core::Instant) ->
 
 /// Upstream's TestRelisting and TestDetectingContainerDeaths, with containers and with sandboxes.
 #[tokio::test(start_paused = true)]
-async fn relist_announces_every_transition_once() {
+async fn relist_announces_every_change_of_state_once() {
     type Create = fn(&str, &str, ReportedState) -> Report;
     for create in [container as Create, sandbox] {
         let node = FakeRuntime::new();
