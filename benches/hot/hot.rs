@@ -1,4 +1,4 @@
-//! Counts the allocations of each hot path, and, under valgrind, its instructions.
+//! Counts the heap allocations of each hot path; valgrind counts the instructions of a path.
 //!
 //! Without arguments this prints the allocations per round of each path. `hot PATH ROUNDS` only runs one path, ROUNDS
 //! times, so that `scripts/instructions.py` can count instructions. The program reads no clock and starts no thread.
@@ -33,7 +33,7 @@ const PODS: u64 = 250;
 const WALL: i64 = typical::CREATED + 60_000_000_000;
 const MS: Duration = Duration::from_millis(1);
 
-/// Runs a path the given number of times. Returns the number of allocations, not counting those of the preparation.
+/// Runs a hot path the given number of times. Returns the number of its heap allocations, without the preparation's.
 type Path = fn(usize) -> usize;
 
 const PATHS: [(&str, Path); 4] = [
@@ -67,7 +67,7 @@ fn report() {
     }
 }
 
-/// Runs `work`, and returns the number of its allocations.
+/// Runs `work`, and returns the number of heap allocations that `work` makes.
 fn counted(work: impl FnOnce()) -> usize {
     let region = Region::new(COUNTED);
     work();
@@ -75,7 +75,7 @@ fn counted(work: impl FnOnce()) -> usize {
     stats.allocations + stats.reallocations
 }
 
-/// An event of a container that has started or exited.
+/// The encoded event of a container that has started or exited.
 fn encoded(n: u64, exited: bool) -> Bytes {
     let mut pod = typical::pod(n);
     let app = &mut pod.containers[0];
@@ -96,14 +96,14 @@ fn encoded(n: u64, exited: bool) -> Bytes {
     event.encode_to_vec().into()
 }
 
-/// Decodes an event as the client does.
+/// Decodes an event as `CriRuntime` does.
 fn event(bytes: &Bytes) -> RuntimeEvent {
     let message = convert::EncodedEvent::decode(bytes.clone()).expect("a message");
     let event = convert::event(message, false).expect("a status");
     event.expect("it names an id")
 }
 
-/// Handles an event that reports no change, from its bytes to the outputs of the reconciler.
+/// Decodes an event that reports no change, passes it to the reconciler and takes the reconciler's outputs.
 fn known(rounds: usize) -> usize {
     let mut node = settled();
     let bytes = encoded(7, false);
@@ -115,8 +115,8 @@ fn known(rounds: usize) -> usize {
     })
 }
 
-/// Handles exits of containers, one event for each, from the bytes to the outputs of the reconciler. No earlier
-/// event was about these containers.
+/// Decodes one event for each exit of a container, passes it to the reconciler and takes the reconciler's outputs. No
+/// earlier event was about these containers.
 fn exits(rounds: usize) -> usize {
     let mut node = settled();
     let events: Vec<_> = (0..PODS).map(|n| encoded(n, true)).collect();
@@ -127,7 +127,7 @@ fn exits(rounds: usize) -> usize {
     })
 }
 
-/// Decodes the rows of one pod in full.
+/// Decodes the list rows of one pod in full.
 fn list_convert(rounds: usize) -> usize {
     let pod = typical::pod(7);
     let items = vec![typical::sandbox_row(&pod)];
@@ -143,7 +143,7 @@ fn list_convert(rounds: usize) -> usize {
     })
 }
 
-/// Handles lists of unchanged pods, from their bytes to the outputs of the reconciler.
+/// Decodes lists of unchanged pods, passes them to the reconciler and takes the reconciler's outputs.
 fn relist(rounds: usize) -> usize {
     let mut node = settled();
     let pods = (0..PODS).map(typical::pod);
@@ -164,7 +164,7 @@ fn relist(rounds: usize) -> usize {
         rows::containers(&containers, &mut add).expect("a message");
         node.answer_list(ticket, listed);
     };
-    // The first list is part of the preparation, and is not counted.
+    // The first list is part of the preparation: its allocations do not count.
     list();
     counted(|| (0..rounds).for_each(|_| list()))
 }
@@ -181,7 +181,7 @@ fn rows() -> Vec<Report> {
     all.flatten().collect()
 }
 
-/// A reconciler, and the state that its driver has.
+/// A reconciler, and the state that the code which drives the reconciler needs.
 struct Node {
     reconciler: Reconciler,
     now: Instant,
@@ -281,7 +281,7 @@ fn statuses() -> BTreeMap<Id, Report> {
     all.map(|report| (report.id.clone(), report)).collect()
 }
 
-/// A reconciler that has listed and inspected a node, and is idle.
+/// A reconciler that has received the lists and statuses of all pods, and has nothing more to do.
 fn settled() -> Node {
     let now = Instant::from_nanos(1_000_000);
     let reconciler = Reconciler::new(Settings::default(), now).expect("the defaults are valid");

@@ -1,5 +1,5 @@
-//! Typical pods, as a runtime reports them: seven labels and eight annotations on the sandbox, five mounts. The
-//! sizes are those of real nodes. The benchmarks and the instruction counts (`hot.rs`) use them.
+//! Typical pods, as a runtime reports them: seven labels and eight annotations on the sandbox, five mounts. The sizes
+//! are those of real nodes. The benchmarks and the instruction counts (`hot.rs`) use these pods.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use pleg_cri::v1::{self, ContainerState};
 
 type Map = BTreeMap<String, String>;
 
-/// The time at which the pods that exist at the start were created: 2026-01-01, in ns.
+/// The creation time of the pods that exist when a benchmark starts: 2026-01-01, in ns.
 pub(crate) const CREATED: i64 = 1_767_225_600_000_000_000;
 const REPOSITORY: &str = "registry.example.com/payments/checkout-api";
 const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
-/// The splitmix64 generator, for ids, the order of maps, and the order of pods.
+/// The random number generator splitmix64, for ids, the order of maps, and the order of pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -79,11 +79,11 @@ pub(crate) struct Pod {
     pub(crate) sandbox: String,
     pub(crate) ready: bool,
     pub(crate) created_at: i64,
-    /// The containers, newest first, as in real runtimes.
+    /// The containers of the pod, newest first, as in real runtimes.
     pub(crate) containers: Vec<Container>,
 }
 
-/// The running pod with this number, with one container.
+/// A running pod with one container. Its name and ids follow from `number`.
 pub(crate) fn pod(number: u64) -> Pod {
     let mut random = Random(number << 20);
     let hex = random.id();
@@ -199,7 +199,7 @@ fn image() -> Option<v1::ImageSpec> {
     })
 }
 
-/// A row of ListPodSandbox without the labels and annotations, which a runtime does not copy for each list.
+/// A row of ListPodSandbox without labels and annotations, because a runtime does not copy these for each list.
 pub(crate) fn sandbox_item(pod: &Pod) -> v1::PodSandbox {
     v1::PodSandbox {
         id: pod.sandbox.clone(),
@@ -218,7 +218,7 @@ pub(crate) fn sandbox_row(pod: &Pod) -> v1::PodSandbox {
     }
 }
 
-/// A row of ListContainers without the labels and annotations, which a runtime does not copy for each list.
+/// A row of ListContainers without labels and annotations, because a runtime does not copy these for each list.
 pub(crate) fn container_item(pod: &Pod, container: &Container) -> v1::Container {
     v1::Container {
         id: container.id.clone(),
@@ -261,7 +261,7 @@ pub(crate) fn sandbox_status(pod: &Pod) -> v1::PodSandboxStatus {
     }
 }
 
-/// The fields of a status that change.
+/// A container's status with only those fields that may change while the container exists.
 pub(crate) fn container_state(container: &Container) -> v1::ContainerStatus {
     let reason = match (container.state, container.exit_code) {
         (ContainerState::ContainerExited, 0) => "Completed",

@@ -49,11 +49,11 @@ struct Measuring {
     only: Option<String>,
 }
 
-/// Runs the command. `live_bytes` returns the allocated bytes, if the executable counts them.
+/// Runs the command of the command line. `live_bytes` returns the number of allocated bytes, if `bench` counts them.
 #[must_use]
 pub fn main(live_bytes: LiveBytes) -> ExitCode {
     let command = Cli::parse().command;
-    // Log messages for every event would slow a generator down. RUST_LOG overrides the level.
+    // Log messages for every event would slow a PLEG down. RUST_LOG overrides the level.
     let level = match command {
         Command::Subject(_) => LevelFilter::WARN,
         _ => LevelFilter::INFO,
@@ -76,7 +76,7 @@ pub fn main(live_bytes: LiveBytes) -> ExitCode {
 }
 
 fn run(command: Command, live_bytes: LiveBytes) -> Result<()> {
-    // One thread: subjects must run on one, and one is enough for the harness, which mostly waits for its children.
+    // All subjects must run on one thread. One thread is also enough for the harness, which mostly waits for subjects.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -99,7 +99,7 @@ fn run(command: Command, live_bytes: LiveBytes) -> Result<()> {
     }
 }
 
-/// Returns the given results file, or a new one that is named by date.
+/// Returns the results file of the command line, or else the path of a new file that is named by date.
 fn results_file(with: &Measuring, mode: &str) -> PathBuf {
     let file = with.out.clone().unwrap_or_else(|| {
         let date = crate::results::now().replace(':', "");

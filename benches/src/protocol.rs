@@ -22,33 +22,33 @@ pub(crate) enum Order {
     /// Waits until the cache shows the expected pods. The subject answers at once, and again when the wait ends.
     Await {
         expected: Vec<ExpectedPod>,
-        /// The number of events to wait for, if the subject has no cache.
+        /// The number of CRI events that a subject without a cache waits for instead.
         events: usize,
         seconds: f64,
     },
-    /// Runs pod workers that restart their pods, and read them after every call. Returns how long the reads took.
+    /// Runs pod workers that restart their pods, and read the pod after every call. Returns how long the reads took.
     Restart { workers: u32, times: u32 },
     /// Starts pod workers that create, stop and remove pods.
     Churn { pods_per_second: f64, seconds: f64 },
-    /// Returns how long the reads by the pod workers of `Churn` took since the last `Reads`.
+    /// Returns the durations of all reads that the pod workers of `Churn` made since the last `Reads`.
     Reads,
     /// Reads a pod like a worker that has just changed the pod. Returns how long the read took.
     ReadOwn { uid: String },
 }
 
-/// The answer to a command. Fields that the command does not need are empty.
+/// The answer to a command. A field stays empty if the answer to this command does not need it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Answer {
     /// The resource usage since the start.
     pub(crate) usage: Usage,
     /// The number of bytes in use, if the executable counts them.
     pub(crate) live_bytes: Option<u64>,
-    /// The time at which the cache showed the expected pods; `None` after a time-out.
+    /// The time at which the cache showed the expected pods; `None` if it did not show them in time.
     pub(crate) at: Option<i64>,
     pub(crate) seen: Vec<ContainerChange>,
     /// The duration of each read of a pod worker, in ns.
     pub(crate) reads: Vec<u64>,
-    /// The number of reads that did not show the worker's own change.
+    /// The number of reads in which a pod worker did not see its own change.
     pub(crate) wrong_reads: u64,
 }
 
@@ -62,7 +62,7 @@ impl Answer {
     }
 }
 
-/// The pod that the cache must show.
+/// A pod that the subject's cache must show.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ExpectedPod {
     pub(crate) uid: String,
@@ -75,7 +75,7 @@ pub(crate) struct ExpectedPod {
 pub(crate) struct ContainerChange {
     pub(crate) id: String,
     pub(crate) died: bool,
-    /// The time at which the container died or started, or at which the subject saw the change.
+    /// In changes by the runtime: when the container died or started. In answers: when the subject saw this.
     pub(crate) at: i64,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Sample {
     pub(crate) rep: u32,
     /// The one-minute load average before the measurement.
     pub(crate) load: f64,
-    /// Metrics by name; times in ns.
+    /// The measured values by name. Times are in ns.
     pub(crate) metrics: Metrics,
 }
 
@@ -84,7 +84,7 @@ impl Writer {
     }
 }
 
-/// The machine of the measurements that follow.
+/// The machine on which the harness made the measurements in the following lines of the file.
 #[derive(Debug, Serialize)]
 struct Machine {
     cpu: String,
@@ -93,9 +93,9 @@ struct Machine {
     kernel: String,
     /// The start time of the run.
     date: String,
-    /// The measured commit, and a mark if the tree had uncommitted changes.
+    /// The measured commit, followed by "with changes" if the tree had uncommitted changes.
     commit: String,
-    /// The versions of the compiler and of the libraries that all subjects share.
+    /// The versions of the compiler and of those libraries that all subjects use.
     versions: BTreeMap<String, String>,
     mode: String,
 }
@@ -110,7 +110,7 @@ impl Machine {
         };
         let memory = field(read("/proc/meminfo"), "MemTotal");
         let kib = memory.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-        // Uncommitted results and generated pages do not count as changes of the code: a measurement writes them.
+        // Uncommitted files in benches/results and docs do not count as changes of the code: a measurement writes them.
         let code = ["--", ":!benches/results", ":!docs"];
         let changed = output(
             "git",
@@ -138,7 +138,7 @@ impl Machine {
     }
 }
 
-/// The output of a program; empty if it fails.
+/// The output of a program; empty if the program fails.
 fn output(program: &str, args: &[&str]) -> String {
     let out = Command::new(program).args(args).output().ok();
     let out = out.filter(|out| out.status.success());

@@ -1,4 +1,4 @@
-//! `bench` with an allocator that counts bytes. The harness runs it only to measure memory: counting costs time.
+//! `bench` with an allocator that counts bytes. Used only for measurements of memory: counting costs time.
 
 use std::alloc::System;
 use std::process::ExitCode;

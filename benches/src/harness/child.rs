@@ -11,7 +11,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::protocol::{Answer, ExpectedPod, Order};
 use crate::subject::Kind;
 
-/// The time limit for an answer: long, because the machine may be loaded and calls slow.
+/// The time limit for an answer of a subject. It is long, because the machine may be loaded and calls may be slow.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// A subject. Dropping it kills its process.
@@ -57,7 +57,7 @@ impl Subject {
         Ok(serde_json::from_str(&line)?)
     }
 
-    /// Waits until the cache shows these pods.
+    /// Waits until the cache of the subject shows the pods `expected`.
     pub(super) async fn sync(&mut self, expected: Vec<ExpectedPod>) -> Result<()> {
         let (events, seconds) = (0, TIME_LIMIT.as_secs_f64() / 2.0);
         self.request(&Order::Await {

@@ -15,16 +15,16 @@ use crate::runtime::{Changes, Counted, Runtime};
 use crate::subject::Kind;
 use crate::typical::Random;
 
-/// The idle time before a measurement, after which this project's generator lists once a minute.
+/// The seconds without events before an idle measurement. After them, this project's PLEG lists only once a minute.
 pub(super) const SETTLING: f64 = 66.0;
 
-/// The time within which subjects that list once a second see the last change.
+/// Seconds after the last change within which even a subject that lists once a second sees this change.
 const LAST_POLL: f64 = 1.5;
 
-/// The time limit until the cache shows that all containers have exited.
+/// The seconds within which the cache of a subject must show that all containers have exited.
 const STORM_LIMIT: f64 = 120.0;
 
-/// The run time of pod workers before a measurement: longer than a pod lives, so that the number of pods is constant.
+/// Seconds for which pod workers run before a measurement: longer than a pod lives, so the number of pods is constant.
 const CHURN_BEGIN: f64 = 4.5;
 
 /// The executable and the directory for sockets.
@@ -70,7 +70,7 @@ impl Run {
         })
     }
 
-    /// Starts a runtime whose calls take `call_ms`, and a subject. Waits until it is synced and has received an event.
+    /// Starts a runtime whose calls take `call_ms`, and a subject. Waits until the subject is synced and got an event.
     async fn start(&self, point: &Point, call_ms: u64) -> Result<Pair> {
         let executable = match point.workload {
             Workload::Memory => self.executable.with_file_name("bench-counting"),
@@ -88,7 +88,7 @@ impl Run {
             runtime,
             synced_in: wall().nanos_since(began),
         };
-        // The subject must have received events before the measurement, as it has on a node in use.
+        // The subject must have received events before the measurement, as on a node whose pods change.
         if point.subject != Kind::Generic {
             while pair.runtime.counted().await?.of(&["GetContainerEvents"]) == 0 {
                 pause(0.01).await;
@@ -102,7 +102,7 @@ impl Run {
 
     async fn idle(&self, point: &Point, seconds: f64) -> Result<Metrics> {
         let mut pair = self.start(point, 0).await?;
-        // Short measurements only test the harness, so they need not wait until the generator lists once a minute.
+        // Short measurements only test the harness, so they need not wait until a PLEG lists only once a minute.
         pause(if seconds > 30.0 { SETTLING } else { 1.0 }).await;
         let mut metrics = Metrics::default();
         pair.window(seconds, &mut metrics).await?;
@@ -113,7 +113,7 @@ impl Run {
         let mut pair = self.start(point, 0).await?;
         let before = pair.used().await?;
         pair.subject.request(&Order::Record).await?;
-        // A pod's first restart causes three events. Later restarts cause four: they also remove a container.
+        // A pod's first restart causes three events. Each later restart causes four, as it also removes a container.
         let restarts = Changes::Restarts((f64::from(rate) * seconds / 3.5).ceil() as u32);
         let played = pair.runtime.play(restarts, f64::from(rate)).await?;
         pause(LAST_POLL).await;
@@ -144,7 +144,7 @@ impl Run {
         times: u32,
         call_ms: u64,
     ) -> Result<Metrics> {
-        // Calls become slow only after the subject is synced.
+        // The runtime answers calls slowly only after the subject is synced.
         let mut pair = self.start(point, 0).await?;
         pair.runtime.set_call_ms(call_ms);
         let before = pair.used().await?;
@@ -178,12 +178,12 @@ impl Run {
 
     async fn storm(&self, point: &Point, call_ms: u64, rep: u32) -> Result<Metrics> {
         let mut pair = self.start(point, call_ms).await?;
-        // A random pause, the same for all subjects, so that the exits come at any time between two lists of a port.
+        // A random pause, equal for all subjects, so that the exits come at any time between two lists of a subject.
         let mut random = Random(rep.into());
         pause(1.0 + random.below(1000) as f64 / 1000.0).await;
         let before = pair.used().await?;
         let expected = pair.runtime.expected(true);
-        // The sandbox and the running container of each pod stop.
+        // Two events for each pod: its sandbox and its running container stop.
         let events = 2 * expected.len();
         let awaited = Order::Await {
             expected,
@@ -208,14 +208,14 @@ impl Run {
 
     async fn memory(&self, point: &Point) -> Result<Metrics> {
         let mut live = Vec::new();
-        // The memory difference of two node sizes leaves out what no pod needs, such as the connection's buffers.
+        // The difference of two node sizes leaves out memory that no pod needs, such as the buffers of a connection.
         for pods in [point.pods, 2 * point.pods] {
             let point = Point {
                 pods,
                 ..point.clone()
             };
             let mut pair = self.start(&point, 0).await?;
-            // The least of ten measured values, because a list in progress allocates memory as well.
+            // Takes the least of ten measured values, because a list in progress allocates memory as well.
             let mut least = u64::MAX;
             for _ in 0..10 {
                 pause(0.2).await;
@@ -231,7 +231,7 @@ impl Run {
     }
 }
 
-/// A runtime and a subject. The subject is dropped first.
+/// A runtime and the subject that observes it. Dropping the pair drops the subject first.
 struct Pair {
     subject: Subject,
     runtime: Runtime,
@@ -261,7 +261,7 @@ impl Pair {
         })
     }
 
-    /// Measures the resource usage during `seconds`.
+    /// Measures the resource usage of subject and runtime during the next `seconds` seconds.
     async fn window(&mut self, seconds: f64, metrics: &mut Metrics) -> Result<()> {
         let before = self.used().await?;
         pause(seconds).await;
@@ -282,7 +282,7 @@ fn put_reads(answer: Answer, metrics: &mut Metrics) {
     metrics.quantiles("read", answer.reads);
 }
 
-/// Records the time from each change until the subject saw it.
+/// Records in `metrics` the time from each change until the subject saw the change.
 pub(super) fn latencies(made: &[ContainerChange], seen: &[ContainerChange], metrics: &mut Metrics) {
     let mut first = HashMap::new();
     for change in seen {

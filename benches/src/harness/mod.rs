@@ -1,4 +1,4 @@
-//! The measurements of each mode. The harness runs them one after the other, except those whose subjects mostly wait.
+//! The measurements of each mode. The harness runs measurements in parallel only if their subjects mostly wait.
 
 mod child;
 mod measure;
@@ -25,13 +25,13 @@ pub(crate) use real::{Settings as Real, real};
 pub(crate) enum Workload {
     /// An idle node.
     Idle { seconds: f64 },
-    /// Containers die and are replaced. The subject only observes.
+    /// Containers die and are replaced. The subject only observes these changes.
     Changes {
-        /// Events per second; 0 on real runtimes, whose rate is not fixed.
+        /// Events per second; 0 on real runtimes, where the rate of events is not fixed.
         rate: u32,
         seconds: f64,
     },
-    /// Pod workers restart their pods, and read them after every call.
+    /// Pod workers restart their pods, and read the status of a pod after every call.
     OwnWrites {
         workers: u32,
         /// The number of restarts of each pod. A restart makes four calls.
@@ -41,9 +41,9 @@ pub(crate) enum Workload {
     },
     /// Pod workers create, stop and remove pods.
     Churn { pods_per_second: f64, seconds: f64 },
-    /// A generator starts, and then the containers of all pods exit at the same time.
+    /// A PLEG starts, and then the containers of all pods exit at the same time.
     Storm { call_ms: u64 },
-    /// The memory of a generator on a node without changes, and the memory that each additional pod takes.
+    /// The memory of a PLEG on a node without changes, and the memory that each additional pod takes.
     Memory,
 }
 
@@ -165,7 +165,7 @@ fn groups(mode: Mode) -> Vec<Group> {
                 group(3, own_writes(10, 5, 5), &[1000], GENERATORS),
                 group(2, own_writes(10, 1, 50), &[1000], GENERATORS),
                 group(2, own_writes(100, 1, 5), &[1000], GENERATORS),
-                // Nine repetitions, because chance decides how soon a subject that lists once a second sees the exits.
+                // Repeat nine times: chance decides how soon a subject that lists once a second sees the exits.
                 group(9, Storm { call_ms: 0 }, &[1000], WITH_RUNTIME),
                 group(2, Storm { call_ms: 1 }, &[1000], GENERATORS),
                 group(2, Memory, &[1000], GENERATORS),
@@ -190,7 +190,7 @@ pub(crate) async fn run(mode: Mode, only: Option<&str>, out: &Path) -> Result<()
     let points: usize = groups.iter().map(|group| group.points.len()).sum();
     ensure!(points > 0, "no point has a name that contains {only:?}");
     let mut writer = Writer::create(out, mode.name())?;
-    // The directory for sockets, which is removed when the value is dropped.
+    // The directory for sockets. Dropping `directory` removes it from the file system.
     let directory = tempfile::Builder::new().prefix("pleg-bench-").tempdir()?;
     let run = Run::new(directory.path())?;
     tokio::select! {
@@ -217,7 +217,7 @@ async fn measure_all(groups: Vec<Group>, run: &Run, writer: &mut Writer) -> Resu
                     writer.write(&sample?)?;
                 }
             }
-            // The order of subjects alternates, so that changes of the machine over time affect all of them equally.
+            // The order of subjects alternates, so that changes of the machine over time affect all subjects equally.
             group.points.reverse();
         }
     }

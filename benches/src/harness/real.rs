@@ -1,11 +1,11 @@
 //! Measures subjects on real containerd with real pods.
 //!
-//! Each subject has its own daemon and pods. The idle phase runs on all daemons at the same time, so that other load
-//! on the machine affects all of them; the other phases run on one daemon after the other. The CPU time of a daemon
-//! is that of its own process, without shims, runc and containers.
+//! Each subject has its own containerd daemon and pods. The idle phase runs on all daemons at the same time, so that
+//! other load on the machine affects all of them; the other phases run on one daemon after the other. The CPU time of a
+//! daemon is that of its own process, without shims, runc and containers.
 //!
-//! On success, error and termination signal the harness removes the daemons and their pods. (If it was killed with
-//! SIGKILL, run `scripts/containerd.sh down DIR` with the directory that it left in /tmp.)
+//! On success, error and termination signal the harness removes the daemons and their pods. (If the harness was killed
+//! with SIGKILL, run `scripts/containerd.sh down DIR` with the directory that it left in /tmp.)
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use crate::subject::Kind;
 /// The number of pods that the harness creates in parallel.
 const PARALLEL_PODS: usize = 5;
 
-/// The time for which a container runs, and then stays exited: long enough for subjects that list once a second.
+/// The time for which a container runs, and then stays exited: even a subject that lists once a second sees both.
 const LINGER: Duration = Duration::from_millis(1500);
 
 /// The settings of the measurement.
@@ -116,7 +116,7 @@ async fn on_version(settings: &Settings, version: Version, writer: &mut Writer) 
     nodes.iter().try_for_each(|node| node.daemon.down())
 }
 
-/// A daemon with its pods, for one measured subject.
+/// A containerd daemon with its pods, for one measured subject.
 struct Node {
     kubelet: Kubelet,
     daemon: Daemon,
@@ -190,7 +190,7 @@ impl Node {
         }
     }
 
-    /// Starts the subject, and waits until it is synced and has received the events of one pod.
+    /// Starts the subject, and waits until the subject is synced and has received the events of one pod.
     async fn start(&mut self) -> Result<Metrics> {
         let began = wall();
         let socket = self.daemon.endpoint.path();
@@ -198,7 +198,7 @@ impl Node {
         process.sync(self.idle_pods.clone()).await?;
         let mut metrics = Metrics::default();
         metrics.put("synced", wall().nanos_since(began) as f64);
-        // Only after the stream has delivered an event does this project's generator list less often.
+        // This project's PLEG lists less often only after the event stream has delivered an event.
         Box::pin(lives::life_of_a_pod(&self.kubelet, 0, Duration::ZERO)).await?;
         process.sync(self.idle_pods.clone()).await?;
         self.process = Some(process);
@@ -235,7 +235,7 @@ impl Node {
         Ok((seconds, metrics))
     }
 
-    /// Restarts the container of one pod. The subject reads the pod after each call.
+    /// Restarts the container of one pod. The subject reads the status of the pod after each call.
     async fn own_writes(&mut self, times: u32) -> Result<Metrics> {
         let kubelet = self.kubelet.clone();
         let pod = kubelet.run_pod("own").await?;
@@ -269,7 +269,7 @@ impl Node {
     }
 }
 
-/// Starts a pod that stays idle. Returns its expected state in the cache.
+/// Starts a pod that stays idle. Returns the state of the pod that the subject's cache must show.
 async fn idle_pod(kubelet: &Kubelet, n: u32) -> Result<ExpectedPod> {
     let pod = kubelet.run_pod(&format!("idle-{n}")).await?;
     let app = Box::pin(kubelet.run(&pod, "app", 0, Life::UntilStopped)).await?;
@@ -279,7 +279,7 @@ async fn idle_pod(kubelet: &Kubelet, n: u32) -> Result<ExpectedPod> {
     })
 }
 
-/// Runs a pod with a container that exits twice. Returns the deaths and starts, with the runtime's own times.
+/// Runs a pod with a container that exits twice. Returns each death and start, with the time from containerd's status.
 async fn deaths(kubelet: &Kubelet, n: u32) -> Result<Vec<ContainerChange>> {
     let pod = kubelet.run_pod(&format!("dying-{n}")).await?;
     let mut made = Vec::new();

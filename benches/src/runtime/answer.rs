@@ -1,4 +1,4 @@
-//! Answers read calls from the node's encoded messages, and calls of pod workers after changing the node.
+//! Answers CRI calls. Reads get encoded messages of the node; the other calls, from pod workers, change the node.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use super::node::{Change, List, Node};
 use super::{Shared, lock};
 use crate::typical::{Container, Pod};
 
-/// The number of events queued for one subscriber before the sender waits, as in containerd 2.
+/// The capacity of a subscriber's queue of events. If the queue is full, the runtime waits, as in containerd 2.
 const CHANNEL: usize = 100;
 
 /// The label that kubelets filter by.
@@ -88,7 +88,7 @@ async fn call(shared: &Shared, path: &str, message: Bytes) -> Result<Body, Code>
     }
     let now = shared.clock.wall().as_nanos();
     let written = write(&mut lock(&shared.node), method, &message, now)?;
-    // Like containerd, send events before the call returns.
+    // Like containerd, send the events of a change before the call returns.
     for event in written.events {
         shared.publish(event).await;
     }
@@ -99,7 +99,7 @@ fn decode<M: Message + Default>(message: &[u8]) -> Result<M, Code> {
     M::decode(message).map_err(|_| Code::InvalidArgument)
 }
 
-/// The id in a request about one object: always the first field of the request.
+/// The id in a request about one sandbox or container. In all these requests it is the first field.
 fn id(message: &[u8]) -> Result<String, Code> {
     Ok(decode::<v1::StartContainerRequest>(message)?.container_id)
 }

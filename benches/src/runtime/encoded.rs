@@ -44,7 +44,7 @@ impl Encoded {
         ])
     }
 
-    /// Appends the message as a field of another message. `changed` has only the fields that change.
+    /// Appends the message to `out` as its field number `field`. `changed` has only the fields that change.
     pub(super) fn append(&self, field: u32, changed: &impl Message, out: &mut BytesMut) {
         let [before, after] = &self.0;
         let length = before.len() + changed.encoded_len() + after.len();

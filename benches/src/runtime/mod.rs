@@ -1,5 +1,5 @@
-//! The simulated runtime: a thread that serves CRI on a Unix socket. It encodes everything that does not change
-//! with a container's state in advance, so that it needs little CPU time.
+//! The simulated runtime: a thread that serves CRI on a Unix socket. It encodes in advance all that does not depend on
+//! a container's state, so that it needs little CPU time.
 //!
 //! The runtime sends events as containerd 2 does: each subscriber has a channel for 100 events, and if the channel is
 //! full, the runtime waits for the subscriber. It queues no events while there is no subscriber.
@@ -112,7 +112,7 @@ impl Runtime {
         current.store(call_ms, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// The expected content of the cache, now or after the deaths of all pods.
+    /// The pods that a subject's cache must show, now or after the deaths of all pods.
     pub(crate) fn expected(&self, after_deaths: bool) -> Vec<ExpectedPod> {
         lock(&self.shared.node).expected(after_deaths)
     }
@@ -166,7 +166,7 @@ async fn serve(listener: UnixListener, shared: Arc<Shared>) {
             let service = hyper::service::service_fn(answer);
             let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .serve_connection(TokioIo::new(stream), service);
-            // The error does not matter: it shows only how the client has disconnected.
+            // The error of the connection does not matter: it shows only how the client has disconnected.
             let _ = connection.await;
         });
     }

@@ -1,4 +1,4 @@
-//! The pods of the node, their changes, and the encoded answers about them.
+//! The pods of the simulated node, their changes, and the encoded answers to calls about these pods.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use crate::typical::{self, Container, Pod, Random};
 /// The pods of a node, by number.
 pub(super) struct Node {
     pods: BTreeMap<u64, Entry>,
-    /// The pod of each uid, sandbox id and container id.
+    /// The number of the pod for each pod uid, sandbox id and container id.
     index: HashMap<String, u64>,
     /// The encoded answers to lists of the whole node, kept until the next change.
     lists: HashMap<List, Bytes>,
@@ -24,7 +24,7 @@ pub(super) struct Node {
 struct Entry {
     pod: Pod,
     sandbox: Object,
-    /// The encoded containers, in the order of `pod.containers`.
+    /// The encoded containers of the pod, in the order of `pod.containers`.
     containers: Vec<Object>,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum List {
 #[derive(Debug)]
 pub(super) enum Change {
     AddPod(Box<Pod>),
-    /// The runtime sends STARTED of the sandbox, as runtimes do after CREATED, but the pod does not change.
+    /// The runtime sends STARTED of the sandbox, as containerd does after CREATED, but the pod does not change.
     StartSandbox,
     AddContainer(Container),
     Start(String),
@@ -87,7 +87,7 @@ impl Node {
             .map(|(number, entry)| (*number, &entry.pod))
     }
 
-    /// The number of the pod with this uid or id.
+    /// The number of the pod with this uid, sandbox id or container id.
     pub(super) fn pod_of(&self, of: &str) -> Option<u64> {
         self.index.get(of).copied()
     }
@@ -225,7 +225,7 @@ impl Node {
         framed(&rows)
     }
 
-    /// Answers PodSandboxStatus and ContainerStatus; `None` if there is no such object.
+    /// The answer to PodSandboxStatus or ContainerStatus; `None` if no sandbox or container has this id.
     pub(super) fn status(&self, list: List, id: &str) -> Option<Bytes> {
         let entry = self.pods.get(self.index.get(id)?)?;
         let mut status = BytesMut::new();
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changed_state_is_in_event_and_in_every_later_answer() {
+    fn changed_state_is_in_the_event_and_in_later_answers() {
         let mut node = Node::new(3);
         node.list(List::Containers);
         let id = typical::pod(1).containers[0].id.clone();

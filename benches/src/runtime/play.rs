@@ -20,7 +20,7 @@ const TIMER_RESOLUTION: Duration = Duration::from_millis(2);
 /// The changes to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Changes {
-    /// Restarts, this many. Each stops a container, starts its successor, and removes all older ones of the pod.
+    /// This many restarts. Each stops a container, starts its successor, and removes the pod's older containers.
     Restarts(u32),
     /// The containers and sandboxes of all pods stop, in random order.
     Deaths,
@@ -42,7 +42,7 @@ pub(super) async fn play(shared: Arc<Shared>, changes: Changes, rate: f64) -> Pl
     let start = shared.clock.now();
     let mut last = 0;
     for (number, change) in planned {
-        // Use `max`, because the due time of a delayed change may be earlier than the recorded time of the last change.
+        // A delayed change gets its due time, which may be earlier than the time of the previous change: use `max`.
         last = due(&shared, start, played.sent, rate).await.max(last);
         if played.sent == 0 {
             played.first = last;

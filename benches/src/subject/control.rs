@@ -1,4 +1,4 @@
-//! Executes the harness's commands with a generator, and reads the generator's cache as a consumer does.
+//! Executes the commands of the harness on a PLEG, and reads the PLEG's cache as a kubelet does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::protocol::{Answer, ContainerChange, ExpectedPod, Order};
 /// The interval of cache reads while no lifecycle event arrives.
 const READ_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The changes seen since recording began; `None` if it has not begun.
+/// The changes that the subject saw since the command `Record`; `None` before this command.
 type Seen = Arc<Mutex<Option<Vec<ContainerChange>>>>;
 
 /// Runs until the harness closes stdin.
@@ -99,8 +99,8 @@ async fn observe<S: Subject>(subject: Arc<S>, mut events: Fifo, seen: Seen, chan
     }
 }
 
-/// Waits until the cache shows the pods. Checks the cache after every lifecycle event and every millisecond, and
-/// returns the time of the check that succeeded.
+/// Waits until the cache shows the expected pods. Checks the cache after every lifecycle event and every millisecond,
+/// and returns the time of the check that succeeded.
 async fn wait_until<S: Subject>(
     subject: &S,
     changed: &Notify,
@@ -126,7 +126,7 @@ async fn wait_until<S: Subject>(
     }
 }
 
-/// An expected pod with the id types of the cache.
+/// An [`ExpectedPod`] whose ids have the types of the cache.
 struct ResolvedPod {
     uid: PodUid,
     running: HashMap<Id, bool>,

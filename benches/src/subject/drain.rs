@@ -1,4 +1,4 @@
-//! The subject `runtime-alone`, which has no generator: the client receives and decodes events, and drops them.
+//! The subject `runtime-alone`, which has no PLEG: the client receives and decodes events, and drops them.
 
 use anyhow::{Context as _, Result, bail};
 use pleg_cri::CriRuntime;

@@ -1,9 +1,9 @@
 //! A [`Runtime`] that decodes every row of a list with prost and keeps the fields that upstream keeps.
 //!
-//! [`CriRuntime`] decodes only id and state of every row first, because this project's generator needs no more of most
-//! rows. For a subject that needs all rows in full, that would cost time without a benefit. [`FullDecode`] decodes rows
-//! one by one, which is cheaper than upstream's way of decoding the whole list first. It reads statuses and events
-//! like [`CriRuntime`].
+//! [`CriRuntime`] first decodes only id and state of every row, because this project's PLEG needs no more of most rows.
+//! For a subject that needs every row in full, this first step would only cost time. [`FullDecode`] decodes rows one by
+//! one, which is cheaper than upstream, which decodes the whole list first. For statuses and events it uses
+//! [`CriRuntime`].
 
 use pleg_core::{
     CallError, ContainerDetails, Id, Identity, Kind, Report, ReportedState, SandboxDetails,

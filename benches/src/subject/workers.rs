@@ -1,8 +1,8 @@
-//! Pod workers, as in a kubelet, which make all changes by calls to the runtime.
+//! Pod workers, as in a kubelet, which make all changes of pods by calls to the runtime.
 //!
-//! A worker makes no decision until its status is newer than its own last change. Upstream's worker requests a
-//! relist of its pod after a sync that changed something, and waits with `GetNewerThan` (1.36); this project's
-//! worker calls `newer_than`.
+//! A worker makes no decision until the cached status of its pod is newer than the worker's last change. Upstream's
+//! worker requests a relist of its pod after a sync that changed something, and waits with `GetNewerThan` (1.36); this
+//! project's worker calls `newer_than`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rivals::Subject;
 
 use crate::protocol::Answer;
 
-/// The run time of a pod of [`churn`].
+/// The time for which a pod of [`churn`] runs.
 const LIFETIME: Duration = Duration::from_secs(3);
 
 /// The durations in ns of reads after a worker's own changes, and the number of reads that did not show the change.
@@ -29,14 +29,14 @@ impl Reads {
         reads.1 += u64::from(!is_right);
     }
 
-    /// Moves the reads since the last `take` into an answer.
+    /// Moves the durations of the reads since the last `take` into `answer`.
     pub(super) fn take(&self, answer: &mut Answer) {
         let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (answer.reads, answer.wrong_reads) = std::mem::take(&mut *reads);
     }
 }
 
-/// Waits for a status of the pod that is newer than now. Returns the duration in ns.
+/// Waits for a status of the pod that is newer than now. If `requests`, first requests a relist. Returns the ns waited.
 pub(super) async fn read_own<S: Subject>(subject: &S, uid: &PodUid, requests: bool) -> u64 {
     let clock = subject.clock();
     let changed = clock.now();
@@ -55,7 +55,7 @@ struct OwnPod<S> {
     config: v1::PodSandboxConfig,
     uid: PodUid,
     sandbox: Id,
-    /// The container and its state; `None` if the container does not exist.
+    /// The pod's only container and its state; `None` if the container does not exist.
     container: Option<(Id, ReportedState)>,
     attempt: u32,
 }
@@ -124,7 +124,7 @@ impl<S: Subject> OwnPod<S> {
         Ok(())
     }
 
-    /// Waits for a status newer than now. Records how long the wait took, and whether the status shows the last change.
+    /// Waits for a pod status newer than now. Records the duration, and whether the status shows the last change.
     async fn read(&self, requests: bool) {
         let nanos = read_own(&*self.subject, &self.uid, requests).await;
         let mut shown = Vec::new();
@@ -147,8 +147,8 @@ impl<S: Subject> OwnPod<S> {
         Ok(())
     }
 
-    /// Creates, runs, stops and removes a pod. Upstream requests no relist after it stopped a pod; its next relist of
-    /// the node contains the change.
+    /// Creates, runs, stops and removes a pod. Upstream requests no relist after it stopped a pod, but waits for the
+    /// next relist of the whole node.
     async fn live(mut self) -> Result<()> {
         self.create().await?;
         self.start().await?;
@@ -165,7 +165,7 @@ impl<S: Subject> OwnPod<S> {
     }
 }
 
-/// Restarts `workers` pods, each `times` times. Adds to `reads` the duration of the read after each call.
+/// Restarts `workers` pods, each `times` times. Each read of the pod after a call adds its duration to `reads`.
 pub(super) async fn restart<S: Subject>(
     subject: &Arc<S>,
     client: &CriClient,

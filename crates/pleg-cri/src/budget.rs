@@ -1,9 +1,9 @@
-//! A budget for the bytes of responses that are being received, over all calls of a client.
+//! A budget for the bytes of responses that a client is receiving, over all calls of this client.
 //!
 //! A response is buffered until its last byte has arrived, and a runtime may send up to the message limit for each of
-//! hundreds of calls. With a budget, a response waits while too many bytes of others are buffered. One response at a
-//! time may exceed the budget, so that at least one response can always continue. HTTP/2 flow control stops the runtime
-//! from sending the responses that wait.
+//! hundreds of calls. With a budget, a response waits while too many bytes of other responses are buffered. One
+//! response at a time may exceed the budget, so that at least one response can always continue. HTTP/2 flow control
+//! stops the runtime from sending the responses that wait.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::transport::Transport;
 /// The number of bytes per permit. The bytes of a frame are rounded up to whole permits.
 const UNIT: usize = 1024;
 
-/// A channel on which calls are made.
+/// A gRPC channel on which a client makes calls.
 pub(crate) trait Calls:
     GrpcService<
         tonic::body::Body,
@@ -50,7 +50,7 @@ impl<C> Calls for C where
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveBudget {
     units: Arc<Semaphore>,
-    /// The permit of the response that may exceed the budget.
+    /// The single permit for a response that exceeds the budget.
     excess: Arc<Semaphore>,
 }
 
@@ -70,7 +70,7 @@ impl ReceiveBudget {
         })
     }
 
-    /// Waits for `units` permits of the budget, or for the single permit to exceed the budget.
+    /// Waits for `units` permits of the budget, or for the single permit for a response that exceeds the budget.
     async fn reserve(self, units: u32) -> Reserved {
         let within = self.units.acquire_many_owned(units).boxed();
         let beyond = self.excess.acquire_owned().boxed();

@@ -1,4 +1,4 @@
-//! [`CriClient`]: the calls that a kubelet makes and a generator does not. Each call has a deadline, metrics, a span
+//! [`CriClient`]: the CRI calls that a kubelet makes but its PLEG does not. Each call has a deadline, metrics, a span
 //! and errors that name the operation.
 
 mod containers;
@@ -22,21 +22,21 @@ use crate::connection::Connection;
 use crate::error::malformed;
 use crate::metrics::Operation;
 
-/// The write side of the CRI, and those reads that a kubelet makes outside its generator.
+/// All CRI calls that change something, and those reads that a kubelet makes outside of its PLEG.
 ///
 /// [`CriRuntime::client`](crate::CriRuntime::client) creates a client. A client has its own connection, connects with
-/// the first call, and reconnects after the connection is lost. Clones share the connection.
+/// the first call, and reconnects after it has lost the connection. Clones share the connection.
 ///
 /// # Writes
 ///
-/// A call that changes what a list or a status shows returns [`Written`]: its result, and the instant after the call.
-/// Pass this instant to `Pleg::newer_than`, so that the next decision uses a status that contains the change. Do so
-/// even after a failure: a write that failed or timed out may have taken effect, or may take effect later. So read
-/// before you repeat a write, and never repeat a create with the same attempt number.
+/// A call that changes what a list or a status shows returns [`Written`]: the call's result, and the instant at which
+/// the call ended. Pass this instant to `Pleg::newer_than`, so that the next decision uses a status that contains the
+/// change. Do so even after a failure: a write that failed or timed out may have taken effect, or may take effect
+/// later. So read the pod before you repeat a write, and never repeat a create with the same attempt number.
 ///
 /// # Deadlines
 ///
-/// Every call has a deadline. After it, the client cancels the call and returns an error of the kind
+/// Every call has a deadline, at which the client cancels the call and returns an error of the kind
 /// [`DeadlineExceeded`](pleg_runtime::core::CallErrorKind::DeadlineExceeded). The kubelet's CRI client
 /// (`k8s.io/cri-client`) has the same deadlines, except where the table says otherwise:
 ///
@@ -50,16 +50,16 @@ use crate::metrics::Operation;
 ///
 /// # Cancel safety
 ///
-/// Every future may be dropped, which cancels the call. The runtime may stop the work, or complete it. A dropped write
+/// Dropping the future of a call cancels the call. The runtime may then stop the work, or complete it. A dropped write
 /// returns no instant: read [`clock`](Self::clock) after the drop, and pass that instant to `Pleg::newer_than`.
 ///
 /// # Errors, metrics and spans
 ///
-/// A [`CallError`] has a kind, the name of the call and the message of the runtime. Calls are counted
-/// in `kubelet_runtime_operations_*` with the kubelet's values of `operation_type`
-/// ([`describe_metrics`](crate::describe_metrics)). Each runs in a `tracing` span `cri` of level debug
-/// with the fields `operation` (the name of the call) and `id` (the sandbox or container; the pod's
-/// uid for `RunPodSandbox`; the image for image calls).
+/// A [`CallError`] has a kind, the name of the call and the message of the runtime. Calls are counted in
+/// `kubelet_runtime_operations_*` with the kubelet's values of `operation_type`
+/// ([`describe_metrics`](crate::describe_metrics)). Each call runs in a `tracing` span `cri` of level debug with the
+/// fields `operation` (the name of the call) and `id` (the sandbox or container; the pod's uid for `RunPodSandbox`; the
+/// image for image calls).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -100,8 +100,8 @@ impl CriClient {
         self.config().call_deadline
     }
 
-    /// Makes a call that does not change a list or a status. `call` is boxed, because its future is large if the
-    /// request is large.
+    /// Makes a call that does not change what lists and statuses show. `call` is boxed, because its future is large if
+    /// the request is large.
     async fn read<T>(
         &self,
         operation: Operation,
@@ -114,7 +114,7 @@ impl CriClient {
         connection.operation(operation, id, deadline, call).await
     }
 
-    /// Makes a call that changes object `id`, or creates one for it: a sandbox for a pod, a container for a sandbox.
+    /// Makes a call that changes `id`, or creates something for `id`: a sandbox for a pod, a container for a sandbox.
     async fn write<T>(
         &self,
         operation: Operation,
@@ -138,7 +138,7 @@ impl fmt::Debug for CriClient {
     }
 }
 
-/// The id of a created object. An empty id is an error, as in the kubelet.
+/// The id of a created sandbox or container. An empty id is an error, as in the kubelet.
 fn created(operation: Operation, id: String) -> Result<Id, CallError> {
     if id.is_empty() {
         return Err(malformed(operation, "the response has no id"));

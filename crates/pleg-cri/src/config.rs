@@ -11,22 +11,22 @@ use crate::endpoint::Endpoint;
 pub struct CriConfig {
     /// The socket of the runtime.
     pub endpoint: Endpoint,
-    /// The deadline of every unary call and list. It ensures that every call ends, although callers set shorter
-    /// deadlines. [`CriClient`](crate::CriClient) derives the longer deadlines of some calls from it. Default: 2 min,
-    /// as in the kubelet (`runtimeRequestTimeout`).
+    /// The deadline of every unary call and list. Callers may set shorter deadlines; this one makes every call end.
+    /// [`CriClient`](crate::CriClient) derives the longer deadlines of some calls from it. Default: 2 min, as in the
+    /// kubelet (`runtimeRequestTimeout`).
     pub call_deadline: Duration,
     /// The deadline of a pull. Default: 30 min; the kubelet has none.
     pub pull_deadline: Duration,
-    /// The maximum size of a received message, in bytes. Default: 16 MiB, as in the kubelet, and the maximum of
-    /// containerd. CRI-O sends up to 80 MiB.
+    /// The maximum size of a received message, in bytes. Default: 16 MiB, as in the kubelet. containerd sends at most
+    /// 16 MiB, CRI-O up to 80 MiB.
     pub message_limit: usize,
     /// The maximum number of response bytes buffered over all calls. One response at a time may exceed this number.
     /// Further responses wait until others are complete. Event streams do not count. Default: 32 MiB.
     pub receive_budget: usize,
-    /// Makes each list in one call, as the kubelet does, even if the runtime has streaming lists. Default: false.
+    /// If true, the client never uses streaming lists, even if the runtime has them, like the kubelet. Default: false.
     pub unary_lists: bool,
-    /// If true, every status in an event is decoded in full. If false, only the status of the sandbox or container that
-    /// the event is about, without annotations, and the pod's identity; lists have the rest. Default: false.
+    /// If true, every status in an event is decoded in full. If false, the client decodes only the pod's identity and
+    /// the status that the event is about (without annotations); lists have the rest. Default: false.
     pub whole_events: bool,
 }
 

@@ -19,8 +19,7 @@ use crate::transport::{self, Connections, Connector, Layers, Transport};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
-/// A connection to the runtime. It connects with the first call, and reconnects after a loss.
-/// Clones share it.
+/// A connection to the runtime. It connects with the first call, and reconnects if it is lost. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) config: Arc<CriConfig>,
@@ -33,7 +32,7 @@ pub(crate) struct Connection {
     channel: Channel,
     /// The channel within its layers.
     transport: Transport,
-    /// The budget for the responses of all calls, except calls on the raw channel.
+    /// The budget for the response bytes of all calls, except calls on the raw channel.
     budget: ReceiveBudget,
 }
 
@@ -87,12 +86,12 @@ impl Connection {
         }
     }
 
-    /// The channel without layers and without a budget.
+    /// The gRPC channel without the embedder's layers and without a budget.
     pub(crate) fn raw_channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// The channel of all calls, within the layers and the budget for received bytes.
+    /// The channel of all calls, within the embedder's layers and the budget for received bytes.
     pub(crate) fn channel(&self) -> impl Calls + use<> {
         self.budget.limit(self.transport.clone())
     }
@@ -115,7 +114,7 @@ impl Connection {
         ImageServiceClient::new(self.channel()).max_decoding_message_size(self.config.message_limit)
     }
 
-    /// Runs an operation on the object `id`. The deadline applies to all of its calls together.
+    /// Runs an operation on the object `id`. The deadline applies to all CRI calls of the operation together.
     pub(crate) async fn operation<T>(
         &self,
         operation: Operation,
@@ -127,7 +126,7 @@ impl Connection {
         let measured = async {
             let mut measurement = Measurement::begin(operation, self.clock);
             let answered = {
-                // The caller's executor may have no timers.
+                // The caller may run on another executor, which has no tokio timers.
                 let _entered = self.tokio.enter();
                 tokio::time::timeout(deadline, calls)
             };

@@ -1,8 +1,8 @@
-//! Converts wire types to domain types.
+//! Converts wire types of the CRI to the domain types of `pleg-core`.
 //!
-//! The conversion only checks that values are valid. A field that the runtime leaves out becomes
-//! `None` or empty. An invalid value becomes `None` and is counted. An element without an id is
-//! dropped and counted.
+//! The conversion only checks that values are valid. A field that the runtime leaves out becomes `None` or empty. An
+//! invalid value becomes `None` and is counted in a metric. A row, status or event without an id is dropped and counted
+//! in a metric.
 //!
 //! [`CriRuntime`](crate::CriRuntime) uses these functions. They are public for users that get CRI
 //! messages from another source: a proxy, a recording or a fuzzer.
@@ -38,7 +38,7 @@ const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 /// KiB, and the kubelet and the runtime add a few. Only a broken runtime sends more than this maximum, and the
 /// generator would store all of it for each object.
 const MAX_LABELS: usize = 320 << 10;
-/// The maximum size of one label if the labels of its object are too large together; larger ones are dropped.
+/// The maximum size of one label if the labels of its object are too large together. Larger labels are dropped.
 const MAX_SHORT_LABEL: usize = 512;
 
 /// Converts a row of `ListPodSandbox`. `None` if it has no id.
@@ -96,7 +96,7 @@ fn pod_selector(uid: &PodUid) -> BTreeMap<String, String> {
     BTreeMap::from([(POD_UID.to_owned(), uid.to_string())])
 }
 
-/// The exit code; `None` unless the container has exited: for a running container, the runtime reports 0.
+/// The exit code; `None` unless the container has exited, because runtimes report 0 for a running container.
 fn exit_code(shown: ReportedState, code: i32) -> Option<i32> {
     (shown == ReportedState::Exited).then_some(code)
 }
@@ -197,7 +197,7 @@ fn resources(linux: v1::LinuxContainerResources) -> Arc<Resources> {
     Arc::new(resources)
 }
 
-/// Returns `None`, and counts irregular input, if the id is empty.
+/// Converts an id. Returns `None` if the id is empty, and counts this in the metric of irregular input.
 pub(crate) fn id(id: String) -> Option<Id> {
     if id.is_empty() {
         Irregular::NoId.count();
@@ -220,10 +220,10 @@ fn time_unless_zero(nanos: i64) -> Option<WallTime> {
     if nanos == 0 { None } else { time(nanos) }
 }
 
-/// The labels or annotations in this field of a message, without those that are not valid UTF-8.
+/// The labels or annotations in the field `field` of a message. Drops and counts labels that are not valid UTF-8.
 pub(crate) fn encoded_labels(message: &[u8], field: u32) -> Result<Labels, DecodeError> {
     let mut labels = Vec::new();
-    // The limit is for empty labels, which have no size, but need memory.
+    // The number of labels is limited, because empty labels have no size but need memory.
     for entry in Fields(message).values(field).take(MAX_LABELS) {
         let mut texts: [&[u8]; 2] = [&[], &[]];
         for text in Fields(entry?) {
@@ -245,7 +245,7 @@ fn labels(map: &BTreeMap<String, String>) -> Labels {
     bounded(map.iter().map(|(key, value)| (&**key, &**value)))
 }
 
-/// Returns the labels. If they are too large together, drops the long ones, or even all of them.
+/// Returns the labels. If they are too large together, drops the long labels; if that is not enough, drops all.
 fn bounded<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Labels {
     if size(pairs.clone()) <= MAX_LABELS {
         return pairs.collect();

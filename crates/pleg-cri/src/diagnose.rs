@@ -1,6 +1,6 @@
-//! Finds out why an endpoint cannot be used, and returns an error that names the endpoint, the problem and the solution.
+//! Finds out why an endpoint cannot be used. Returns an error that names the endpoint, the problem and the solution.
 //!
-//! Uses only the socket, on separate connections.
+//! All checks use only the socket, each on its own connection.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -86,7 +86,7 @@ pub enum ConnectError {
         /// The endpoint.
         endpoint: Endpoint,
     },
-    /// The server speaks HTTP/2, but `Version` gets no response.
+    /// The server speaks HTTP/2, but does not respond to `Version`.
     #[error("the runtime at {endpoint} does not respond to Version: it hangs or is still starting")]
     Unresponsive {
         /// The endpoint.
@@ -100,7 +100,7 @@ pub enum ConnectError {
         /// The error message of the runtime.
         message: String,
     },
-    /// A gRPC server without the CRI runtime service.
+    /// The server speaks gRPC, but does not have the CRI runtime service.
     #[error(
         "{endpoint} is a gRPC server without CRI: if it is containerd, remove \"cri\" from \
          disabled_plugins and restart it"
@@ -109,7 +109,7 @@ pub enum ConnectError {
         /// The endpoint.
         endpoint: Endpoint,
     },
-    /// A runtime older than CRI v1 (containerd < 1.6, CRI-O < 1.20).
+    /// The runtime is older than CRI v1 (containerd < 1.6, CRI-O < 1.20).
     #[error(
         "the runtime at {endpoint} ({runtime}) supports only CRI v1alpha2, but v1 is required: \
          upgrade it (containerd 1.6, CRI-O 1.20 or later)"
@@ -205,7 +205,7 @@ fn other_file_type(path: &Path) -> Option<&'static str> {
 async fn status_error(endpoint: &Endpoint, status: &Status, channel: Channel) -> ConnectError {
     let (endpoint, error) = (endpoint.clone(), call_error(Operation::VERSION, status));
     let message = error.message.to_string();
-    // A response without a gRPC status, recognised by tonic's message, because the status code varies.
+    // A response without a gRPC status, recognised by tonic's message, because tonic's code for it varies.
     if message.starts_with("grpc-status header missing") {
         let what = "it speaks HTTP/2, but not gRPC".to_owned();
         return ConnectError::NotCri { endpoint, what };
@@ -259,7 +259,7 @@ async fn identify_server(endpoint: &Endpoint, error: Option<String>) -> ConnectE
         _ if !received.is_empty() => not_cri(&format!("it sends \"{}\"", received.escape_ascii())),
         (Err(_elapsed), _) => ConnectError::Silent { endpoint },
         (Ok(Ok(())), _) => not_cri("it closes the connection without a response"),
-        // The server has stopped since the first call.
+        // The server has stopped since the failed `Version` call.
         (Ok(Err(error)), _) => connect_error(&endpoint, &error),
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn is_from_transport(status: &Status) -> bool {
 
 fn kind(status: &Status) -> CallErrorKind {
     if let Some(source) = status.source() {
-        // The error of a tower layer.
+        // A tower layer returned this error.
         if let Some(error) = chain(source).find_map(|error| error.downcast_ref::<CallError>()) {
             return error.kind;
         }
@@ -56,17 +56,17 @@ fn kind(status: &Status) -> CallErrorKind {
     match status.code() {
         Code::NotFound => CallErrorKind::NotFound,
         Code::DeadlineExceeded => CallErrorKind::DeadlineExceeded,
-        // Quirk `starting`. Any other `Unavailable` of the runtime may be about one pod only.
+        // Quirk `starting`. If the runtime returns any other `Unavailable`, it may mean one pod only.
         Code::Unknown | Code::Unavailable if contains("server is not initialized yet") => {
             CallErrorKind::Unavailable
         }
         Code::Unimplemented => CallErrorKind::Unimplemented,
-        // Messages of tonic's decoder, of `lists.rs` for too many rows, and of grpc-go.
+        // The messages of tonic's decoder, of `lists.rs` and of grpc-go for a response that is too large.
         Code::OutOfRange if contains("message length too large") => CallErrorKind::TooLarge,
         Code::OutOfRange if contains("the list has more than") => CallErrorKind::TooLarge,
         Code::ResourceExhausted if contains("larger than max") => CallErrorKind::TooLarge,
         Code::PermissionDenied | Code::Unauthenticated => CallErrorKind::PermissionDenied,
-        // Messages of tonic for a response that cannot be decoded.
+        // tonic's messages for a response that cannot be decoded.
         Code::Internal
             if contains("failed to decode Protobuf message")
                 || contains("protocol error")
@@ -85,7 +85,7 @@ fn io_kind(error: &io::Error) -> CallErrorKind {
     }
 }
 
-/// The message of the status. For a status of the transport, the root cause is appended.
+/// The message of a gRPC status, followed by the root cause if the transport generated the status.
 fn message(status: &Status) -> String {
     let message = match status.message() {
         "" => status.code().description(),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn status_of_runtime_is_converted_to_its_error_kind() {
+    fn grpc_status_from_runtime_is_converted_to_its_error_kind() {
         for (code, message, kind) in [
             (Code::NotFound, "no such container", NotFound),
             (
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn status_of_transport_is_unavailable_with_any_code() {
+    fn grpc_status_from_transport_becomes_unavailable_with_every_code() {
         for code in [Code::Unknown, Code::Cancelled, Code::Internal] {
             let mut status = Status::new(code, "error reading a body from connection");
             status.set_source(std::sync::Arc::new(io::Error::from(
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn permission_denied_on_connect_has_its_own_kind() {
+    fn permission_denied_on_connect_has_its_own_error_kind() {
         let mut status = Status::unavailable("transport error");
         status.set_source(std::sync::Arc::new(io::Error::from_raw_os_error(13)));
         let error = call_error(Operation::VERSION, &status);

@@ -24,7 +24,7 @@ use crate::v1;
 
 const METHOD: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 
-/// The event stream of a runtime, on a separate connection. The call starts with the first poll.
+/// The event stream of a runtime, on a separate connection. The call `GetContainerEvents` starts with the first poll.
 ///
 /// Returns `None` after the runtime has ended the stream with OK, and after an error. Dropping the
 /// stream cancels the call.
@@ -55,7 +55,7 @@ impl Events {
         let span = tracing::debug_span!("cri", operation = Operation::EVENTS.name);
         let opening = async move {
             let mut measurement = Measurement::begin(Operation::EVENTS, clock);
-            // A stream that the reader drops does not count as failed.
+            // A stream that its reader drops does not count as failed in the metrics.
             measurement.failed = false;
             let call = async {
                 let not_ready = |error: S::Error| {

@@ -17,11 +17,11 @@
 //! # }
 //! ```
 //!
-//! * [`CriRuntime`] implements [`Runtime`](pleg_runtime::Runtime): lists (streaming lists where the
-//!   runtime supports them), status calls and the event stream. Every call but the event stream has a deadline; all have metrics
+//! * [`CriRuntime`] implements [`Runtime`](pleg_runtime::Runtime): lists (streaming lists where the runtime supports
+//!   them), status calls and the event stream. Every call except the event stream has a deadline. All have metrics
 //!   ([`describe_metrics`]) and errors that name the operation.
-//! * [`CriClient`] has the calls of a kubelet that a generator does not make: sandboxes, containers,
-//!   images, `ExecSync`, the runtime's status. Each write returns the instant after it ([`Written`]).
+//! * [`CriClient`] has the CRI calls that a kubelet makes but its PLEG does not: for sandboxes, containers, images,
+//!   `ExecSync`, the runtime's status. Each write returns the instant at which it ended ([`Written`]).
 //! * [`CriRuntime::with_layer`] wraps the calls in [`tower`] layers.
 //! * [`diagnose()`] reports why an [`Endpoint`] cannot be used. [`find`] looks for a socket in the
 //!   well-known locations.

@@ -1,6 +1,6 @@
 //! The two list operations. They use streaming lists if the runtime supports them, and unary lists otherwise. They pass
-//! rows on as bytes, to [`rows`] or to another decoder, and yield to other tasks of the program, such as its health
-//! check, after every 1,000 rows.
+//! each row as bytes to [`rows`] or another decoder, and yield to other tasks of the program, such as its health check,
+//! after every 1,000 rows.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -18,20 +18,20 @@ use crate::metrics::{self, Operation};
 use crate::runtime::CriRuntime;
 use crate::{convert, rows, v1};
 
-/// Upper limit of rows in a list: far more than a node has pods and containers. A stored row takes much more memory
+/// Upper limit of rows in a list, far above the number of containers on a node. A stored row takes much more memory
 /// than its encoded bytes, so the message limit does not bound the memory.
 const MOST_ROWS: usize = 100_000;
 
-/// The number of rows decoded before the task yields.
+/// The number of rows that a task decodes before it yields to other tasks.
 const PART: usize = 1000;
 
 /// Reads one encoded row.
 type Read<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), DecodeError> + Send);
 
-/// The streaming and the unary request of a list: method and message.
+/// The streaming and the unary request of a list, each with its method and its message.
 struct List<'a, Streamed, Unary> {
     operation: Operation,
-    /// The uid of the pod whose rows are listed; empty for the node.
+    /// The uid of the pod that is listed; empty if the whole node is listed.
     uid: &'a str,
     stream: (&'static str, Streamed),
     unary: (&'static str, Unary),
@@ -139,7 +139,7 @@ impl CriRuntime {
                 if pages(call, received).await? {
                     return Ok(());
                 }
-                // Tries streaming only once per connection.
+                // On each connection, the client tries a streaming list only once.
                 self.unary_lists_on_connection
                     .store(connection, Ordering::Relaxed);
             }
@@ -197,8 +197,7 @@ fn uid(scope: &Scope) -> &str {
     }
 }
 
-/// Passes on the pages of a stream as they arrive. Returns `false` if the runtime does not implement
-/// the call.
+/// Passes on the pages of a streaming list as they arrive. Returns `false` if the runtime does not implement the call.
 ///
 /// The runtime returns `Unimplemented` from the call or, if it has sent the response headers already, in place of the
 /// first page. After a page, `Unimplemented` is an error like any other.
@@ -224,7 +223,7 @@ async fn pages(
     }
 }
 
-/// Encodes requests with prost and does not decode responses.
+/// A codec that encodes requests with prost and does not decode responses.
 struct Undecoded<T>(PhantomData<fn() -> T>);
 
 impl<T> Default for Undecoded<T> {

@@ -42,7 +42,7 @@ pub fn describe_metrics() {
     );
 }
 
-/// An operation: the name of its call, and the kubelet's label value.
+/// An operation: the name of its CRI call, and the value of the kubelet's metric label `operation_type`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
@@ -80,7 +80,7 @@ impl Operation {
     pub(crate) const REMOVE_IMAGE: Self = Self::new("RemoveImage", "remove_image");
     pub(crate) const IMAGE_FS_INFO: Self = Self::new("ImageFsInfo", "image_fs_info");
 
-    /// A call without a method in the clients.
+    /// A call for which the clients have no method of their own.
     pub(crate) const fn other(name: &'static str) -> Self {
         Self::new(name, "other")
     }
@@ -90,15 +90,14 @@ impl Operation {
     }
 }
 
-/// Sets two gauges: the size of the largest message of a full list, and the message limit.
+/// Sets two gauges: the size of the largest message of a list of the whole node, and the message limit.
 pub(crate) fn listed(operation: Operation, bytes: usize, limit: usize) {
     gauge!(LIST_BYTES, "operation_type" => operation.label).set(bytes as f64);
     gauge!(LIMIT).set(limit as f64);
 }
 
-/// Measures an operation in progress. Counts it at its start, so that a hanging operation is
-/// visible at once. Records its duration and failure when dropped, so that a cancelled operation is
-/// visible as well.
+/// Measures an operation in progress. Counts the operation at its start, so that a hanging operation is visible at
+/// once. Records duration and failure when dropped, so that a cancelled operation is visible as well.
 #[derive(Debug)]
 pub(crate) struct Measurement {
     operation: Operation,

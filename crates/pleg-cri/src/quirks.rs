@@ -62,7 +62,7 @@ pub fn event_profile(runtime: &RuntimeVersion) -> EventProfile {
 }
 
 /// The reason why a program must not subscribe to the events of this runtime, if any: the end of the stream may crash
-/// the runtime, or the stream takes events from another subscriber. `other`: the reason to expect another subscriber,
+/// the runtime, or the stream takes events from another subscriber. `other` is the reason to expect another subscriber,
 /// if any. Follows the entries "competing subscribers" and "crash on disconnect" of the table.
 pub fn stream_hazard(runtime: &RuntimeVersion, other: Option<&str>) -> Option<String> {
     let profile = event_profile(runtime);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_not_to_subscribe_depends_on_profile_and_other_subscribers() {
+    fn reason_not_to_subscribe_depends_on_runtime_and_other_subscribers() {
         let hazard = |(name, version), other| {
             stream_hazard(&RuntimeVersion::new(name, version), other).unwrap_or_default()
         };

@@ -1,6 +1,6 @@
-//! Decodes the rows of lists, as far as needed.
+//! Decodes the rows of lists, each row only as far as the caller needs it.
 //!
-//! Every row has its id and state decoded. The complete row is decoded only if the reader requests it. Readers request
+//! Every row has its id and state decoded. The complete row is decoded only if the caller requests it. Callers request
 //! complete rows for unknown ids only, and most rows of most lists have known ids.
 
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ use prost::{DecodeError, Message};
 use crate::convert::encoded_labels;
 use crate::{convert, v1};
 
-/// Passes on the rows of a `ListPodSandboxResponse`, or of one page of `StreamPodSandboxes`.
+/// Passes each row of a `ListPodSandboxResponse`, or of one page of `StreamPodSandboxes`, to `row`.
 ///
 /// # Errors
 /// If the message, or a row that is decoded completely, is malformed.
@@ -24,7 +24,7 @@ pub fn sandboxes(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), Dec
     encoded(message).try_for_each(|next| pass_on(&mut brief, next?, row))
 }
 
-/// Passes on the rows of a `ListContainersResponse`, or of one page of `StreamContainers`.
+/// Passes each row of a `ListContainersResponse`, or of one page of `StreamContainers`, to `row`.
 ///
 /// # Errors
 /// If the message, or a row that is decoded completely, is malformed.
@@ -33,7 +33,7 @@ pub fn containers(message: &[u8], row: &mut dyn FnMut(Row<'_>)) -> Result<(), De
     encoded(message).try_for_each(|next| pass_on(&mut brief, next?, row))
 }
 
-/// The field with the rows, in all four list messages.
+/// The number of the field with the rows, in all four list messages.
 const ROWS: u32 = 1;
 
 /// The encoded rows of any of the four list messages: slices of the message, not decoded.
@@ -45,7 +45,7 @@ pub(crate) fn encoded(message: &[u8]) -> impl Iterator<Item = Result<&[u8], Deco
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The values of one field, which are texts, bytes or messages.
+    /// The values of the field with the number `of`, which are texts, bytes or messages.
     pub(crate) fn values(self, of: u32) -> impl Iterator<Item = Result<&'a [u8], DecodeError>> {
         self.filter_map(move |next| match next {
             Ok((field, wire, value)) => (field == of)
@@ -65,7 +65,7 @@ impl<'a> Fields<'a> {
                 return Ok((field, wire, value));
             }
         }
-        // Also fails if the end of a text or message is missing.
+        // `skip_field` also fails if the end of a text or of a nested message is missing.
         skip_field(wire, field, &mut self.0, DecodeContext::default())?;
         Ok((field, wire, &value[..value.len() - self.0.len()]))
     }
@@ -197,7 +197,7 @@ impl BriefRow for ContainerRow {
     }
 }
 
-/// Decodes the id and the state into `brief`, reusing its memory, and passes on the row.
+/// Decodes the id and the state into `brief`, whose memory is reused, and passes the row to `row`.
 pub(crate) fn pass_on<B: BriefRow>(
     brief: &mut B,
     encoded: &[u8],
@@ -214,7 +214,7 @@ pub(crate) fn pass_on<B: BriefRow>(
     };
     match brief.shown().filter(|_| !brief.id().is_empty()) {
         Some(shown) => row(Row::encoded(brief.id(), B::KIND, shown, &decode)),
-        // The conversion counts a row that has no id, and a row whose state is not in the CRI.
+        // The complete conversion counts a row that has no id, and a row whose state is not in the CRI, in a metric.
         None => {
             if let Some(report) = decode() {
                 row(report.into());
@@ -227,8 +227,8 @@ pub(crate) fn pass_on<B: BriefRow>(
 #[cfg(test)]
 mod tests {
     #[test]
-    fn field_of_a_newer_cri_between_rows_is_skipped() {
-        // Fields to skip: number 15 as a 32-bit and a 64-bit value, an empty group, a key in more bytes than needed.
+    fn unknown_field_between_the_rows_of_a_list_is_skipped() {
+        // Unknown fields: number 15 as a 32-bit and a 64-bit value, an empty group, a key in more bytes than needed.
         let fixed: [&[u8]; 2] = [&[0x7d, 1, 2, 3, 4], &[0x79, 1, 2, 3, 4, 5, 6, 7, 8]];
         let other: [&[u8]; 2] = [&[0x7b, 0x7c], &[0xf8, 0x80, 0x00, 1]];
         for field in fixed.into_iter().chain(other) {

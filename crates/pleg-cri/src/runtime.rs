@@ -48,8 +48,8 @@ use crate::{convert, quirks, v1};
 pub struct CriRuntime {
     pub(crate) connection: Connection,
     others: Option<SubscriberCheck>,
-    /// The number of the connection on which the runtime returned `Unimplemented` for a streaming list; 0 for none. On
-    /// a new connection the client tries streaming lists again, because the runtime may have another version.
+    /// The number of the connection on which the runtime returned `Unimplemented` for a streaming list; 0 if none. On a
+    /// new connection the client tries streaming lists again, because the runtime may have another version.
     pub(crate) unary_lists_on_connection: Arc<AtomicU64>,
 }
 
@@ -66,9 +66,9 @@ impl CriRuntime {
     /// Creates a client that connects with `connect`: over an in-process pipe, through a proxy, or
     /// on a socket that another component has opened. Does not connect yet.
     ///
-    /// The client calls `connect` for each connection: with the first call, for every event stream, and after a loss;
-    /// its time limit is 5 s. If `connect` fails, the CRI call that needs it fails, and the next CRI call tries again.
-    /// Only [`diagnose`](Self::diagnose) uses the endpoint in `config`.
+    /// The client calls `connect` for each connection: with the first call, for every event stream, and after the loss
+    /// of a connection. `connect` has a time limit of 5 s. If it fails, the CRI call that needs the connection fails,
+    /// and the next CRI call tries again. Only [`diagnose`](Self::diagnose) uses the endpoint in `config`.
     ///
     /// # Errors
     /// If a setting is out of range, or if this is called outside of a tokio runtime.
@@ -89,9 +89,9 @@ impl CriRuntime {
         })
     }
 
-    /// Wraps every call in a [`tower::Layer`]: for tracing, authentication or fault injection. It
-    /// applies to calls, lists and event streams, and to a [`client`](Self::client) that is made
-    /// afterwards. The last layer is the outermost.
+    /// Wraps every call in a [`tower::Layer`]: for tracing, authentication or fault injection. The layer applies to
+    /// calls, lists and event streams, and to a [`client`](Self::client) that is made afterwards. The last layer is the
+    /// outermost.
     ///
     /// A deadline includes the time in the layers. If a layer returns an error, the call fails: a [`CallError`] keeps
     /// its kind, any other error becomes `Unavailable`.
@@ -149,7 +149,7 @@ impl CriRuntime {
         self
     }
 
-    /// Uses this clock, and passes it to each [`client`](Self::client) made afterwards. For tests on paused time
+    /// Uses the given clock, and passes it to each [`client`](Self::client) made afterwards. For tests on paused time
     /// ([`Clock::start_at`]).
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.connection.clock = clock;
@@ -161,8 +161,8 @@ impl CriRuntime {
         self.connection.clock
     }
 
-    /// A client for the write side of the CRI, with the same settings, layers and clock. It has its
-    /// own connection, so that neither side delays the other. Does not connect yet.
+    /// A client for the calls that change the runtime, with the same settings, layers and clock. It has its own
+    /// connection, so that reads and writes do not delay each other. Does not connect yet.
     pub fn client(&self) -> CriClient {
         CriClient::new(self.connection.separate())
     }
@@ -190,7 +190,7 @@ impl CriRuntime {
             .max_decoding_message_size(self.config().message_limit)
     }
 
-    /// Makes a call whose response is decoded as `A`, which may leave out fields.
+    /// Makes a call whose response is decoded as `A`, a message type that may lack some of the response's fields.
     async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<Response<A>, Status>
     where
         Q: Message + 'static,
@@ -202,7 +202,7 @@ impl CriRuntime {
         client.unary(Request::new(request), path, codec).await
     }
 
-    /// Measures a call that reads the object `id`, and limits its time.
+    /// Makes a call that reads the object `id`. Measures the call, and limits its time.
     async fn read<T>(
         &self,
         operation: Operation,

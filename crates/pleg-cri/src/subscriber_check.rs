@@ -25,14 +25,14 @@ impl SubscriberCheck {
         }
     }
 
-    /// The reason to expect another subscriber, if any. A check that hangs blocks one thread; no further check starts
-    /// until it ends.
+    /// The reason to expect another subscriber, if any. A check that hangs blocks one thread. No further check starts
+    /// until the hung check ends.
     pub(crate) async fn run(&self) -> Option<String> {
         let (find, running) = (self.find.clone(), self.running.clone());
         let check = async {
             let running = running.lock_owned().await;
             let (reply, found) = oneshot::channel();
-            // A thread of its own, because tokio would wait at its end for a blocking task that hangs.
+            // The check has its own thread: at its end, a tokio runtime would wait for a blocking task that hangs.
             let check = thread::Builder::new().spawn(move || {
                 let _running = running;
                 reply.send(find())
@@ -53,9 +53,9 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// A second caller waits for the running check. If it took this check for a hung one, it would poll for a minute.
+    /// A second caller waits for the running check. If it took this check for hung, its PLEG would poll for a minute.
     #[tokio::test]
-    async fn checks_run_one_after_the_other_unless_one_hangs() {
+    async fn subscriber_checks_run_one_after_another_unless_one_hangs() {
         let (answer, answers) = mpsc::channel();
         let answers = std::sync::Mutex::new(answers);
         let check = SubscriberCheck::new(move || answers.lock().unwrap().recv().unwrap());

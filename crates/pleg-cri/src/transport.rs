@@ -1,5 +1,5 @@
-//! Connections to the runtime: one that reconnects, shared by all calls, and a separate one for
-//! each event stream. They use a unix socket or a connector that the embedder provides.
+//! Connections to the runtime: all calls share one connection, which reconnects; each event stream has its own
+//! connection. They use a unix socket or a connector that the embedder provides.
 //!
 //! Connections send no HTTP/2 keepalive pings (quirk `too_many_pings`), and channels have no
 //! timeout (quirk `headers with the first event`). Calls with deadlines detect a dead runtime.
@@ -102,7 +102,7 @@ impl Connector {
     }
 
     pub(crate) async fn connect(&self) -> io::Result<Box<dyn Io>> {
-        // A panic would end the task that serves all calls of the channel.
+        // A panic of `connect` would end the task that serves all calls of the channel.
         let connecting = AssertUnwindSafe(async { (self.0)().await }).catch_unwind();
         let panicked = |_| Err(io::Error::other("the connector panicked"));
         with_timeout(connecting.map(|connected| connected.unwrap_or_else(panicked))).await
@@ -121,7 +121,7 @@ pub type CallResponse = http::Response<CallBody>;
 /// ([`CriRuntime::with_layer`](crate::CriRuntime::with_layer)).
 pub type CallService = BoxCloneSyncService<CallRequest, CallResponse, BoxError>;
 
-/// The body of a call: gRPC frames, which a layer passes on unchanged.
+/// The body of a call's request or response: gRPC frames, which a layer must pass on unchanged.
 #[derive(Debug)]
 pub struct CallBody(Body);
 
@@ -145,7 +145,7 @@ impl HttpBody for CallBody {
     }
 }
 
-/// A channel, or a channel within layers, as the generated clients use it.
+/// A gRPC channel, or a channel within the embedder's layers, as the generated clients use it.
 pub(crate) type Transport =
     BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;
 
@@ -244,7 +244,7 @@ async fn with_timeout<T>(connecting: impl Future<Output = io::Result<T>>) -> io:
         .map_err(elapsed)?
 }
 
-/// Sends the same authority as the kubelet. Runtimes ignore it.
+/// The client sends the same authority as the kubelet. Runtimes ignore the authority.
 fn endpoint() -> Http {
     Http::from_static("http://localhost").http2_max_header_list_size(MAX_HEADERS)
 }

@@ -20,14 +20,14 @@ pub enum EventType {
     Deleted,
 }
 
-/// An event that the runtime is about to send: the change has happened, but the runtime has not read the statuses yet.
+/// An event that the runtime is about to send: the change has happened, but the event has no statuses yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Due {
     /// The type of the event.
     pub what: EventType,
     /// The sandbox or container that the event is about.
     pub subject: Id,
-    /// The earliest instant at which the runtime reads the statuses.
+    /// The earliest instant at which the runtime reads the statuses for the event.
     pub at: u64,
 }
 
@@ -47,12 +47,12 @@ pub struct Event {
     pub subject: Id,
     /// The status of the sandbox, if the runtime still has it.
     pub sandbox: Option<Status>,
-    /// The statuses of containers. `None` stands for an empty element.
+    /// The statuses of containers. `None` is a status without any field, which some versions of CRI-O send.
     pub containers: Vec<Option<Status>>,
 }
 
 impl Node {
-    /// The event, with the statuses as they are at the instant `at`. `None` if the runtime sends no event.
+    /// The event `due`, with the statuses as they are at the instant `at`. `None` if the runtime sends no event.
     pub fn event(&self, due: &Due, at: u64) -> Option<Event> {
         let profile = self.profile();
         let subject = self.object(&due.subject)?;
@@ -85,7 +85,7 @@ impl Node {
         })
     }
 
-    /// The statuses of the containers, newest first.
+    /// The container statuses that an event carries, newest container first.
     fn statuses_in_event(&self, sandbox: &Object, at: u64) -> impl Iterator<Item = Status> {
         let is_shown = |o: &&Object| match self.profile().scope {
             StatusScope::Sandbox => o.sandbox.as_ref() == Some(&sandbox.id),

@@ -1,11 +1,11 @@
 //! A model of a Kubernetes node's container runtime.
 //!
-//! [`Node`] holds the sandboxes and containers with the whole history of their states. Its methods change
-//! them as CRI calls, exits and kills do, and return the events that the runtime would send. [`Profile`]
-//! describes as data how runtimes and their versions differ. Lists, statuses and events are available for any
-//! instant, so a caller can also produce answers that lag behind.
+//! [`Node`] holds the sandboxes and containers with the whole history of their states. Its methods change them as CRI
+//! calls, exits and kills do, and return the events that the runtime would send. [`Profile`] describes as data how
+//! runtimes and their versions differ. Lists, statuses and events are available for any instant, so a caller can also
+//! produce answers that are out of date.
 //!
-//! Time is an argument, in nanoseconds of a monotonic clock. Nothing here is random.
+//! The time is an argument of the methods, in nanoseconds of a monotonic clock. The model makes no random choice.
 //!
 //! ```
 //! use pleg_node_model::{Kind, NewContainer, Node, Pod, Profile, State};

@@ -14,11 +14,11 @@ const KILLED: i32 = 137;
 /// The reason why the runtime refuses a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The name is taken by the object with this id.
+    /// The sandbox or container with this id already has the name.
     NameTaken(Id),
     /// No sandbox or container has this id.
     NotFound(Id),
-    /// The object is in this state, in which the call is not possible.
+    /// The sandbox or container is in this state, in which the call is not possible.
     WrongState(State),
 }
 
@@ -43,14 +43,14 @@ pub struct NewContainer {
     pub sandbox: Id,
     /// The container's name.
     pub name: Arc<str>,
-    /// The number of earlier attempts.
+    /// The number of earlier containers with the same name.
     pub attempt: u32,
     /// The container's label with the pod's uid.
     pub label: Label,
 }
 
 impl NewContainer {
-    /// A first attempt with the right label.
+    /// The first container with this name in the sandbox. Its label has the uid of its pod.
     pub fn new(id: &str, sandbox: &str, name: &str) -> Self {
         Self {
             id: id.into(),
@@ -62,7 +62,7 @@ impl NewContainer {
     }
 }
 
-/// One step of the removal of a sandbox. If the runtime is killed during the removal, only the first steps are done.
+/// One step of `RemovePodSandbox`. If the runtime is killed during the call, only the first steps have happened.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     /// Kills a container.
@@ -82,9 +82,9 @@ pub enum Step {
 pub struct Node {
     profile: Profile,
     objects: BTreeMap<Id, Object>,
-    /// The instant of the last change. No two changes happen at the same instant.
+    /// The instant at which a sandbox or container last changed. No two changes happen at the same instant.
     latest: u64,
-    /// The wall clock minus the monotonic clock.
+    /// The wall-clock time minus the time of the monotonic clock.
     wall_offset: i64,
 }
 
@@ -104,7 +104,7 @@ impl Node {
         &self.profile
     }
 
-    /// Every object, including removed ones that `forget` has not dropped.
+    /// All sandboxes and containers, including removed ones that `forget` has not dropped.
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
         self.objects.values()
     }
@@ -114,7 +114,7 @@ impl Node {
         self.objects.get(id)
     }
 
-    /// Mutable access to an object, to change its label, the report of its exit (`Exit`), or its overrides.
+    /// A mutable sandbox or container, to change its label, the report of its exit (`Exit`), or its overrides.
     pub fn object_mut(&mut self, id: &str) -> Option<&mut Object> {
         self.objects.get_mut(id)
     }
@@ -139,7 +139,7 @@ impl Node {
         self.wall_offset += by;
     }
 
-    /// Drops an object that was removed, with its history.
+    /// Drops a removed sandbox or container, with its history.
     pub fn forget(&mut self, id: &str) {
         if self.state(id) == Some(State::Removed) {
             self.objects.remove(id);
@@ -199,7 +199,7 @@ impl Node {
         Ok(self.due(EventType::Started, id))
     }
 
-    /// A `StartContainer` that fails causes no event. containerd keeps the container as exited, CRI-O removes it.
+    /// `StartContainer` fails, without an event. containerd keeps the container as exited, CRI-O removes it.
     ///
     /// # Errors
     /// If the container was already started, or its sandbox is not ready.
@@ -223,7 +223,7 @@ impl Node {
     }
 
     /// Kills a container because it is out of memory. Statuses show the reason `OOMKilled` from the instant `known_at`
-    /// on, or at once if STOPPED already has it ([`Profile::oom_reason_in_event`]).
+    /// on; at once if the runtime's STOPPED has this reason ([`Profile::oom_reason_in_event`]).
     pub fn oom_kill(&mut self, id: &Id, known_at: u64, now: u64) -> Vec<Due> {
         let events = self.exit(id, KILLED, "OOMKilled", now);
         let is_late = !self.profile.oom_reason_in_event && !events.is_empty();
@@ -233,7 +233,7 @@ impl Node {
         events
     }
 
-    /// `StopContainer`. No event if the container does not run.
+    /// `StopContainer`. Causes no event if the container does not run.
     pub fn stop(&mut self, id: &Id, now: u64) -> Vec<Due> {
         let mut events = self.exit(id, KILLED, "Error", now);
         if self.profile.deleted_on_stop && !events.is_empty() {
@@ -342,7 +342,7 @@ impl Node {
         of_it.map(|o| o.id.clone()).collect()
     }
 
-    /// Adds an object, unless an existing object has the same name.
+    /// Adds a sandbox or container, unless an existing one has the same name.
     fn add(&mut self, object: Object, state: State, now: u64) -> Result<(), Refused> {
         let of_name = self.objects.values().filter(|o| {
             (o.kind, o.attempt, &o.name) == (object.kind, object.attempt, &object.name)
@@ -365,7 +365,7 @@ impl Node {
         self.in_state(id, kind, state).is_ok()
     }
 
-    /// The object `id`, if it has the kind `kind` and the state `state`.
+    /// The object `id`. Fails unless it has the kind `kind` and the state `state`.
     fn in_state(&self, id: &Id, kind: Kind, state: State) -> Result<&Object, Refused> {
         let found = self.object(id).filter(|o| o.kind == kind && o.exists());
         let found = found.ok_or_else(|| Refused::NotFound(id.clone()))?;
@@ -389,7 +389,7 @@ impl Node {
         self.change(id, State::Exited, now);
     }
 
-    /// Records a change, at a later instant than every earlier change.
+    /// Records the new state `state` of an object, at an instant that is later than every earlier change.
     fn change(&mut self, id: &Id, state: State, now: u64) {
         self.latest = now.max(self.latest + 1);
         let (at, wall) = (self.latest, self.wall(self.latest));
@@ -407,7 +407,7 @@ impl Node {
         });
     }
 
-    /// The event about the last change, or an empty list if the runtime sends no events.
+    /// The event of type `what` about the last change, or an empty list if the runtime sends no events.
     pub fn due(&self, what: EventType, subject: &Id) -> Vec<Due> {
         let due = Due {
             what,

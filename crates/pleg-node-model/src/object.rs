@@ -52,10 +52,10 @@ impl Pod {
 /// The label `io.kubernetes.pod.uid`, by which clients list the objects of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Label {
-    /// The uid of the object's pod.
+    /// The label has the uid of the object's pod.
     #[default]
     Right,
-    /// No label: somebody created the object with `crictl`.
+    /// The object has no such label: somebody created it with `crictl`.
     Missing,
     /// The uid of another pod.
     Wrong(Arc<str>),
@@ -92,23 +92,23 @@ pub struct Exit {
     pub reason_known_at: u64,
 }
 
-/// A contradiction between the row and the status of one object.
+/// A contradiction between the list row and the status of one sandbox or container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Skew {
-    /// The row shows this state, the status shows the true state.
+    /// The list row shows this state, but the status shows the true state.
     RowShows(State),
     /// Lists have a row for the object, but its status is NotFound.
     StatusMissing,
 }
 
-/// Wrong reports of the runtime about an object. Each lasts until an instant.
+/// Wrong reports of the runtime about a sandbox or container. Each field has the instant at which its report ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Overrides {
-    /// Rows and statuses have the state UNKNOWN.
+    /// The instant until which rows and statuses show the state UNKNOWN.
     pub unknown_until: u64,
-    /// Row and status contradict each other.
+    /// A contradiction between row and status, and the instant at which it ends.
     pub skew: Option<(Skew, u64)>,
-    /// Neither lists nor statuses show the object, although it exists: containerd failed to load it at its start.
+    /// The instant until which lists and statuses lack the object, as if containerd failed to load it at its start.
     pub hidden_until: u64,
 }
 
@@ -131,7 +131,7 @@ pub struct Object {
     pub label: Label,
     /// True for a sandbox whose containers share the process namespace of its pause process.
     pub shares_processes: bool,
-    /// The states of the object, the oldest first.
+    /// The changes of the object's state, the oldest first.
     pub history: Vec<Change>,
     /// The exit of the container.
     pub exit: Exit,
@@ -140,7 +140,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// A first attempt without a state.
+    /// The first sandbox or container with its name. It has no state yet.
     pub(crate) fn new(id: Id, kind: Kind, pod: Pod) -> Self {
         Self {
             id,
@@ -184,7 +184,7 @@ impl Object {
         changes.find(|c| c.state == state).map(|c| c.at)
     }
 
-    /// The wall-clock time at which the object entered `state`; 0 if it had not entered it by the instant `at`.
+    /// The wall-clock time at which the object entered `state`; 0 if it entered `state` only after `at`, or never.
     pub fn wall_of(&self, state: State, at: u64) -> i64 {
         let mut changes = self.history.iter().filter(|c| c.at <= at);
         changes.find(|c| c.state == state).map_or(0, |c| c.wall)
@@ -209,7 +209,7 @@ impl Object {
         self.sandbox.as_ref().unwrap_or(&self.id)
     }
 
-    /// Delays the instants from which lists and statuses show the last change, by these times.
+    /// Makes lists show the last change late by `lists` nanoseconds, and statuses late by `statuses` nanoseconds.
     pub fn lag(&mut self, lists: u64, statuses: u64) {
         let [.., before, last] = &mut self.history[..] else {
             return;

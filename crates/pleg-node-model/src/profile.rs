@@ -18,7 +18,7 @@ pub enum Delivery {
     AllOrLost,
     /// The runtime ends the stream at once with OK: its events are disabled (CRI-O's default).
     Disabled,
-    /// The runtime does not implement the call (containerd 1.6).
+    /// The runtime does not implement `GetContainerEvents` (containerd 1.6).
     Unimplemented,
 }
 
@@ -27,18 +27,18 @@ pub enum Delivery {
 pub enum SandboxDeleted {
     /// The runtime does not send DELETED of sandboxes (CRI-O).
     Never,
-    /// After the removal, so the event has no status of the sandbox (containerd 1.7).
+    /// The runtime sends DELETED after the removal, so DELETED has no status of the sandbox (containerd 1.7).
     AfterRemoval,
-    /// While lists still show the sandbox. The event has [`GO_ZERO_TIME`] as its creation time (containerd 2).
+    /// The runtime sends DELETED while lists still show the sandbox, with [`GO_ZERO_TIME`] (containerd 2).
     BeforeRemoval,
 }
 
 /// The containers whose statuses an event carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatusScope {
-    /// The containers of the sandbox (containerd).
+    /// Events carry the statuses of the sandbox's containers (containerd).
     Sandbox,
-    /// The containers whose label has the pod's uid (CRI-O).
+    /// Events carry the statuses of containers whose label has the pod's uid (CRI-O).
     Pod,
 }
 
@@ -49,11 +49,11 @@ pub struct Profile {
     pub name: &'static str,
     /// The delivery of events.
     pub delivery: Delivery,
-    /// The runtime sends CREATED of a sandbox. CRI-O does not, because it has no status of the sandbox yet.
+    /// The runtime sends CREATED of a sandbox. CRI-O does not, because it has no status of a new sandbox yet.
     pub sandbox_created: bool,
     /// The time at which the runtime sends DELETED of a sandbox.
     pub sandbox_deleted: SandboxDeleted,
-    /// DELETED is also sent for containers that are removed with their sandbox.
+    /// The runtime also sends DELETED of containers that it removes together with their sandbox.
     pub deleted_with_sandbox: bool,
     /// `StopContainer` also sends DELETED, which is a bug (CRI-O up to 1.27.0).
     pub deleted_on_stop: bool,
@@ -64,9 +64,9 @@ pub struct Profile {
     pub scope: StatusScope,
     /// DELETED of a container carries an empty status (CRI-O 1.31 to 1.34).
     pub empty_status_after_removal: bool,
-    /// A container that failed to start is removed, instead of staying as exited (CRI-O).
+    /// The runtime removes a container that fails to start, instead of keeping it as exited (CRI-O).
     pub removes_failed_starts: bool,
-    /// The reason `OOMKilled` is known when STOPPED is sent.
+    /// STOPPED of a container that is out of memory has the reason `OOMKilled`.
     pub oom_reason_in_event: bool,
     /// The runtime starts a pause process only if the containers share its process namespace (CRI-O).
     pub drops_infra_container: bool,
@@ -130,7 +130,7 @@ impl Profile {
         }
     }
 
-    /// The profile of a containerd without the event call.
+    /// The profile of containerd 1.6, which has no `GetContainerEvents`.
     pub fn unimplemented() -> Self {
         Self::containerd("1.6.20")
     }

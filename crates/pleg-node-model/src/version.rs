@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Major, minor, patch. A suffix (`-rc.1`, `~ds1`) is ignored.
+/// A version: major, minor, patch. A suffix (`-rc.1`, `~ds1`) is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u32, pub u32, pub u32);
 

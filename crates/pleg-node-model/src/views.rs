@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::node::Node;
 use crate::object::{Id, Kind, Label, Object, Pod, Skew, State};
 
-/// A state as the runtime reports it.
+/// The state of a sandbox or container as the runtime reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shown {
     /// CONTAINER_CREATED
@@ -18,7 +18,7 @@ pub enum Shown {
     Unknown,
 }
 
-/// The source in which an object is shown.
+/// The kind of message in which the runtime shows a sandbox or container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// In a list.
@@ -55,7 +55,7 @@ pub struct Row {
 /// The answer of a status call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
-    /// The fields that a row and a status have in common.
+    /// The fields that the row and the status of an object have in common.
     pub row: Row,
     /// The wall-clock time of the start; 0 before the start.
     pub started_at: i64,
@@ -140,7 +140,7 @@ impl Object {
 }
 
 impl Node {
-    /// The rows of the node: all, or those whose label has this uid.
+    /// The rows of a list: all sandboxes or containers, or only those whose label has the uid `label`.
     pub fn rows(&self, kind: Kind, label: Option<&str>, at: u64) -> Vec<Row> {
         let of_pod = |o: &&Object| match label {
             None => true,
@@ -151,7 +151,7 @@ impl Node {
         of_kind.filter(of_pod).filter_map(row).collect()
     }
 
-    /// The status of an id; `None` stands for NotFound.
+    /// The status of the sandbox or container `id`; `None` stands for NotFound.
     pub fn status(&self, id: &str, kind: Kind, at: u64) -> Option<Status> {
         let object = self.object(id).filter(|o| o.kind == kind)?;
         object.status(at, Source::Status)

@@ -32,14 +32,14 @@ pub(crate) struct Connection<IO> {
     sent: Frames,
     strikes: Strikes,
     clock: Clock,
-    /// The client sent too many pings, and GOAWAY has not been sent yet.
+    /// The client sent too many pings, and the server has not sent GOAWAY yet.
     too_many_pings: bool,
     /// Signals that the connection was dropped.
     _closed: Option<DropGuard>,
 }
 
 impl<IO> Connection<IO> {
-    /// The connection is cut when one of the tokens in `cut` is cancelled. `closed` is dropped with the connection.
+    /// A connection over `io`. It is cut when a token in `cut` is cancelled. The guard `closed` is dropped with it.
     pub(crate) fn new(
         io: IO,
         cut: [CancellationToken; 2],
@@ -74,7 +74,7 @@ impl<IO: AsyncWrite + Unpin> Connection<IO> {
         }
         if self.too_many_pings && self.sent.is_at_boundary() {
             self.is_cut = true;
-            // The connection closes even if the frame cannot be written.
+            // The server closes the connection even if it cannot write the GOAWAY frame.
             let _ = Pin::new(&mut self.io).poll_write(cx, GOAWAY);
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
@@ -134,7 +134,7 @@ impl<IO> Connected for Connection<IO> {
 
 /// The minimum time between two pings.
 const MIN_INTERVAL: Duration = Duration::from_secs(5 * 60);
-/// The number of strikes that the server accepts.
+/// The number of ping strikes that the server tolerates.
 const MAX_STRIKES: u32 = 2;
 const PREFACE: usize = 24;
 const HEADER: usize = 9;
@@ -149,7 +149,7 @@ const GOAWAY: &[u8] = b"\0\0\x16\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0btoo_many
 /// Finds frames in a byte stream that arrives in arbitrary pieces.
 #[derive(Debug, Default)]
 struct Frames {
-    /// The number of bytes still to skip: the preface or a payload.
+    /// The number of bytes to skip before the next frame header: the preface or a payload.
     skip: usize,
     header: Vec<u8>,
 }
@@ -173,7 +173,7 @@ impl Frames {
         }
     }
 
-    /// Returns true if the stream is at a frame boundary.
+    /// Returns true if the next byte is the first byte of an HTTP/2 frame.
     fn is_at_boundary(&self) -> bool {
         self.skip == 0 && self.header.is_empty()
     }
@@ -187,7 +187,7 @@ struct Strikes {
 }
 
 impl Strikes {
-    /// Notes a frame of the client. Returns true if the frame is a ping and the client has sent too many pings.
+    /// Records a frame of the client. Returns true if the frame is a ping and the client has sent too many pings.
     fn received(&mut self, kind: u8, flags: u8, now: Instant) -> bool {
         if kind != PING || flags & ACK != 0 {
             return false;
@@ -199,7 +199,7 @@ impl Strikes {
         self.strikes > MAX_STRIKES
     }
 
-    /// Notes a frame of the server. Data and headers reset the strikes.
+    /// Records a frame of the server. If the frame has data or headers, resets the strikes.
     fn sent(&mut self, kind: u8) {
         if kind == DATA || kind == HEADERS {
             *self = Self::default();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_found_in_pieces_of_any_size() {
+    fn http2_frames_are_found_in_pieces_of_any_size() {
         let bytes = [
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
             frame(4, 0, &[]),

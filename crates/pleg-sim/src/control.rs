@@ -1,5 +1,5 @@
-//! Control at run time: text commands, in code or over a separate unix socket. The protocol serves
-//! `pleg sim ctl` and scripts.
+//! Text commands that control a running simulator: from Rust code, or over a unix socket from `pleg sim ctl` and
+//! scripts.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -139,7 +139,7 @@ struct Restart {
     kill: bool,
     downtime: Duration,
     startup: Duration,
-    /// The exit of all containers while the runtime is down; `None` if they keep running.
+    /// How all containers exit while the runtime is down; `None` if the containers keep running.
     exit: Option<ExitStatus>,
 }
 
@@ -213,7 +213,6 @@ impl Sim {
     /// Executes one command of [`control_commands`] and returns the lines of the response.
     ///
     /// # Errors
-    ///
     /// If the command is not valid, or not possible in the current state.
     pub async fn control(&self, line: &str) -> Result<String, SimError> {
         execute(&self.engine, line).await
@@ -225,8 +224,7 @@ impl Sim {
     /// requests. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    ///
-    /// As [`Sim::serve_unix`].
+    /// The errors of [`Sim::serve_unix`].
     pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<Serving, SimError> {
         let path = path.as_ref();
         let (listener, file) = SocketFile::bind(path)?;
@@ -261,7 +259,7 @@ async fn serve_connection(
     let mut line = String::new();
     while !stop.is_cancelled() && read.read_line(&mut line).await? > 0 {
         if !line.ends_with('\n') && read.get_ref().limit() == 0 {
-            // The line was cut at the limit: do not execute a part of a command.
+            // The line is longer than the limit: do not execute a part of a command.
             let response = format!("error: a command has at most {MAX_LINE} bytes\n");
             return write.write_all(response.as_bytes()).await;
         }

@@ -1,4 +1,4 @@
-//! Event delivery, as each kind of runtime does it.
+//! The delivery of events to subscribers, as each kind of runtime does it.
 //!
 //! [`Delivery::publish`] takes an event and waits only where the runtime would. Each call of
 //! `GetContainerEvents` is one [`Delivery::serve`]. The channel `out` represents the client's
@@ -57,9 +57,9 @@ pub struct Counts {
     pub subscribers: usize,
     /// Events that wait for a subscriber.
     pub held: usize,
-    /// Events that were discarded because no subscriber came within five minutes.
+    /// Events that the runtime discarded because no subscriber came within five minutes.
     pub discarded: u64,
-    /// Events that were dropped because the queue was full or there was no subscriber.
+    /// Events that the runtime dropped because the queue was full or there was no subscriber.
     pub dropped: u64,
 }
 
@@ -107,7 +107,7 @@ impl Delivery {
         });
     }
 
-    /// Takes an event from the runtime.
+    /// Takes an event that the runtime sends, and passes it to subscribers or to the queue.
     pub(crate) async fn publish(&self, event: Event, engine: &Engine) {
         if self.kind == Kind::AllAndKept {
             let publishing = self.publish_to_all(event, engine);
@@ -135,7 +135,7 @@ impl Delivery {
         };
         self.stop.run_until_cancelled(serving).await;
         if self.stop.is_cancelled() {
-            // The streams end with the process.
+            // The event streams end when the runtime's process ends.
             lock(&self.subscribers).clear();
         }
     }
@@ -164,7 +164,7 @@ impl Delivery {
     async fn drain(&self, out: mpsc::Sender<Event>, engine: &Engine) {
         lock(&self.subscribers).push(out);
         self.count(engine, |counts| counts.subscribers += 1);
-        // The task of the first subscriber never releases this lock, so later calls return here.
+        // The task of the first subscriber never releases this lock, so the calls for later subscribers return here.
         let Ok(mut receiver) = self.receiver.try_lock() else {
             return;
         };
@@ -240,7 +240,7 @@ impl Delivery {
         self.count_all(&broadcast, engine);
     }
 
-    /// Discards the events that have waited for too long. Returns the current time.
+    /// Discards the events that have waited for a subscriber for too long. Returns the current time.
     fn discard_old(&self, broadcast: &mut Broadcast, engine: &Engine) -> Instant {
         let now = engine.instant();
         let old = |(since, _): &(Instant, _)| now.duration_since(*since) >= RETENTION;
@@ -261,14 +261,14 @@ impl Delivery {
 
 struct Broadcast {
     subscribers: Vec<Subscriber>,
-    /// The events that wait for a subscriber, with their times of arrival.
+    /// The events that wait for a subscriber, each with the time at which it began to wait.
     waiting: VecDeque<(Instant, Event)>,
     rng: Rng,
 }
 
 struct Subscriber {
     channel: mpsc::Sender<Event>,
-    /// The subscriber's task cancels this token when it notices that the subscriber's stream has failed.
+    /// The subscriber's task cancels this token when it cannot send an event on the subscriber's stream.
     disconnected: CancellationToken,
     /// The number of events that were sent to the channel after the stream failed.
     sent_after_failure: usize,
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use crate::{mode::Mode, process::Phase, profile::RuntimeProfile};
 
-    /// In paused time, a timeout of this length elapses when every task is idle.
+    /// While tokio's time is paused, a timeout of this length elapses as soon as every task is idle.
     const IDLE: Duration = Duration::from_millis(1);
 
     fn engine(mode: Mode, version: &str, seed: u64) -> Arc<Engine> {
@@ -355,8 +355,8 @@ mod tests {
         usize::try_from(taken.unwrap_or_default()).unwrap()
     }
 
-    /// Each case: a title, runtimes: steps. Events are numbered. The step `a 0 2` asserts that subscriber a gets events
-    /// 0 and 2, and the step `counts` asserts what the function `counts` returns.
+    /// Each line has a title, runtimes, `:` and steps. Events are numbered. The step `a 0 2` asserts that subscriber a
+    /// gets events 0 and 2, and the step `counts` asserts what the function `counts` returns.
     const DELIVERIES: &str = "\
 each event goes to one subscriber, containerd-1.7 1.7.24, crio 1.27.5: subscribe a, subscribe b, publish 0..4, \
 a 0 2, b 1 3

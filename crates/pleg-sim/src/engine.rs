@@ -38,12 +38,12 @@ pub(crate) struct Engine {
     world: Mutex<World>,
     /// The running containers.
     pub(crate) programs: Mutex<HashMap<String, Program>>,
-    /// One token per sandbox or container that has exited, cancelled when the event of the exit is published.
+    /// One token per sandbox or container that has exited. It is cancelled when the event of the exit is published.
     pub(crate) exit_events: Mutex<HashMap<String, CancellationToken>>,
-    /// The runtime's process. After it ends, it stays here until the next process starts.
+    /// The runtime's process. A process that has ended stays here until the next process starts.
     pub(crate) process: Mutex<Arc<Process>>,
     pub(crate) phase: watch::Sender<Phase>,
-    /// The number of sockets to serve that are not bound, because the runtime has no process.
+    /// The number of sockets that the next process of the runtime must bind, because there is no process now.
     pub(crate) unbound: watch::Sender<usize>,
     pub(crate) counts: watch::Sender<Counts>,
     wall: WallClock,
@@ -86,14 +86,14 @@ impl Engine {
         }
     }
 
-    /// The state of the node. Never hold this across an await.
+    /// Locks the state of the node. Never hold the guard across an await.
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         let mut world = lock(&self.world);
         world.now = self.now();
         world
     }
 
-    /// Never hold this across an await.
+    /// Locks the knobs and the faults. Never hold the guard across an await.
     pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
         lock(&self.faults)
     }

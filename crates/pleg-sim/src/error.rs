@@ -1,4 +1,4 @@
-//! Errors: of the simulator (for its callers) and of CRI calls (for gRPC clients).
+//! The errors that the simulator returns to Rust callers, and the errors of CRI calls for gRPC clients.
 //!
 //! The error messages and gRPC codes of calls are those of containerd, as far as clients see them. Most errors have the
 //! code `Unknown`, because the runtimes return plain errors.

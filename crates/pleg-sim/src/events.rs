@@ -20,7 +20,7 @@ use crate::{
     process::{Phase, Process},
 };
 
-/// The maximum time for which an event waits for the event that it is swapped with.
+/// The maximum time for which a delayed event waits for a later event that it can be swapped with.
 const SWAP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A delayed event, and the process that publishes it.
@@ -36,7 +36,7 @@ impl Engine {
 
     /// Copies the current statuses, takes the timestamp and publishes the event.
     async fn emit_one(self: &Arc<Self>, due: &Due) {
-        // The event belongs to this process, so it is lost if the process ends before the event is published.
+        // The event belongs to this process of the runtime, and is lost if the process ends before publishing it.
         let process = self.process();
         let event = self.world().event(due);
         let (Some((sandbox, mut event)), true) = (event, self.phase() != Phase::Down) else {
@@ -67,7 +67,7 @@ impl Engine {
         }
         self.publish(&process, event).await;
         if let Some((of_process, delayed)) = delayed {
-            // If the runtime has restarted, the delayed event is lost with the old process, so no events are swapped.
+            // If the runtime has restarted, the delayed event is lost with the old process, and no events are swapped.
             if Arc::ptr_eq(&of_process, &process) {
                 self.faults().count("swap");
             }
@@ -100,11 +100,11 @@ struct Subscription {
     engine: Arc<Engine>,
     events: mpsc::Receiver<Event>,
     delivered: usize,
-    /// The subscription delivers no event from now on.
+    /// If true, the subscription delivers no event from now on.
     mute: bool,
 }
 
-/// Subscribes, and returns with the first event.
+/// Subscribes to events. Returns when the first event has arrived.
 pub(crate) async fn subscribe(
     engine: &Arc<Engine>,
 ) -> Result<Response<BoxStream<ContainerEventResponse>>, Status> {

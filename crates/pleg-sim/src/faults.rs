@@ -24,7 +24,7 @@ const HOUR: i64 = 3_600_000_000_000;
 
 type Alteration = fn(&mut ContainerEventResponse);
 
-/// Knobs, and how they change an event.
+/// Knobs that change an event, each with its function.
 const ALTERATIONS: [(&str, Alteration); 7] = [
     ("sandbox.nil", |e| e.pod_sandbox_status = None),
     ("containers.empty", |e| e.containers_statuses.clear()),
@@ -41,7 +41,7 @@ pub(crate) struct Faults {
     /// The knobs that are on, by name.
     knobs: BTreeMap<String, Knob>,
     rng: Rng,
-    /// The number of times that each knob has fired.
+    /// For each knob, how often its fault has occurred.
     pub(crate) fired: BTreeMap<String, u64>,
     /// The last event of each sandbox.
     last_events: HashMap<String, ContainerEventResponse>,
@@ -49,7 +49,7 @@ pub(crate) struct Faults {
 
 struct Knob {
     value: Value,
-    /// The instant at which the knob was set.
+    /// The instant at which somebody set the knob.
     since: Instant,
     /// For the rate `#N`: the number of cases since the knob was set in which the knob could fire.
     cases: u64,
@@ -81,14 +81,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Turns all knobs off. Hanging calls proceed.
+    /// Turns all knobs off. Calls that hang because of a knob proceed.
     pub(crate) fn reset_knobs(&self) {
         self.faults().last_events.clear();
         self.faults().knobs.clear();
         self.knob_changes.send_replace(());
     }
 
-    /// Delays a call or makes it fail. `pod` is the uid of the pod that the call is about.
+    /// Delays a call or makes it fail, if a knob demands this. `pod` is the uid of the pod that the call is about.
     pub(crate) async fn intercept_call(
         &self,
         method: &str,
@@ -146,7 +146,7 @@ impl Faults {
         }
     }
 
-    /// The knobs that are on, as their users type them.
+    /// The knobs that are on, in the text form in which users set them.
     pub(crate) fn shown(&self) -> impl Iterator<Item = String> {
         let shown = |(name, knob): (&String, &Knob)| format!("{name}={}", knob.value);
         self.knobs.iter().map(shown)
@@ -186,7 +186,7 @@ impl Faults {
         self.value(name, Some).is_some()
     }
 
-    /// Calls `of` with the value of the knob and returns the result. If there is one, counts the knob as fired.
+    /// Calls `of` with the value of the knob and returns its result. If this is `Some`, counts the knob as fired.
     pub(crate) fn value<T>(&mut self, name: &str, of: impl Fn(Value) -> Option<T>) -> Option<T> {
         let value = self.get(name).and_then(of);
         if value.is_some() {

@@ -1,4 +1,4 @@
-//! Knobs: faults that are set from text, for flags and for control at run time. Pure.
+//! Knobs: faults that users set as text, with flags or at run time. The module has no I/O, clock or state.
 //!
 //! `faults` makes the random decisions and counts the faults that fired. The faults take effect in
 //! `events` (events and streams), `lists` (list responses) and `Engine::admit` (every call).
@@ -104,7 +104,7 @@ const METHODS: &str = "Version Status RunPodSandbox StopPodSandbox RemovePodSand
     UpdateContainerResources ReopenContainerLog ExecSync GetContainerEvents ListImages \
     ImageStatus PullImage RemoveImage";
 
-/// Every knob with the type of its value, such as `drop=RATE`, and what it does.
+/// Every knob with the type of its value, such as `drop=RATE`, and a description of the fault.
 #[must_use]
 pub fn knob_help() -> Vec<(String, &'static str)> {
     let all = KNOBS.iter();
@@ -134,7 +134,6 @@ pub(crate) enum Rate {
 /// Checks a knob from text: `KNOB=VALUE`, `KNOB` (the same as `KNOB=on`) or `KNOB=off`.
 ///
 /// # Errors
-///
 /// If the knob does not exist, or the value is not valid for it.
 pub fn check_knob(text: &str) -> Result<(), SimError> {
     parse(text).map(drop)
@@ -220,7 +219,7 @@ fn find(knob: &str) -> Option<(String, &'static Kind)> {
     }
 }
 
-/// The knobs with a similar name, or all knobs.
+/// The knobs with a name similar to `name`; if there are none, all knobs.
 fn similar_knobs(name: &str) -> String {
     let first = name.split(['.', '_']).next().unwrap_or(name);
     let knobs: Vec<_> = KNOBS.iter().map(|(name, ..)| (*name).to_owned()).collect();

@@ -1,4 +1,4 @@
-//! The runtimes that can be simulated, by name. Pure.
+//! The runtimes that can be simulated, by name. The module has no I/O, clock or state.
 
 use std::{fmt, str::FromStr};
 
@@ -6,7 +6,7 @@ use pleg_node_model::Version;
 
 use crate::error::SimError;
 
-/// A version newer than every real one.
+/// A version number above that of every real version.
 const NEWEST: Version = Version(u32::MAX, 0, 0);
 
 /// A runtime to simulate. `profile.rs` defines the behavior of each mode and version.
@@ -76,7 +76,7 @@ impl Mode {
         self.versions().2
     }
 
-    /// The versions that belong to the mode: from (inclusive), to (exclusive), and the default.
+    /// The first version of the mode, the first version after those of the mode, and the default version.
     const fn versions(self) -> (Version, Version, &'static str) {
         match self {
             Self::Containerd17 => (Version(1, 7, 0), Version(1, 8, 0), "1.7.24"),
@@ -95,7 +95,6 @@ impl Mode {
     /// Checks that the version of the runtime belongs to this mode.
     ///
     /// # Errors
-    ///
     /// If the text is not a version, or the version belongs to another mode.
     pub fn check_version(self, text: &str) -> Result<(), SimError> {
         let (is_crio, (from, to, default)) = (self.is_crio(), self.versions());
@@ -114,8 +113,8 @@ impl Mode {
         )))
     }
 
-    /// The version that selects the profile: the given version, or the nearest version that belongs to the mode. If the
-    /// text is not a version, the default version.
+    /// The version that selects the profile: the given version, or the nearest version that belongs to the mode. If
+    /// `text` is not a version, the default version.
     pub(crate) fn version(self, text: &str) -> Version {
         let (from, to, default) = self.versions();
         let parsed = Version::parse(text).or_else(|| Version::parse(default));

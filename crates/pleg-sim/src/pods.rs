@@ -8,7 +8,7 @@ use pleg_node_model::{Due, Step};
 use crate::{engine::Engine, programs::ExitStatus, script::KILLED, world::World};
 
 impl Engine {
-    /// Kills the containers, stops the sandbox and releases its network. No error if nothing is to do.
+    /// Kills the containers, stops the sandbox and releases its network. Does nothing to a stopped sandbox.
     pub(crate) async fn stop_sandbox(self: &Arc<Self>, id: &str) {
         let containers = self.world().node.containers_of(id);
         for container in containers {
@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Removes an object, sends the events, and then drops the object from the model.
+    /// Removes a sandbox or container, sends the events of the removal, and drops the object from the node model.
     async fn delete(self: &Arc<Self>, id: &str, remove: impl FnOnce(&mut World) -> Vec<Due>) {
         let events = remove(&mut self.world());
         self.emit(events).await;

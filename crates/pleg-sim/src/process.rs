@@ -41,11 +41,11 @@ pub(crate) struct Process {
     pub(crate) delivery: Delivery,
     /// The tasks that serve its clients.
     pub(crate) servers: TaskTracker,
-    /// Cancelled when the process ends: its streams end, and it accepts no more connections.
+    /// A token that is cancelled when the process ends. Then its streams end, and it accepts no more connections.
     pub(crate) ended: CancellationToken,
-    /// The process was stopped with `SIGKILL`.
+    /// True if the runtime's process was stopped with `SIGKILL`.
     pub(crate) was_killed: AtomicBool,
-    /// Cancelled to break the current connections; a new token then replaces it.
+    /// A token whose cancellation breaks the current connections. A new token then replaces it.
     connections: Mutex<CancellationToken>,
 }
 
@@ -80,7 +80,7 @@ impl Engine {
         *self.phase.borrow()
     }
 
-    /// Waits until the process answers calls.
+    /// Waits until the runtime's process answers calls.
     pub(crate) async fn wait_until_ready(&self) -> Result<(), Status> {
         let mut phase = self.phase.subscribe();
         let started = phase.wait_for(|p| *p != Phase::Starting);
@@ -98,7 +98,7 @@ impl Engine {
 
     /// Stops the process. With `SIGTERM`, the socket is removed, and CRI-O first ends its streams with OK. With
     /// `SIGKILL` (`kill`), connections break, and the socket file remains but refuses connections. Returns when the
-    /// process serves nothing.
+    /// process serves no client any more.
     pub(crate) async fn go_down(&self, kill: bool) {
         if self.phase.send_replace(Phase::Down) == Phase::Down {
             return;
@@ -120,7 +120,7 @@ impl Engine {
         if self.phase() == Phase::Down && !self.stop.is_cancelled() {
             let kind = self.profile.node.delivery;
             *lock(&self.process) = Arc::new(Process::start(kind, self.seed, &self.stop));
-            // The new process has no subscribers and no queue. The events that were lost before remain counted.
+            // The new process has no subscribers and no queue. The counts of lost events do not change.
             let reset = |counts: &mut Counts| (counts.subscribers, counts.held) = (0, 0);
             self.counts.send_modify(reset);
             self.phase.send_replace(Phase::Starting);
@@ -130,7 +130,7 @@ impl Engine {
         self.stop.run_until_cancelled(all_bound).await;
     }
 
-    /// A starting process answers calls from now on.
+    /// Ends the startup of the process, which answers calls from now on.
     pub(crate) fn ready(&self) {
         self.phase.send_if_modified(|phase| {
             let is_starting = *phase == Phase::Starting;

@@ -1,5 +1,4 @@
-//! The profile of a runtime: everything that differs between modes and versions, as one value.
-//! Pure.
+//! The profile of a runtime: everything that differs between modes and versions, as one value. The module has no I/O.
 //!
 //! No other module depends on the mode or the version.
 
@@ -14,7 +13,7 @@ pub(crate) struct RuntimeProfile {
     pub(crate) mode: Mode,
     /// The version that `Version` returns.
     pub(crate) version: String,
-    /// How calls change sandboxes and containers, and which events the runtime sends.
+    /// The part of the profile that decides how calls change the node, and which events the runtime sends.
     pub(crate) node: Profile,
     /// The runtime is CRI-O. It refuses what CRI-O and conmon refuse, such as a log whose directory is missing; it
     /// sends STOPPED of a sandbox before `StopPodSandbox` returns, unless the sandbox has a pause process; it reports
@@ -71,7 +70,7 @@ impl RuntimeProfile {
         }
     }
 
-    /// Fails if the knob `second_subscriber` has no effect, because no subscriber can take events from another.
+    /// Fails if the knob `second_subscriber` has no effect, because a subscriber never takes events from another one.
     pub(crate) fn check_second_subscriber(&self) -> Result<(), SimError> {
         let why = match self.node.delivery {
             Delivery::OneSubscriber => return Ok(()),

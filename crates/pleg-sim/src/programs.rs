@@ -18,7 +18,7 @@ const EXIT_EVENT_WAIT: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub(crate) struct Program {
     signals: mpsc::UnboundedSender<Signal>,
-    /// Cancelled when the program has exited, or when the shutdown ends the program's task.
+    /// A token that is cancelled when the program has exited, or when the shutdown ends the program's task.
     exited: CancellationToken,
 }
 
@@ -68,17 +68,17 @@ impl Engine {
             let events = engine.world().container_exited(&id, exit);
             lock(&engine.programs).remove(&id);
             let _pending = engine.exit_event(&id);
-            // Calls that wait for the exit proceed before the event is sent.
+            // Calls that wait for the exit of the program proceed before the event is sent.
             drop(has_exited);
             engine.emit(events).await;
-            // Some runtimes find out only after the event that the container was out of memory.
+            // Some runtimes find out only after sending STOPPED that the container was out of memory.
             if let Some(container) = engine.world().node.object_mut(&id) {
                 container.exit.reason_known_at = 0;
             }
         });
     }
 
-    /// The exit of a program that gets no signal.
+    /// Waits until a program exits without a signal, and returns its exit.
     async fn own_exit(&self, script: Script) -> ExitStatus {
         let (exit, after) = match script {
             Script::Exit { code, after } => (ExitStatus::from_code(code), after),
@@ -104,7 +104,7 @@ impl Engine {
         program.exited.cancelled().await;
     }
 
-    /// Makes a running container exit with this status. Returns false if the container does not run.
+    /// Makes a running container exit with the status `exit`. Returns false if the container does not run.
     pub(crate) fn kill_container(&self, id: &str, exit: ExitStatus) -> bool {
         let program = self.program(id);
         program.is_some_and(|program| program.send(Signal::Kill(exit)))
@@ -142,7 +142,7 @@ impl Engine {
     }
 }
 
-/// The exit of a program that is stopped or killed.
+/// Waits until a signal ends the program, and returns the program's exit.
 async fn exit_on_signal(
     script: Script,
     mut signals: mpsc::UnboundedReceiver<Signal>,

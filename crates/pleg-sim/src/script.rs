@@ -1,4 +1,4 @@
-//! The behaviour of a simulated container, parsed from its command. Pure.
+//! The behaviour of a simulated container, parsed from its command. The module has no I/O.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_words_of_command_select_behavior() {
+    fn last_words_of_command_select_behavior_of_container() {
         let after = Duration::from_millis;
         let exit = |code, ms| Script::Exit {
             code,
@@ -88,7 +88,7 @@ mod tests {
             ("app|oom|9", Script::Oom { after: after(9) }),
             ("app|oom|soon", Script::Run),
         ] {
-            // The first word is the command, the others are arguments.
+            // The first word of the text is the container's command, the other words are its arguments.
             let words: Vec<_> = command.split('|').map(str::to_owned).collect();
             let (command, args) = words.split_at(1);
             assert_eq!(Script::parse(command, args), script, "{words:?}");

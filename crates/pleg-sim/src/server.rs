@@ -43,7 +43,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts serving as a task of the simulator. Cancelling the token that `serve` gets must end the future.
+    /// Runs the future of `serve` as a task. `serve` gets a token, whose cancellation must end the future.
     pub(crate) fn start<F>(
         engine: &Engine,
         path: &Path,
@@ -85,7 +85,6 @@ impl Sim {
     /// socket again. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    ///
     /// If another process listens on the socket, if the path exists and is not a socket, or if the
     /// operating system returns an error.
     pub fn serve_unix(
@@ -127,7 +126,7 @@ impl Sim {
     }
 }
 
-/// Binds and serves the socket for every process of the runtime, until `stop`.
+/// Binds and serves the socket for every process of the runtime, until the token `stop` is cancelled.
 async fn serve_every_process(
     engine: &Arc<Engine>,
     mut socket: (UnixListener, SocketFile),
@@ -149,7 +148,7 @@ async fn serve_every_process(
     }
 }
 
-/// Serves until `stop`, or until the process ends.
+/// Serves until the token `stop` is cancelled, or until the runtime's process ends.
 async fn serve_process(
     engine: &Arc<Engine>,
     process: &Process,
@@ -158,7 +157,7 @@ async fn serve_process(
 ) {
     let incoming = UnixListenerStream::new(listener);
     serve_connections(engine, process, incoming, stop, None).await;
-    // A killed process leaves its socket file behind.
+    // A killed process of the runtime leaves its socket file behind.
     let was_killed = process.was_killed.load(Ordering::Relaxed);
     if !was_killed || stop.is_cancelled() {
         file.remove();
@@ -166,7 +165,7 @@ async fn serve_process(
     engine.unbound.send_modify(|unbound| *unbound += 1);
 }
 
-/// Serves connections until `stop`, or until the process ends. When a connection closes, `closed` is cancelled.
+/// Serves connections until `stop` is cancelled or the process ends. A connection that closes cancels `closed`.
 async fn serve_connections<IO>(
     engine: &Arc<Engine>,
     process: &Process,
@@ -246,7 +245,7 @@ impl SocketFile {
                     let removed = std::fs::remove_file(path);
                     removed.map_err(|error| failed("remove the stale socket", error))?;
                 }
-                // `bind` reports the same cause.
+                // Ignore the error here, because `bind` then reports the same cause.
                 Err(_) => {}
             }
         }
@@ -259,7 +258,7 @@ impl SocketFile {
     /// Removes the file, unless it was replaced.
     pub(crate) fn remove(&self) {
         if file_id(&self.path).is_ok_and(|now| now == self.id) {
-            // If the removal fails, the next server removes the stale socket.
+            // If the removal fails, the next server on this path removes the stale socket file.
             let _ = std::fs::remove_file(&self.path);
         }
     }

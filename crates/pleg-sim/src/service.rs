@@ -27,8 +27,8 @@ pub struct CriService {
 }
 
 impl CriService {
-    /// A call that changes the state. It runs to completion even if the client disconnects, as in Go handlers, so that
-    /// every change sends its events.
+    /// A call that changes the node. It runs to completion even if the client disconnects, like Go handlers, so that
+    /// the events of every change are sent.
     async fn change<F, T>(
         &self,
         method: &str,
@@ -124,7 +124,7 @@ impl RuntimeService for CriService {
                 refusals::check_sandbox(&config)?;
                 handler.clear();
             }
-            // The sandbox is ready before its events are sent, and they are sent before the call returns.
+            // First the sandbox becomes ready, then its events are sent, and then the call returns.
             let (pod_sandbox_id, events) = engine.world().run_sandbox(config, handler)?;
             engine.emit(events).await;
             Ok(v1::RunPodSandboxResponse { pod_sandbox_id })
@@ -163,7 +163,7 @@ impl RuntimeService for CriService {
         let id = request.into_inner().pod_sandbox_id;
         self.engine.admit("PodSandboxStatus", &id).await?;
         let profile = &self.engine.profile;
-        // The timestamp is taken before the statuses are read.
+        // As in real runtimes, the timestamp is taken before the statuses are read.
         let unit = profile.timestamp_unit;
         let timestamp = unit.map_or(0, |unit| self.engine.now() / unit);
         let world = self.engine.world();
@@ -250,7 +250,7 @@ impl RuntimeService for CriService {
         self.change("StartContainer", id, start).await
     }
 
-    /// Returns when the container has exited; STOPPED may follow later. No error if the container does not run.
+    /// Returns when the container has exited; STOPPED may follow later. Succeeds at once if the container does not run.
     async fn stop_container(
         &self,
         request: Request<v1::StopContainerRequest>,

@@ -50,7 +50,6 @@ impl Sim {
     /// Sets one knob from text, in the syntax of [`check_knob`](crate::check_knob). Other knobs stay unchanged.
     ///
     /// # Errors
-    ///
     /// If the knob does not exist, the value is not valid for it, or it has no effect in the simulated runtime.
     pub fn set_knob(&self, knob: &str) -> Result<(), SimError> {
         self.engine.set_knobs(&[knob])

@@ -1,4 +1,4 @@
-//! The state of the node as CRI messages: statuses, list items, filters. Pure.
+//! The state of the node as CRI messages: statuses, list items, filters. The module has no I/O.
 
 use std::collections::BTreeMap;
 
@@ -119,8 +119,8 @@ impl World {
     /// The sandboxes that match the filter.
     ///
     /// Visits every sandbox, as containerd does, which converts everything on the node and filters afterwards. So a
-    /// list costs the same with and without a filter. No index may make it cheaper: a client that sends filtered lists
-    /// would then look cheaper in benchmarks than it is.
+    /// list costs the same with and without a filter. Do not add an index: a client that sends filtered lists would
+    /// then look cheaper in benchmarks than it is on real runtimes.
     pub(crate) fn sandbox_rows(
         &mut self,
         filter: Option<v1::PodSandboxFilter>,

@@ -19,7 +19,7 @@ const STEP_INTERVAL: Duration = Duration::from_millis(1500);
 /// The seconds between `SIGTERM` and `SIGKILL` of a container whose pod is removed.
 const GRACE: i64 = 30;
 
-/// A pod template: its name, its containers, and how the first container exits (`None`: it runs until it is stopped).
+/// A pod template: pod name, container names, arguments with which the first container exits (`None`: it does not).
 type PodTemplate = (&'static str, &'static [&'static str], Option<&'static str>);
 
 /// The pods of the workload.

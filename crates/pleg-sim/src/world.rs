@@ -1,8 +1,8 @@
 //! The state of the node: the model of its sandboxes and containers, and the data that only CRI messages have:
 //! configurations, addresses and images.
 //!
-//! Pure: no I/O, no clock (the engine sets the time). The engine sends the events of a change, and
-//! `views` converts the state to CRI messages.
+//! The module has no I/O and no clock: the engine sets the time. The engine sends the events of a change, and `views`
+//! converts the state to CRI messages.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{
     script::Script,
 };
 
-/// The label by which CRI-O finds the containers of a pod.
+/// The label by which CRI-O finds a pod's containers for an event.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
 /// Everything on the node.
@@ -43,7 +43,7 @@ pub(crate) struct Sandbox {
     pub(crate) handler: String,
     /// The address of the sandbox; `None` on the host network, and after the network is released.
     pub(crate) ip: Option<String>,
-    /// The sandbox is being removed: the controller of containerd 2 has removed it, but the sandbox store still has it.
+    /// True while the sandbox is removed: containerd 2's controller has removed it, but the sandbox store still has it.
     pub(crate) removing: bool,
 }
 
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// The instant of the next change. Instants only count changes, so this also sets the model's wall clock to `now`.
+    /// Returns the instant of the next change, which is a mere count, and sets the model's wall clock to `now`.
     fn next(&mut self) -> u64 {
         let at = self.node.latest() + 1;
         self.node.step_wall(self.now - self.node.wall(at));

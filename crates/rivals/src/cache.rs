@@ -1,4 +1,4 @@
-//! Upstream's pod cache: one lock, one timestamp per entry and a global one. A change of a timestamp wakes waiters.
+//! Upstream's pod cache: one lock, a timestamp per pod, a timestamp for all pods. A new timestamp wakes waiters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,16 +24,16 @@ pub(crate) struct Cache(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     entries: BTreeMap<PodUid, Entry>,
-    /// The start of the last relist of the node. Every pod is at least this fresh.
+    /// The start of the last relist of the node. The cached status of every pod is at least this fresh.
     global: Option<Instant>,
     waiting: BTreeMap<PodUid, Vec<Waiter>>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// The status; `None` after a failed inspection, because upstream overwrites the last good status.
+    /// The pod's status; `None` after a failed inspection, because upstream overwrites the last good status.
     status: Option<Arc<PodStatus>>,
-    /// The start of the last relist of this pod.
+    /// The start of the relist that last updated this entry.
     as_of: Instant,
 }
 
@@ -111,7 +111,7 @@ impl State {
             || self.entries.get(uid).is_some_and(|e| e.as_of > after)
     }
 
-    /// Wakes the waiters that wait for a status as of `at` or an earlier time.
+    /// Wakes the waiters of the pod that wait for a status as of `at` or an earlier instant.
     fn wake(&mut self, uid: &PodUid, at: Instant) {
         let Some(waiting) = self.waiting.remove(uid) else {
             return;

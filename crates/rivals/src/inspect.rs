@@ -1,4 +1,4 @@
-//! Upstream's reads: the two lists, and one status call after the other for a pod.
+//! The runtime calls that upstream makes: the two lists and, for each changed pod, one status call after the other.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,7 +9,7 @@ use pleg_runtime::{Row, Runtime, Scope};
 
 use crate::cache::PodStatus;
 
-/// The deadline of one call (runtimeRequestTimeout). An inspection, which makes several calls, has no deadline.
+/// The deadline of one call (runtimeRequestTimeout). The inspection of a pod, with several calls, has no deadline.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 async fn call<T>(

@@ -9,7 +9,7 @@ use pleg_runtime::clock::Clock;
 
 use crate::subject::{Fifo, Receiver, Subject};
 
-/// The timeout of a waiter. Longer than any test or benchmark.
+/// The timeout of a waiter in the cache. It is longer than any test or benchmark.
 const NO_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// This project's generator.
@@ -19,7 +19,7 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// Starts the generator. Must be called inside a tokio runtime.
+    /// Starts this project's generator. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// If a setting is not valid.

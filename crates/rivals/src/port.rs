@@ -20,16 +20,16 @@ use crate::subject::{Event, Fifo, Receiver, Subject};
 
 /// The time between the end of a relist and the start of the next (genericPlegRelistPeriod).
 const PERIOD: Duration = Duration::from_secs(1);
-/// The generator is unhealthy after this time without a successful list (genericPlegRelistThreshold).
+/// The PLEG is unhealthy after this time without a successful list (genericPlegRelistThreshold).
 const THRESHOLD: Duration = Duration::from_secs(180);
-/// The capacity of the channel of lifecycle events (plegChannelCapacity). The generator drops events that do not fit.
+/// The capacity of the channel of lifecycle events (plegChannelCapacity). The PLEG drops events that do not fit.
 const CAPACITY: usize = 1000;
-/// The maximum number of pending requests to relist a pod. The generator drops requests that do not fit.
+/// The maximum number of pending requests to relist a pod. The PLEG drops requests that do not fit.
 const MAX_REQUESTS: usize = 200;
-/// The maximum number of subscribes of a hint generator (eventedPlegMaxStreamRetries), which does not pause between
-/// them. A stream that was open for a long time counts as well.
+/// The maximum number of times that a hint generator subscribes (eventedPlegMaxStreamRetries), without pauses. A stream
+/// that was open for a long time counts as well.
 const MAX_ATTEMPTS: u32 = 5;
-/// The capacity of the queue of received events. While it is full, the generator does not read the stream.
+/// The capacity of the queue of received CRI events. While this queue is full, the port does not read the stream.
 const QUEUE_CAPACITY: usize = 1000;
 
 /// A port of one of upstream's generators. Dropping it ends its tasks.
@@ -49,7 +49,7 @@ impl<R: Runtime> Port<R> {
         (port, events)
     }
 
-    /// Starts the hint PLEG of 1.37. Must be called inside a tokio runtime.
+    /// Starts the evented PLEG of 1.37, whose events are hints. Must be called inside a tokio runtime.
     pub fn hint(runtime: R) -> (Self, Fifo) {
         let (mut port, events) = Self::generic(runtime);
         port.name = "hint";
@@ -114,7 +114,7 @@ impl<R: Runtime> Port<R> {
         (port, received, Fifo(Receiver::Port(events)))
     }
 
-    /// Runs a task until it completes or the generator shuts down, which drops the task.
+    /// Runs a task until the task completes. A shutdown of the port drops the task.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let cancel = self.relister.cancel.clone();
         self.relister.tasks.spawn(async move {
@@ -139,7 +139,7 @@ struct Relister<R> {
     records: tokio::sync::Mutex<Records>,
     /// The pods whose last inspection failed. The next relist inspects them again.
     failed: Mutex<BTreeSet<PodUid>>,
-    /// The start of the last relist of the node in which the list succeeded.
+    /// The start of the last relist of the node whose list call succeeded.
     last_list: Mutex<Option<Instant>>,
     requests: mpsc::Sender<Request>,
 }
@@ -155,7 +155,7 @@ impl<R: Runtime> Relister<R> {
                     due = self.clock.now().after(PERIOD);
                 }
                 Some((uid, at)) = requests.recv() => {
-                    // If a list of the node began after the request, that list has shown the pod already.
+                    // If a list of the node began after the request, this list has already shown the requested pod.
                     if Some(at) > *lock(&self.last_list) {
                         self.relist_pod(&uid).await;
                     }
@@ -206,7 +206,7 @@ impl<R: Runtime> Relister<R> {
         }
         let updated = self.update_cache(uid, record.current.as_ref(), began).await;
         if updated.is_err() {
-            // The record keeps the last handled list, so the next relist finds the change again.
+            // After a failed inspection, the record still has the old list, so the next relist finds the change again.
             lock(&self.failed).insert(uid.clone());
             return;
         }
@@ -220,7 +220,7 @@ impl<R: Runtime> Relister<R> {
         records.advance(uid);
         for event in events {
             if event.event != LifecycleType::ContainerChanged {
-                // Drops an event that does not fit.
+                // If the channel is full, the event is dropped.
                 let _ = self.channel.try_send(event);
             }
         }

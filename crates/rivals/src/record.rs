@@ -1,4 +1,4 @@
-//! The pods in the last two lists, and upstream's table of transitions.
+//! The pods in the last two lists of the runtime, and upstream's table of state transitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ fn state(pod: Option<&PodStatus>, id: &Id) -> State {
     }
 }
 
-/// A pod in the last handled list, and in the current list.
+/// A pod as the last handled list shows it, and as the current list shows it.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     old: Option<PodStatus>,
@@ -37,7 +37,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The events for the changes between the two lists: containers before sandboxes, ids of the old list first.
+    /// The events for the changes between the two lists. Ids of the old list come first, containers before sandboxes.
     pub(crate) fn events(&self, uid: &PodUid) -> Vec<Event> {
         let mut seen = BTreeSet::new();
         let pods = [&self.old, &self.current].into_iter().flatten();
@@ -56,7 +56,7 @@ impl Record {
     }
 }
 
-/// The events of a transition, by upstream's table.
+/// The events that upstream's table has for a change from the state `old` to the state `new`.
 const fn transition(old: State, new: State) -> &'static [LifecycleType] {
     use LifecycleType::{ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted};
     use State::{Exited, NonExistent, Running, Unknown};
@@ -101,7 +101,7 @@ impl Records {
         self.0.get(uid)
     }
 
-    /// Makes the current list of the pod the last handled one.
+    /// Records that the current list of the pod has been handled.
     pub(crate) fn advance(&mut self, uid: &PodUid) {
         let Some(record) = self.0.get_mut(uid) else {
             return;

@@ -1,4 +1,4 @@
-//! The interface of a generator to tests and benchmarks.
+//! The interface through which tests and benchmarks use a PLEG.
 
 use std::future::Future;
 
@@ -7,7 +7,7 @@ use pleg_core::{Id, Instant, LifecycleType, PodUid, ReportedState};
 use pleg_runtime::clock::Clock;
 use tokio::sync::mpsc;
 
-/// A running generator. It sends its lifecycle events to the [`Fifo`] that was created with it.
+/// A running PLEG. It sends its lifecycle events to the [`Fifo`] that was created with the PLEG.
 pub trait Subject: Send + Sync + 'static {
     /// The name of the generator.
     fn name(&self) -> &'static str;
@@ -86,7 +86,7 @@ impl Fifo {
     }
 }
 
-/// The event of a delivery; `None` if the subscriber lags: a reader of the cache finds the missed changes there.
+/// The event of a delivery. `None` if the subscriber missed events: their changes are in the cache.
 fn converted(delivery: Delivery) -> Option<Event> {
     match delivery {
         Delivery::Event(event) => Some(Event {

@@ -44,7 +44,7 @@ async fn relist(generic: &Port<FakeRuntime>, fifo: &mut Fifo) -> Vec<String> {
     drain(fifo)
 }
 
-/// The time until a status newer than `after` arrives.
+/// The time until the subject has a status of the pod that is newer than `after`.
 async fn waited(subject: &impl Subject, uid: &str, after: pleg_core::Instant) -> Duration {
     let began = subject.clock().now();
     let uid = pod(uid);
@@ -54,9 +54,9 @@ async fn waited(subject: &impl Subject, uid: &str, after: pleg_core::Instant) ->
     subject.clock().now().since(began)
 }
 
-/// TestRelisting and TestDetectingContainerDeaths, with containers and with sandboxes.
+/// Upstream's TestRelisting and TestDetectingContainerDeaths, with containers and with sandboxes.
 #[tokio::test(start_paused = true)]
-async fn relist_announces_every_transition_once() {
+async fn relist_announces_every_change_of_state_once() {
     type Create = fn(&str, &str, ReportedState) -> Report;
     for create in [container as Create, sandbox] {
         let node = FakeRuntime::new();
@@ -84,8 +84,8 @@ async fn relist_announces_every_transition_once() {
     }
 }
 
-/// TestRelistWithCache and TestReinspect: no event while the inspection of a pod fails; the next relist inspects
-/// this pod and no other. NotFound is no failure (TestGetPodStatusWithNotFoundError).
+/// Upstream's TestRelistWithCache and TestReinspect: no event while the inspection of a pod fails; the next relist
+/// inspects this pod and no other. NotFound is no failure (TestGetPodStatusWithNotFoundError).
 #[tokio::test(start_paused = true)]
 async fn only_pod_with_failed_inspection_is_inspected_again() {
     let node = FakeRuntime::new();
@@ -110,10 +110,10 @@ async fn only_pod_with_failed_inspection_is_inspected_again() {
     assert_eq!(node.count(&Op::status("p0-c")), 1);
 }
 
-/// TestWorkerLoop: a relist on demand answers the waiters of its pod only. If a relist of the node has served a
-/// request for a pod relist, the generator drops the request.
+/// Upstream's TestWorkerLoop: a relist of one pod answers only waiters of this pod. If a relist of the node began after
+/// a request to relist a pod, the port drops the request.
 #[tokio::test(start_paused = true)]
-async fn relist_on_demand_answers_waiters_of_its_pod() {
+async fn relist_of_one_pod_answers_only_waiters_of_this_pod() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     node.run_pod("p2");
@@ -140,9 +140,9 @@ async fn relist_on_demand_answers_waiters_of_its_pod() {
     generic.shutdown().await;
 }
 
-/// TestGetNewerThan, for a pod that does not exist.
+/// Upstream's TestGetNewerThan, for a pod that does not exist.
 #[tokio::test(start_paused = true)]
-async fn waiter_is_answered_by_first_relist_begun_after_its_request() {
+async fn waiter_is_answered_by_first_relist_after_its_request() {
     let node = FakeRuntime::new();
     let (generic, _fifo) = Port::without_timer(node.clone());
     generic.relist().await;
@@ -163,7 +163,7 @@ async fn waiter_is_answered_by_first_relist_begun_after_its_request() {
     assert!(waited(&generic, "missing", listed).await < MS);
 }
 
-/// TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents.
+/// Upstream's TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents.
 #[tokio::test(start_paused = true)]
 async fn hint_generator_relists_pod_at_once_only_for_stopped_event() {
     let node = FakeRuntime::new();

@@ -53,7 +53,7 @@ impl CriClient {
     }
 
     /// `StopContainer`: sends the stop signal, and `SIGKILL` after the grace period (in whole seconds, rounded up; with
-    /// 0 at once). Returns when the container has exited. Succeeds if it has already exited or does not exist.
+    /// 0 at once). Returns when the container has exited. Also succeeds if it had exited before, or does not exist.
     pub async fn stop_container(&self, id: &Id, grace_period: Duration) -> Written<()> {
         let request = v1::StopContainerRequest {
             container_id: id.to_string(),
@@ -67,7 +67,7 @@ impl CriClient {
             .empty()
     }
 
-    /// `RemoveContainer`: removes a container, even a running one. Succeeds if it does not exist.
+    /// `RemoveContainer`: removes a container, even if it runs. Also succeeds if the container does not exist.
     pub async fn remove_container(&self, id: &Id) -> Written<()> {
         let request = v1::RemoveContainerRequest {
             container_id: id.to_string(),
@@ -84,8 +84,8 @@ impl CriClient {
         .empty()
     }
 
-    /// `UpdateContainerResources`: changes the resources of a container. Only the details of a status show the change:
-    /// request them with `Pleg::details_newer_than`.
+    /// `UpdateContainerResources`: changes the resources of a container. Of all reads only the status call shows
+    /// resources: get them with `Pleg::details_newer_than`.
     pub async fn update_container_resources(
         &self,
         request: v1::UpdateContainerResourcesRequest,
@@ -99,7 +99,7 @@ impl CriClient {
     }
 
     /// `ReopenContainerLog`: makes the runtime open the log file of a running container again, after somebody renamed
-    /// the file. No list and no status shows the log file, so the call returns no instant.
+    /// the file. No list and no status shows the log file, so callers need not wait for a newer status.
     ///
     /// # Errors
     /// If the container does not run or has no log, or if the call fails for another reason.
@@ -114,7 +114,7 @@ impl CriClient {
             .map(drop)
     }
 
-    /// `ExecSync`: runs a command in a container and returns output and exit code. A non-zero exit code is no error.
+    /// `ExecSync`: runs a command in a container; returns its output and exit code. A non-zero exit code is no error.
     ///
     /// The runtime ends the command after `timeout` (in whole seconds, rounded up). If `timeout` is 0, the runtime sets
     /// no limit, and the call ends after [`call_deadline`](crate::CriConfig::call_deadline).

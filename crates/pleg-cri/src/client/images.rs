@@ -1,4 +1,4 @@
-//! Image calls. Images are not part of any pod's status, so these calls return no instant.
+//! Image calls. No pod's status shows the images of the node, so callers need not wait for a newer status.
 
 use futures::FutureExt as _;
 use pleg_runtime::core::CallError;
@@ -12,7 +12,7 @@ impl CriClient {
     /// `ImageStatus`: the image, or `None` if it is not on the node.
     ///
     /// # Errors
-    /// `Malformed` if the image has no id or no size, as in the kubelet; any failure of the call.
+    /// `Malformed` if the image has no id or no size, as in the kubelet; otherwise the error of the failed call.
     pub async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, CallError> {
         let operation = Operation::IMAGE_STATUS;
         let name = image.image.clone();
@@ -49,7 +49,7 @@ impl CriClient {
     /// The deadline is [`pull_deadline`](crate::CriConfig::pull_deadline). Dropping the future cancels the pull.
     ///
     /// # Errors
-    /// `Malformed` if the response has no reference, as in the kubelet; any failure of the call.
+    /// `Malformed` if the response has no reference, as in the kubelet; otherwise the error of the failed call.
     pub async fn pull_image(
         &self,
         image: v1::ImageSpec,
@@ -73,7 +73,7 @@ impl CriClient {
         Ok(response.image_ref)
     }
 
-    /// `RemoveImage`. Succeeds if the image is not on the node.
+    /// `RemoveImage`: removes an image. Also succeeds if the image is not on the node.
     ///
     /// # Errors
     /// Any failure of the call.

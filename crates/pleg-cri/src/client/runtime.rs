@@ -17,11 +17,11 @@ use crate::transport::version_request;
 use crate::v1;
 
 impl CriClient {
-    /// `Status`: the conditions `RuntimeReady` and `NetworkReady`, and the runtime's handlers. Both
-    /// conditions are always set.
+    /// `Status`: the conditions `RuntimeReady` and `NetworkReady`, and the runtime's handlers. A response without one
+    /// of the two conditions is an error.
     ///
     /// # Errors
-    /// `Malformed` if a condition is missing, as in the kubelet; any failure of the call.
+    /// `Malformed` if a condition is missing, as in the kubelet; otherwise the error of the failed call.
     pub async fn status(&self) -> Result<v1::StatusResponse, CallError> {
         let operation = Operation::STATUS;
         let mut client = self.connection.runtime();
@@ -38,11 +38,11 @@ impl CriClient {
         Ok(response)
     }
 
-    /// Makes a call for which this client has no method, by its path, for example
+    /// Makes a call for which `CriClient` has no method, given the gRPC path of the call, for example
     /// `/runtime.v1.RuntimeService/ContainerStats`. Metrics count it as the operation `other`.
     ///
     /// # Errors
-    /// `Malformed` if the path is invalid; any failure of the call.
+    /// `Malformed` if the path is invalid; otherwise the error of the failed call.
     pub async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CallError>
     where
         Q: Message + 'static,
@@ -85,8 +85,8 @@ impl CriClient {
             .await
     }
 
-    /// `UpdateRuntimeConfig`: sets the range of pod addresses. No list and no status of a pod shows the range, so
-    /// the call returns no instant.
+    /// `UpdateRuntimeConfig`: sets the range of pod addresses. No list and no status shows the range, so callers need
+    /// not wait for a newer status.
     ///
     /// # Errors
     /// Any failure of the call.

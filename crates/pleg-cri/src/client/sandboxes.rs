@@ -32,8 +32,8 @@ impl CriClient {
             .and_then(|response| created(operation, response.pod_sandbox_id))
     }
 
-    /// `StopPodSandbox`: kills the containers that still run, and frees the network. Succeeds if the
-    /// sandbox is stopped or does not exist.
+    /// `StopPodSandbox`: kills the containers that still run, and frees the network. Also succeeds if the sandbox is
+    /// already stopped or does not exist.
     pub async fn stop_pod_sandbox(&self, id: &Id) -> Written<()> {
         let request = v1::StopPodSandboxRequest {
             pod_sandbox_id: id.to_string(),
@@ -45,8 +45,8 @@ impl CriClient {
             .empty()
     }
 
-    /// `RemovePodSandbox`: removes the sandbox and its containers, even running ones. Succeeds if the sandbox does not
-    /// exist.
+    /// `RemovePodSandbox`: removes the sandbox and its containers, even running ones. Also succeeds if the sandbox does
+    /// not exist.
     pub async fn remove_pod_sandbox(&self, id: &Id) -> Written<()> {
         let request = v1::RemovePodSandboxRequest {
             pod_sandbox_id: id.to_string(),

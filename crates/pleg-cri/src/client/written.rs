@@ -4,15 +4,15 @@ use pleg_runtime::core::{CallError, Instant};
 
 /// The outcome of a call that may have changed a sandbox or a container.
 ///
-/// The change may have happened even if the call failed. So both outcomes have the instant after the call: a status
-/// newer than this instant (`Pleg::newer_than`) contains the changes of the call. Only a call that timed out or was
-/// cancelled may take effect even later.
+/// The change may have happened even if the call failed. So both a success and a failure have the instant at which the
+/// call ended: a status newer than this instant (`Pleg::newer_than`) contains the changes of the call. Only a call that
+/// timed out or was cancelled may take effect even later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the next decision needs a status that is newer than `ended`"]
 pub struct Written<T> {
     /// The result of the call.
     pub result: Result<T, CallError>,
-    /// The instant after the call, even if it failed.
+    /// The instant at which the call ended, even if the call failed.
     pub ended: Instant,
 }
 
@@ -32,7 +32,7 @@ impl<T> Written<T> {
         }
     }
 
-    /// Drops the empty response of a call.
+    /// Replaces the response of a call, a message without fields, by `()`.
     pub(super) fn empty(self) -> Written<()> {
         self.and_then(|_| Ok(()))
     }

@@ -1,5 +1,5 @@
-//! Decodes events and statuses without annotations, mounts and namespaces, and statuses also without labels: lists
-//! have them, or nobody needs them. They would add some 10 % to the instructions of a start, which reads every status.
+//! Decodes events and statuses without annotations, mounts and namespaces, and responses of status calls also without
+//! labels. Lists have labels and annotations. Decoding all fields adds some 10 % to the instructions of a PLEG's start.
 
 use std::fmt::Debug;
 use std::str::from_utf8;
@@ -18,7 +18,7 @@ use super::{
 use crate::metrics::Irregular;
 use crate::v1;
 
-/// A message of the event stream. Its statuses are not decoded: they are slices of the message.
+/// A message of the event stream. The statuses in it are not decoded: they are slices of the message.
 #[derive(Clone, PartialEq, Message)]
 pub struct EncodedEvent {
     #[prost(string, tag = "1")]
@@ -33,7 +33,7 @@ pub struct EncodedEvent {
     containers: Vec<Bytes>,
 }
 
-/// The fields of a status that name the container or sandbox itself, and the pod of a sandbox.
+/// The id in a status of a container or sandbox, and the metadata, which for a sandbox names the pod.
 #[derive(Clone, PartialEq, Message)]
 struct SubjectAndPod {
     #[prost(bytes = "bytes", tag = "1")]
@@ -46,7 +46,7 @@ struct SubjectAndPod {
 /// Converts a message of the event stream. `None` if it has no id.
 ///
 /// Unless `whole` is set, the result has only the status of the container or sandbox that the event is about (without
-/// annotations, which lists have) and the identity of its pod.
+/// annotations, because lists show them) and the identity of its pod.
 ///
 /// # Errors
 /// If a status that is decoded is malformed.
@@ -57,7 +57,7 @@ pub fn event(event: EncodedEvent, whole: bool) -> Result<Option<RuntimeEvent>, D
     let kind = event_type(event.kind);
     let mut containers = Vec::new();
     for encoded in event.containers {
-        // Quirk `empty container statuses`: elements without an id (cri-o#9663).
+        // Quirk `empty container statuses`: CRI-O sends statuses without an id (cri-o#9663).
         if whole || SubjectAndPod::decode(encoded.clone())?.id == id.as_str() {
             containers.extend(status::<BriefContainer>(&encoded, whole)?);
         }
@@ -95,7 +95,7 @@ pub(crate) fn status<S: BriefStatus>(
     Ok(S::decode(encoded)?.report(labels, annotations))
 }
 
-/// The pod of a container whose status an event contains.
+/// The pod's identity, from the sandbox status in an event about a container of the pod.
 fn sandbox_of(brief: SubjectAndPod) -> Result<Option<Report>, DecodeError> {
     let metadata = v1::PodSandboxMetadata::decode(brief.metadata)?;
     let Some(id) = id(from_utf8(&brief.id).unwrap_or_default().to_owned()) else {
@@ -137,8 +137,8 @@ pub(crate) struct StatusResponse<S: BriefStatus> {
 
 /// [`v1::ContainerStatus`] without mounts, labels and annotations.
 ///
-/// The type has every field that the generator needs and that lists lack or show differently: containerd lists an image
-/// by its id, but the container's status names the repository digest.
+/// The type has every field that the PLEG needs and that lists lack or show differently: containerd lists an image by
+/// its id, but the container's status names the repository digest.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct BriefContainer {
     #[prost(string, tag = "1")]
@@ -194,7 +194,7 @@ pub(crate) trait BriefStatus: Debug + Message + Default {
     const LABELS: u32;
     const ANNOTATIONS: u32;
 
-    /// Converts the status. `None` if it has no id.
+    /// Converts the status. `None` if the status has no id.
     fn report(self, labels: Labels, annotations: Labels) -> Option<Report>;
 }
 

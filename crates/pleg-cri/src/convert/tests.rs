@@ -10,7 +10,7 @@ use super::*;
 
 const T: i64 = 1_700_000_000_000_000_000;
 
-/// The result of `convert`, and the irregular input that it counted, by kind.
+/// The result of `convert`, and for each kind of irregular input the number that `convert` counted.
 fn counted<R>(convert: impl FnOnce() -> R) -> (R, Vec<(String, u64)>) {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
@@ -302,7 +302,7 @@ fn implausible_times_are_ignored() {
 }
 
 #[test]
-fn element_without_id_is_dropped_and_counted() {
+fn row_status_or_event_without_id_is_dropped_and_counted() {
     for (dropped, kinds) in [
         counted(|| sandbox_row(v1::PodSandbox::default()).is_none()),
         counted(|| container_row(v1::Container::default()).is_none()),
@@ -318,7 +318,7 @@ fn element_without_id_is_dropped_and_counted() {
 fn irregular_parts_of_an_event_are_counted_and_left_out() {
     use v1::ContainerEventType::ContainerDeletedEvent;
     type Change = fn(&mut v1::ContainerEventResponse);
-    // Each case: the change, the counted kinds, and the expected result (has a sandbox, number of containers).
+    // Each case: a change of the event, the counted kinds, and (has a sandbox, number of containers) of the result.
     let cases: [(Change, &[&str], (bool, usize)); 8] = [
         (|_| (), &[], (true, 1)),
         // cri-o#9663.
@@ -342,7 +342,7 @@ fn irregular_parts_of_an_event_are_counted_and_left_out() {
             &["no_subject_status"],
             (true, 0),
         ),
-        // DELETED without a status of its own id is regular, and so is a sandbox event without container statuses.
+        // Regular: DELETED without a status of the deleted container, and a sandbox event without containers.
         (
             |e| {
                 e.set_container_event_type(ContainerDeletedEvent);
@@ -388,8 +388,8 @@ fn label_that_is_not_utf8_is_left_out() {
 }
 
 #[test]
-fn malformed_status_of_an_event_fails() {
-    // Appends a truncated status: of the sandbox (field 0x22), or of one more container (0x2a).
+fn conversion_of_an_event_with_a_malformed_status_fails() {
+    // Appends a truncated status to the event: of the sandbox (field 0x22), or of one more container (0x2a).
     for field in [0x22, 0x2a] {
         let bytes = [event().encode_to_vec(), vec![field, 1, 0x0a]].concat();
         for whole in [false, true] {
@@ -400,7 +400,7 @@ fn malformed_status_of_an_event_fails() {
 }
 
 #[test]
-fn long_values_of_too_large_labels_are_left_out() {
+fn long_labels_are_dropped_if_all_together_are_too_large() {
     let (long, half) = ("x".repeat(MAX_LABELS), "x".repeat(MAX_LABELS / 2));
     let bounded = |b: &str| {
         let pairs = [("a", "1"), ("b", b)].map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -410,9 +410,9 @@ fn long_values_of_too_large_labels_are_left_out() {
     assert_eq!(bounded(&half).get("b"), Some(&*half));
 }
 
-/// A brief and a full decoding of an event give the same hint, if its statuses have no annotations.
+/// Brief and full decoding of an event give the same [`Hint`] for the reconciler, if the event has no annotations.
 #[test]
-fn brief_and_full_decoding_give_the_same_hint() {
+fn brief_and_full_decoding_of_events_give_the_same_hint() {
     let sandbox = v1::PodSandboxStatus {
         network: Some(v1::PodSandboxNetworkStatus {
             ip: "10.0.0.1".into(),

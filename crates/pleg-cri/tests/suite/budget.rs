@@ -32,7 +32,7 @@ struct Outstanding {
     most: AtomicUsize,
 }
 
-/// A response of `RESPONSE` bytes and trailers, which begins when all calls have arrived.
+/// A response of `RESPONSE` bytes and trailers. The server sends its first byte when all calls have arrived.
 struct Response {
     all_arrived: Option<BoxFuture<'static, ()>>,
     chunks: VecDeque<Bytes>,
@@ -143,10 +143,10 @@ async fn most_outstanding(budget: usize) -> usize {
 }
 
 #[tokio::test]
-async fn responses_beyond_the_receive_budget_wait_for_others() {
+async fn responses_beyond_the_receive_budget_wait_for_other_responses() {
     let unlimited = most_outstanding(1 << 30).await;
     assert!(unlimited > 4 * RESPONSE, "{unlimited} bytes");
-    // The limit: the budget, the response that may exceed it, and one flow-control window for each other response.
+    // The sum of the budget, the one response that may exceed it, and one flow-control window per other response.
     let limited = most_outstanding(2 << 20).await;
     assert!(
         limited < (2 << 20) + RESPONSE + CALLS * (256 << 10),

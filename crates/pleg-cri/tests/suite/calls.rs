@@ -41,7 +41,7 @@ async fn reconnected(runtime: &CriRuntime) {
     success.await.expect("the client reconnects");
 }
 
-/// There is one connection for all calls and one for each stream. A connector that panics or fails is called again.
+/// All calls share a connection; each stream has its own. The client calls a connector that panicked or failed again.
 #[tokio::test]
 async fn connector_of_embedder_makes_every_connection() {
     let server = Fake::new(three_rows()).serve();
@@ -126,7 +126,7 @@ async fn streaming_list_falls_back_to_unary_once_per_connection() {
         "ListPodSandbox",
     ];
     assert_eq!(fake.calls(), calls, "streaming is tried once");
-    // The runtime is upgraded in place.
+    // The runtime restarts with a version that has streaming lists.
     server.kill();
     fake.lock().stream = Some(vec![Ok(2), Ok(2)]);
     fake.serve_again(&mut server);
@@ -149,7 +149,7 @@ async fn streaming_list_without_pages_is_empty_list() {
 }
 
 #[tokio::test]
-async fn streaming_list_falls_back_on_unimplemented_before_first_page() {
+async fn streaming_list_falls_back_to_unary_only_before_first_page() {
     let unimplemented = || Err(Status::unimplemented("changed my mind"));
     let fake = Fake::new(FakeState {
         stream: Some(vec![Ok(1), unimplemented()]),
@@ -167,7 +167,7 @@ async fn streaming_list_falls_back_on_unimplemented_before_first_page() {
 }
 
 #[tokio::test]
-async fn streaming_list_that_breaks_is_an_error() {
+async fn streaming_list_that_breaks_fails_as_a_whole() {
     let broken = vec![Ok(2), Err(Status::internal("disk failure"))];
     let fake = Fake::new(FakeState {
         stream: Some(broken),
@@ -210,7 +210,7 @@ async fn streaming_list_that_hangs_or_is_cut_is_an_error() {
 }
 
 #[tokio::test]
-async fn message_above_limit_is_too_large_and_connection_stays_open() {
+async fn response_above_limit_is_too_large_and_connection_stays_open() {
     let mut large = container("c1");
     large.annotations.insert("a".into(), "x".repeat(2 << 20));
     let fake = Fake::new(FakeState {

@@ -1,4 +1,4 @@
-//! Tests the calls that change the runtime, on the simulator, and on a service with responses that it never sends.
+//! Tests the calls that change the runtime. Uses the simulator, and a service that returns empty responses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ async fn running(client: &CriClient, command: &str) -> (Id, Id) {
     (pod, id)
 }
 
-/// Checks that `ended` is between `began` (the start of the call) and now.
+/// Checks that `ended` is between `began` (the start of the call) and now. Returns the result of the call.
 fn succeeded<T>(client: &CriClient, began: Instant, written: Written<T>) -> T {
     assert!(began <= written.ended && written.ended <= client.clock().now());
     written.into_result().unwrap()
@@ -175,7 +175,7 @@ async fn call_without_response_ends_at_the_kubelets_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exec_returns_the_exit_code_or_the_time_out() {
+async fn exec_returns_the_exit_code_or_fails_after_its_timeout() {
     let sim = Arc::new(Sim::builder().build());
     let client = simulated(&sim).client();
     let (_, id) = running(&client, "").await;
@@ -184,7 +184,7 @@ async fn exec_returns_the_exit_code_or_the_time_out() {
         assert_eq!(output.unwrap().exit_code, code, "{command}");
     }
     let began = client.clock().now();
-    // The limit is rounded up to 1 s.
+    // The client rounds the time limit of the command up to 1 s.
     let limit = Duration::from_millis(300);
     let slow = client.exec_sync(&id, words("exit 0 60000"), limit).await;
     assert_eq!(slow.unwrap_err().kind, CallErrorKind::DeadlineExceeded);
@@ -285,7 +285,7 @@ async fn metrics_of_calls_have_the_kubelets_label_values() {
     sim.shutdown().await;
 }
 
-/// Answers with empty responses, except that a pull never ends.
+/// A runtime that answers each call with an empty response, except that a pull never ends.
 #[derive(Clone)]
 struct Empty {
     pulls: mpsc::UnboundedSender<Pull>,
@@ -368,7 +368,7 @@ impl ImageService for Empty {
 }
 
 #[tokio::test]
-async fn response_without_its_essential_fields_is_malformed() {
+async fn response_that_lacks_a_required_field_is_malformed() {
     let (client, _pulls) = empty();
     let id = "s".into();
     let run = client.run_pod_sandbox(sandbox("p"), "").await.result;

@@ -44,9 +44,9 @@ fn generate() -> String {
     tonic_prost_build::configure()
         .build_client(true)
         .build_server(true)
-        // No code for connecting: the client makes its connections itself (unix sockets, no TLS).
+        // Generates no code for connecting: the client makes its connections itself (unix sockets, no TLS).
         .build_transport(false)
-        // Ordered maps, so that equal messages have the same debug output and encoding.
+        // Generates ordered maps, so that equal messages have the same debug output and encoding.
         .btree_map(".")
         // A server returns Unimplemented for calls that it does not define.
         .generate_default_stubs(true)

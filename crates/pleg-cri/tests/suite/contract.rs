@@ -17,14 +17,14 @@ use protox::prost_reflect::{
 
 const PACKAGE: &str = "runtime.v1";
 
-/// (service, method) → (request, response). A streamed message has the prefix "stream ".
+/// Each rpc: (service, method) → (type of request, type of response). A streamed type has the prefix "stream ".
 type Rpcs = BTreeMap<(String, String), (String, String)>;
-/// Number → (name, type in the notation of the facts).
+/// The fields of a message: number → (name, type as written in `facts.tsv`).
 type Fields = BTreeMap<u32, (String, String)>;
 /// Number → name.
 type Values = BTreeMap<i32, String>;
 
-/// The declarations of `api.proto`, or those of the facts.
+/// The declarations in `api.proto`, or the declarations in `facts.tsv`.
 #[derive(Default)]
 struct Contract {
     rpcs: Rpcs,
@@ -129,7 +129,7 @@ fn add_enum(all: &mut Contract, enumeration: &EnumDescriptor) {
     all.reserved.entry(name).or_default().extend(reserved);
 }
 
-/// The type of a field in the notation of the facts.
+/// The type of a field as `facts.tsv` writes it.
 fn type_of(field: &FieldDescriptor) -> String {
     let mut text = match field.kind() {
         Kind::Message(entry) if entry.is_map_entry() => format!(
@@ -178,7 +178,7 @@ fn local(full: &str) -> String {
 
 // === the comparison ===
 
-/// All differences of the declarations from the facts.
+/// All differences between the declarations of `api.proto` and `facts.tsv`.
 fn differences(declared: &Contract, facts: &Contract) -> Vec<String> {
     let mut wrong = Vec::new();
     for (key @ (service, name), here) in &declared.rpcs {
@@ -259,7 +259,7 @@ fn repository_file(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The declarations of a proto file with this text.
+/// The declarations of a proto file that has the text `text`.
 fn compile(text: &str) -> Contract {
     let dir = tempfile::tempdir().expect("a temporary directory");
     fs::write(dir.path().join("test.proto"), text).expect("the proto can be written");
@@ -293,11 +293,11 @@ fn proto_declares_the_required_messages() {
     assert!(declared.reserved["ContainerConfig"].contains(&16));
 }
 
-/// Each deliberate mistake in the proto causes a report, and nothing else does.
+/// Each deliberate mistake in the text of `api.proto` causes a report; the correct text causes none.
 #[test]
 fn contract_check_reports_each_mistake_in_api_proto() {
     let proto = repository_file("runtime/v1/api.proto");
-    // Each of these changes causes two reports: the new number is not in the facts, and the old number is not declared.
+    // Each change of a number causes two reports: the facts lack the new one, and nothing declares the old one.
     let renumbered = [
         ("created_at = 3; // ns, stamped", "created_at = 6; //"),
         ("CONTAINER_UNKNOWN = 3;", "CONTAINER_UNKNOWN = 4;"),

@@ -18,7 +18,7 @@ use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::transport::Server;
 
-/// The error of `diagnose` for the path. Checks that it comes in time, is a single line and names the endpoint.
+/// The error of `diagnose` for the path. Checks that `diagnose` returns in time one line that names the endpoint.
 async fn error_at(path: &Path) -> ConnectError {
     let error = diagnose_in_time(path).await.unwrap_err();
     let text = error.to_string();
@@ -28,7 +28,7 @@ async fn error_at(path: &Path) -> ConnectError {
     error
 }
 
-/// The variant name of the error for the path.
+/// The name of the variant of `ConnectError` that `diagnose` returns for the path.
 async fn problem_at(path: &Path) -> String {
     let text = format!("{:?}", error_at(path).await);
     text.split(' ').next().unwrap().to_owned()
@@ -69,7 +69,7 @@ async fn healthy_runtime_is_diagnosed_with_its_version() {
 }
 
 #[tokio::test]
-async fn missing_path_returns_missing() {
+async fn missing_path_is_diagnosed_as_missing() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     for name in ["s", "no/such/dir/s", "file/s"] {
@@ -78,7 +78,7 @@ async fn missing_path_returns_missing() {
 }
 
 #[tokio::test]
-async fn file_or_directory_returns_not_a_socket() {
+async fn file_or_directory_is_diagnosed_as_not_a_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, "").unwrap();
@@ -96,12 +96,12 @@ async fn file_or_directory_returns_not_a_socket() {
 }
 
 #[tokio::test]
-async fn datagram_stale_and_silent_sockets_give_different_errors() {
+async fn datagram_stale_and_silent_sockets_are_diagnosed_differently() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name| dir.path().join(name);
     let _datagrams = tokio::net::UnixDatagram::bind(path("datagram")).unwrap();
     drop(UnixListener::bind(path("stale")).unwrap());
-    // The kernel completes the connection without accept.
+    // The kernel completes a connection even if the server does not call accept.
     let _listener = UnixListener::bind(path("silent")).unwrap();
     for (name, problem) in [
         ("datagram", "Connect"),
@@ -122,13 +122,13 @@ async fn server_that_does_not_respond_is_diagnosed_as_silent() {
 }
 
 #[tokio::test]
-async fn closed_connection_returns_not_cri() {
+async fn server_that_closes_connections_is_diagnosed_as_not_cri() {
     let server = serve_each(|stream| async move { drop(stream) });
     assert_not_cri(&server, "closes the connection").await;
 }
 
 #[tokio::test]
-async fn http_1_server_returns_not_cri() {
+async fn http_1_server_is_diagnosed_as_not_cri() {
     const RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nno\n";
     for disconnects in [false, true] {
         let server = serve_each(move |mut stream| async move {
@@ -146,7 +146,7 @@ async fn http_1_server_returns_not_cri() {
 }
 
 #[tokio::test]
-async fn unknown_protocol_returns_not_cri() {
+async fn server_with_unknown_protocol_is_diagnosed_as_not_cri() {
     // The server sends more or fewer bytes than an HTTP/2 frame header has, or very many, and may then disconnect.
     let long: &[u8] = &[0xff; 100_000];
     for garbage in [&b"SSH-2.0-OpenSSH_9.7\r\n"[..], b"\x1b[31m", long] {
@@ -163,7 +163,7 @@ async fn unknown_protocol_returns_not_cri() {
 }
 
 #[tokio::test]
-async fn http_2_server_without_grpc_returns_not_cri() {
+async fn http_2_server_without_grpc_is_diagnosed_as_not_cri() {
     for (body, expected) in [("", "not gRPC"), ("nothing here", "not valid")] {
         let server = serve_each(move |stream| async move {
             let service = hyper::service::service_fn(|_: hyper::Request<Incoming>| async {
@@ -178,13 +178,13 @@ async fn http_2_server_without_grpc_returns_not_cri() {
 }
 
 #[tokio::test]
-async fn hanging_version_returns_unresponsive() {
+async fn runtime_with_hanging_version_call_is_diagnosed_as_unresponsive() {
     let server = Fake::with(|s| s.version_hangs = true).serve();
     assert_eq!(problem_at(&server.path()).await, "Unresponsive");
 }
 
 #[tokio::test]
-async fn version_error_returns_starting_or_failed() {
+async fn failing_version_call_is_diagnosed_as_starting_or_failed() {
     for code in [tonic::Code::Unknown, tonic::Code::Unavailable] {
         let starting = Status::new(code, "server is not initialized yet");
         let server = Fake::with(|s| s.version = Some(starting)).serve();
@@ -201,13 +201,13 @@ struct Images;
 impl ImageService for Images {}
 
 #[tokio::test]
-async fn grpc_server_without_runtime_service_returns_cri_disabled() {
+async fn grpc_server_without_runtime_service_is_diagnosed_as_cri_disabled() {
     let router = Server::builder().add_service(ImageServiceServer::new(Images));
     let server = TestServer::start(|listener| serve(router, listener));
     assert_eq!(problem_at(&server.path()).await, "CriDisabled");
 }
 
-/// The v1 service under the name of v1alpha2: `Version` has the same messages in both.
+/// Serves the v1 service under the name of v1alpha2, because `Version` has the same messages in both.
 #[derive(Clone)]
 struct V1Alpha2(RuntimeServiceServer<Fake>);
 

@@ -32,10 +32,10 @@ async fn next_id(events: &mut Events) -> String {
 }
 
 #[tokio::test]
-async fn stream_is_pending_until_first_event_and_delivers_in_order() {
+async fn event_stream_is_pending_until_its_first_event_arrives() {
     let (fake, sender) = fake();
     let server = fake.serve();
-    // The deadline of calls does not apply to the stream.
+    // The event stream stays open for longer than the deadline of calls.
     let config = server
         .config()
         .with_call_deadline(Duration::from_millis(20));
@@ -75,7 +75,7 @@ async fn stream_is_pending_until_first_event_and_delivers_in_order() {
 }
 
 #[tokio::test]
-async fn ended_stream_keeps_returning_none() {
+async fn ended_event_stream_keeps_returning_none() {
     let (fake, sender) = fake();
     let server = fake.serve();
     let mut events = server.client().subscribe().await.unwrap();
@@ -87,7 +87,7 @@ async fn ended_stream_keeps_returning_none() {
 }
 
 #[tokio::test]
-async fn disabled_stream_ends_at_once() {
+async fn event_stream_ends_at_once_if_runtime_disables_events() {
     let (fake, sender) = fake();
     drop(sender);
     let server = fake.serve();
@@ -96,7 +96,7 @@ async fn disabled_stream_ends_at_once() {
 }
 
 #[tokio::test]
-async fn stream_ends_after_error() {
+async fn event_stream_ends_after_an_error() {
     let (fake, sender) = fake();
     let server = fake.serve();
     let runtime = server.client();
@@ -110,7 +110,7 @@ async fn stream_ends_after_error() {
         ("GetContainerEvents", CallErrorKind::Failed)
     );
     assert!(next(&mut events).await.is_none());
-    // The fake has only one stream.
+    // The fake runtime returns `Unimplemented` for a second event stream.
     let mut events = runtime.subscribe().await.unwrap();
     let error = next(&mut events).await.unwrap().unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Unimplemented);
@@ -118,7 +118,7 @@ async fn stream_ends_after_error() {
 }
 
 #[tokio::test]
-async fn lost_stream_is_unavailable_before_and_after_first_event() {
+async fn event_stream_fails_as_unavailable_when_its_connection_is_lost() {
     for had_event in [false, true] {
         let (fake, sender) = fake();
         let server = fake.serve();
@@ -143,7 +143,7 @@ async fn lost_stream_is_unavailable_before_and_after_first_event() {
 }
 
 #[tokio::test]
-async fn event_above_limit_ends_stream() {
+async fn event_above_message_limit_ends_event_stream() {
     let (fake, sender) = fake();
     let server = fake.serve();
     let runtime = CriRuntime::new(server.config().with_message_limit(1 << 20)).unwrap();
@@ -165,7 +165,7 @@ async fn event_without_id_is_skipped() {
 }
 
 #[tokio::test]
-async fn subscribe_without_connection_is_unavailable() {
+async fn subscribe_without_a_running_runtime_fails_as_unavailable() {
     let server = TestServer::stopped();
     let error = server.client().subscribe().await.unwrap_err();
     assert_eq!(
@@ -175,7 +175,7 @@ async fn subscribe_without_connection_is_unavailable() {
 }
 
 #[tokio::test]
-async fn subscriber_check_decides_whether_to_subscribe_if_events_are_shared() {
+async fn subscriber_check_matters_only_if_subscribers_share_events() {
     for (mode, is_shared) in [(Mode::Containerd17, true), (Mode::Containerd2, false)] {
         let sim = Arc::new(Sim::builder().mode(mode).build());
         assert_eq!(simulated(&sim).stream_hazard().await, Ok(None));

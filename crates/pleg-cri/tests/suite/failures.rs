@@ -21,10 +21,10 @@ async fn containers(runtime: &CriRuntime, scope: &Scope) -> Result<Vec<Report>, 
     listed.map(|()| rows)
 }
 
-/// Upstream: nanoseconds were read as seconds, which gave times in the far future (k#124297).
-/// Here: a time that is not plausible in nanoseconds is ignored; the unit is not guessed.
+/// Upstream: the kubelet read nanoseconds as seconds, which gave times in the far future (k#124297). Here: the client
+/// ignores a time that is not plausible in nanoseconds, and does not guess its unit.
 #[tokio::test]
-async fn time_in_another_unit_is_ignored() {
+async fn timestamp_in_another_unit_than_nanoseconds_is_ignored() {
     let stamps = [
         (0, None),
         (GO_ZERO_TIME, None),
@@ -48,7 +48,7 @@ async fn time_in_another_unit_is_ignored() {
     }
 }
 
-/// A stored tiny row takes more than a hundred times its encoded size.
+/// The client limits the number of rows, because storing a tiny row takes more than a hundred times its encoded size.
 #[tokio::test]
 async fn list_with_too_many_rows_fails() {
     let fake = Fake::default();
@@ -72,9 +72,8 @@ async fn list_with_too_many_rows_fails() {
     assert_eq!(ids.len(), 2500);
 }
 
-/// Upstream: PodSandboxStatus.timestamp, in any unit or zero, decided which status is newer
-/// (k#126414, k#127195, k#127814). Here: the client ignores it, and stamps calls with the local
-/// clock.
+/// Upstream: PodSandboxStatus.timestamp, in any unit or zero, decided which status is newer (k#126414, k#127195,
+/// k#127814). Here: the client ignores this timestamp. The local clock decides which status is newer.
 #[tokio::test]
 async fn timestamp_of_sandbox_status_is_ignored() {
     let status = v1::PodSandboxStatus {
@@ -94,11 +93,11 @@ async fn timestamp_of_sandbox_status_is_ignored() {
     }
 }
 
-/// Upstream: a timestamp without container statuses was read as a pod without containers
-/// (k#129818, containerd#10728).
-/// Here: containers are known only from ListContainers and ContainerStatus.
+/// Upstream: the kubelet took a PodSandboxStatus with a timestamp but without container statuses for a pod without
+/// containers (k#129818, containerd#10728). Here: the client reads containers only from ListContainers and
+/// ContainerStatus.
 #[tokio::test]
-async fn containers_come_from_list_containers_only() {
+async fn containers_never_come_from_pod_sandbox_status() {
     let fake = Fake::default();
     fake.lock().sandbox_statuses = [(
         "s".into(),
@@ -130,8 +129,8 @@ async fn containers_come_from_list_containers_only() {
 /// them, the limit is configurable, a larger message has its own error kind, and a list that breaks
 /// is not a complete list.
 #[tokio::test]
-async fn list_above_limit_is_too_large_unless_streamed() {
-    // The whole list has 1.5 MiB, and the limit is 1 MiB.
+async fn list_above_message_limit_is_too_large_unless_streamed() {
+    // The whole list has 1.5 MiB, and the message limit is 1 MiB.
     let large = |n| {
         let mut row = container(&format!("c{n}"));
         row.annotations.insert("a".into(), "x".repeat(256 << 10));
@@ -163,9 +162,8 @@ async fn list_above_limit_is_too_large_unless_streamed() {
     );
 }
 
-/// Upstream: the conversion of an unknown state panics, and the kubelet exits. Here: an unknown
-/// state is UNKNOWN, an event of unknown type only causes a pod read, and all other elements are
-/// used.
+/// Upstream: the conversion of an unknown state panics, and the kubelet exits. Here: an unknown state is UNKNOWN, an
+/// event of unknown type only causes a pod read, and the client uses all other rows and events.
 #[tokio::test]
 async fn unknown_enum_value_becomes_unknown_state_or_other_event_type() {
     let (sender, receiver) = tokio::sync::mpsc::channel(4);

@@ -19,7 +19,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use crate::common::simulated;
 
 #[tokio::test]
-async fn layer_sees_every_call() {
+async fn tower_layer_sees_every_call() {
     let sim = Arc::new(Sim::builder().build());
     let paths = Arc::new(Mutex::new(vec![]));
     let seen = paths.clone();
@@ -57,7 +57,7 @@ fn missing() -> CallError {
 }
 
 #[tokio::test]
-async fn error_of_a_layer_fails_the_call() {
+async fn error_of_a_tower_layer_fails_the_call() {
     let sim = Arc::new(Sim::builder().build());
     let inject = layer_fn(|inner: CallService| {
         service_fn(move |request: CallRequest| {
@@ -83,7 +83,7 @@ async fn error_of_a_layer_fails_the_call() {
 }
 
 #[tokio::test]
-async fn last_layer_is_the_outermost() {
+async fn tower_layer_that_is_added_last_is_the_outermost() {
     let sim = Arc::new(Sim::builder().build());
     let order = Arc::new(Mutex::new(vec![]));
     let mark = |name: &'static str| {
@@ -124,7 +124,7 @@ impl MakeWriter<'_> for Text {
 }
 
 #[tokio::test]
-async fn call_runs_in_a_span_with_operation_and_id() {
+async fn call_runs_in_a_tracing_span_with_operation_and_id() {
     let text = Text::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)

@@ -12,7 +12,7 @@ const TOTAL: &str = "kubelet_runtime_operations_total";
 const ERRORS: &str = "kubelet_runtime_operations_errors_total";
 const DURATION: &str = "kubelet_runtime_operations_duration_seconds";
 
-/// Removes and returns the counts so far, by name and operation: a counter's value, or a histogram's number of samples.
+/// Takes the counts so far, by metric and operation: the value of a counter, or a histogram's number of samples.
 fn counts(snapshotter: &Snapshotter) -> BTreeMap<(String, String), u64> {
     let count = |value: DebugValue| match value {
         DebugValue::Counter(count) => count,
@@ -41,7 +41,7 @@ fn expected(counts: &[(&str, &str, u64)]) -> BTreeMap<(String, String), u64> {
 }
 
 #[tokio::test]
-async fn operations_have_the_kubelets_metrics() {
+async fn cri_calls_have_the_kubelets_metrics() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);
@@ -89,7 +89,7 @@ async fn operations_have_the_kubelets_metrics() {
 }
 
 #[tokio::test]
-async fn hanging_operation_is_counted_at_once_and_fails_when_cancelled() {
+async fn hanging_call_counts_at_once_and_as_failed_when_cancelled() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);
@@ -131,7 +131,7 @@ async fn hanging_operation_is_counted_at_once_and_fails_when_cancelled() {
 }
 
 #[tokio::test]
-async fn dropped_stream_is_not_counted_as_failed() {
+async fn dropped_event_stream_is_not_counted_as_failed() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);

@@ -7,7 +7,7 @@ use prost::{DecodeError, Message};
 
 type Rows = fn(&[u8], &mut dyn FnMut(Row<'_>)) -> Result<(), DecodeError>;
 
-/// Decodes all rows. Checks that id, kind and state are the same before and after decoding.
+/// Decodes all rows of a list. Checks that id, kind and state are equal before and after decoding a row completely.
 fn read(rows: Rows, message: Vec<u8>) -> Result<Vec<Report>, DecodeError> {
     let mut all = Vec::new();
     rows(&message, &mut |row| {
@@ -39,7 +39,7 @@ fn field(number: u8, value: &[u8]) -> Vec<u8> {
 
 #[test]
 fn row_decoder_and_conversion_give_the_same_rows() {
-    // A row without an id is left out. A state that is not in the CRI is UNKNOWN.
+    // The list lacks the row without an id. A state that is not in the CRI is UNKNOWN.
     let containers = [("a", 1), ("", 1), ("b", 2), ("c", 9)];
     let containers: Vec<_> = containers.map(|(id, state)| container(id, state)).into();
     let expected: Vec<_> = containers
@@ -65,7 +65,7 @@ fn row_decoder_and_conversion_give_the_same_rows() {
 }
 
 #[test]
-fn row_with_valid_id_and_state_is_accepted_undecoded() {
+fn malformed_field_of_a_row_matters_only_if_completely_decoded() {
     // The image is malformed.
     let row = [container("a", 1).encode_to_vec(), field(4, &[0xff])].concat();
     let mut shown = Vec::new();

@@ -1,11 +1,11 @@
-//! A node that does steps from text, and shows its events as text.
+//! Runs a node model through steps given as text, and returns its events as text.
 
 use pleg_node_model::{Due, GO_ZERO_TIME, Id, NewContainer, Node, Pod, Profile, Shown, Status};
 
 /// The time between two steps of a test.
 const STEP: u64 = 1_000;
 
-/// A node, and the time of its last step.
+/// A node model, and the time of its last step.
 pub(crate) struct Recorder {
     pub(crate) node: Node,
     now: u64,
@@ -27,7 +27,7 @@ impl Recorder {
         }
     }
 
-    /// Does the steps, which are separated by commas, and returns their events. A' is the next attempt of A.
+    /// Does the steps, which are separated by commas, and returns their events. Container A' is the next attempt of A.
     pub(crate) fn play(&mut self, steps: &str) -> Vec<String> {
         let mut recorded = Vec::new();
         for step in steps.split(", ") {

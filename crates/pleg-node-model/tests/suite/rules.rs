@@ -21,7 +21,7 @@ fn list_shows(node: &Node, at: u64) -> Option<Shown> {
 }
 
 #[test]
-fn name_is_reserved_until_removal() {
+fn name_of_sandbox_or_container_is_reserved_until_removal() {
     let mut r = running(containerd());
     let again = |node: &mut Node| node.run_sandbox("S2", &pod(), 0, 9_000);
     assert_eq!(again(&mut r.node), Err(Refused::NameTaken(id("S"))));
@@ -46,7 +46,7 @@ fn container_starts_once_and_only_in_ready_sandbox() {
 }
 
 #[test]
-fn oom_reason_is_known_late_in_some_versions() {
+fn some_runtime_versions_report_the_oom_reason_late() {
     for (profile, in_event) in [
         (Profile::containerd("1.7.24"), "Error"),
         (Profile::containerd("2.2.7"), "Error"),
@@ -63,7 +63,7 @@ fn oom_reason_is_known_late_in_some_versions() {
 }
 
 #[test]
-fn exit_code_can_be_late_or_corrected() {
+fn status_can_show_the_exit_code_late_or_correct_it() {
     let mut r = running(containerd());
     r.node.exit(&id("A"), 3, "Error", 9_000);
     let code = |node: &Node, at| node.status("A", Kind::Container, at).unwrap().exit_code;
@@ -94,7 +94,7 @@ fn lists_and_statuses_can_lag_behind_changes() {
     assert_eq!(list_shows(&r.node, 14_000), None);
 }
 
-/// A list and a status show the override until it expires at the instant 10,000.
+/// Lists and statuses show an override until the override expires at the instant 10,000.
 #[test]
 fn overrides_replace_reported_state_until_they_expire() {
     let row_shows_exited = Skew::RowShows(State::Exited);
@@ -137,7 +137,7 @@ fn list_of_one_pod_selects_objects_by_uid_label() {
     assert_eq!(listed(Some("other")), ["C"]);
 }
 
-/// CRI-O reads the statuses for an event after the change; the container may be gone when it does.
+/// CRI-O reads the statuses for an event after the change. By then the container may already be gone.
 #[test]
 fn crio_sends_no_stopped_event_after_container_removal() {
     for (profile, is_sent) in [(containerd(), true), (Profile::crio("1.36.3"), false)] {
@@ -151,7 +151,7 @@ fn crio_sends_no_stopped_event_after_container_removal() {
 }
 
 #[test]
-fn removal_can_be_interrupted_after_any_step() {
+fn removal_of_a_sandbox_can_be_interrupted_after_any_step() {
     let mut r = running(containerd());
     let steps = r.node.removal(&id("S"));
     assert_eq!(steps.len(), 5);
@@ -177,7 +177,7 @@ fn no_two_changes_happen_at_one_instant() {
 }
 
 #[test]
-fn model_forgets_only_removed_objects() {
+fn node_model_forgets_only_removed_sandboxes_and_containers() {
     let mut r = running(containerd());
     r.node.forget(&id("A"));
     assert!(r.node.object("A").is_some(), "A still exists");

@@ -3,10 +3,10 @@
 use crate::common::Recorder;
 use pleg_node_model::Profile;
 
-/// Each paragraph: a runtime and its versions, preparing steps => the steps under test, and the events that they cause.
+/// A paragraph has a runtime with versions, preparing steps, `=>`, the steps under test, and the events of these steps.
 ///
-/// The first two paragraphs: exits, a restart, and the removal of everything. A second stop or removal sends no second
-/// event, and the name of a removed sandbox is free again.
+/// The first two paragraphs test exits, a restart, and the removal of all containers and sandboxes. A repeated stop or
+/// removal sends no second event, and the name of a removed sandbox is free again.
 const BY_RUNTIME: &str = "\
 containerd 2.0.0 2.4.0: run S, remove-sandbox S => run S, create S A, start A, create S B, start B, \
 exit A 1, create S A', start A', remove A, exit A' 0, stop B, stop-sandbox S, stop-sandbox S, remove A', \
@@ -103,7 +103,7 @@ STOPPED(S) NOTREADY [A:RUNNING]
 STOPPED(A) NOTREADY [A:EXITED=137 Error]";
 
 #[test]
-fn events_differ_by_runtime() {
+fn events_of_a_whole_pod_life_depend_on_runtime() {
     for case in BY_RUNTIME.split("\n\n") {
         let (title, expected) = case.split_once('\n').unwrap_or((case, ""));
         let (runtime, steps) = title.split_once(": ").unwrap();

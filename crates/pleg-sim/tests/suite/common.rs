@@ -18,10 +18,10 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-/// The timeout of all waits. Longer than any wait takes if the test passes.
+/// The timeout of every wait in the tests. In a test that passes, no wait takes as long as this.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// In paused time, a timeout of this length elapses when every task is idle; longer than timers that tests wait for.
+/// In paused time, a timeout of this length elapses when every task is idle. Timers of the tests are shorter.
 const IDLE: Duration = Duration::from_millis(200);
 
 /// A simulator whose wall clock counts 1, 2, 3, … from a valid time, so that timestamps differ.
@@ -55,7 +55,7 @@ pub async fn idle() {
     is_pending_when_idle(&mut std::future::pending::<()>()).await;
 }
 
-/// A CRI client with short forms of requests.
+/// A CRI client with short forms of the requests that tests send.
 #[derive(Clone)]
 pub struct Client(pub RuntimeServiceClient<Channel>);
 
@@ -196,7 +196,7 @@ impl Client {
     }
 }
 
-/// The answer of a call. Checks that its date is fixed: with a real date, its length would depend on real time.
+/// Makes a call. Checks that the response has the fixed date: with a real date, its length would vary with time.
 async fn call<T>(
     call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, Status> {
@@ -253,7 +253,7 @@ pub fn container_config(name: &str, attempt: u32, command: &str) -> v1::Containe
 type Stream = Streaming<v1::ContainerEventResponse>;
 type NextEvent = Result<Option<v1::ContainerEventResponse>, Status>;
 
-/// A subscriber that reads. The stream exists once the first event has arrived.
+/// A subscriber that reads its events. The stream exists as soon as the first event has arrived.
 pub struct Events {
     call: tokio::task::JoinHandle<Result<Stream, Status>>,
     stream: Option<Stream>,

@@ -34,7 +34,7 @@ async fn every_control_command_has_its_effect() {
     assert_eq!(sim.control("reset").await.unwrap(), "");
     assert!(sim.control("show").await.unwrap().contains("no faults\n"));
 
-    // Names the container by the prefix of its id.
+    // The command names the container by a prefix of its id.
     sim.control(&format!("exit {} 7", &a[..12])).await.unwrap();
     sim.control(&format!("oom {b}")).await.unwrap();
     assert_eq!(cri.status(&a).await.unwrap().exit_code, 7);
@@ -126,7 +126,7 @@ async fn invalid_command_returns_error_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn control_socket_answers_each_line() {
+async fn control_socket_answers_each_line_as_one_command() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock.ctl");
     let sim = sim_with_mode(Mode::Crio);

@@ -1,4 +1,4 @@
-//! Tests that every knob fires, is visible on the wire, and is counted.
+//! Tests that each knob fires, that a client sees its effect, and that the simulator counts it.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ const START: [&str; 4] = [
     "STARTED(A) READY [A:RUNNING]",
 ];
 
-/// Each case: the knobs, the events of a pod's start in the order of arrival, and how many pairs were swapped.
+/// Each case: the knobs, the events of a pod's start in the order of arrival, and the number of swapped pairs.
 #[tokio::test(start_paused = true)]
 async fn knobs_lose_duplicate_or_swap_events() {
     let [s1, s2, a1, a2] = START;
@@ -53,7 +53,7 @@ async fn knobs_lose_duplicate_or_swap_events() {
         ("duplicate=#3", &[s1, s2, a1, a1, a2], 0),
         ("swap=#3", &[s1, s2, a2, a1], 1),
         ("swap", &[s2, s1, a2, a1], 2),
-        // No event follows the last event, so the last event is sent after a timeout.
+        // No event follows the delayed last event, so the runtime sends it after a timeout.
         ("swap=#4", &START, 0),
         // STARTED(S) is lost; CREATED(S) waits for CREATED(A), and is sent after it.
         ("swap=#1 drop=#2", &[a1, s1, a2], 1),
@@ -187,7 +187,7 @@ async fn latency_knob_delays_and_fail_knob_fails_calls() {
     sim.shutdown().await;
 }
 
-/// containerd #9770: lists hang for a while, and then all proceed.
+/// As in containerd #9770, lists hang for a while, and then all of them proceed.
 #[tokio::test(start_paused = true)]
 async fn list_hangs_until_duration_ends_or_knob_is_off() {
     let (sim, _events, mut cri) = sim_with_knobs("").await;
@@ -276,7 +276,7 @@ async fn streaming_list_follows_page_knobs() {
     let request = v1::StreamPodSandboxesRequest::default();
     let refused = with_timeout(cri.0.stream_pod_sandboxes(request)).await;
     assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
-    // A runtime without streaming lists reads no list, so no other fault fires.
+    // A runtime without streaming lists does not read the list, so no other fault fires.
     assert_eq!(sim.visited_items(), 5 * 10);
     let fired = sim.fired();
     for (knob, times) in [
@@ -301,7 +301,7 @@ async fn list_above_message_limit_fails() {
     for n in 0..4 {
         cri.create(&s, &format!("c{n}"), 0, "").await;
     }
-    // The four items together are slightly smaller than the limit, and then slightly larger.
+    // The four items of the list together are slightly smaller than the limit, and then slightly larger.
     let limit = 16 << 20;
     let fits = format!("list.pad={}", limit / 4 - 1000);
     sim.set_knob(&fits).unwrap();
@@ -312,7 +312,7 @@ async fn list_above_message_limit_fails() {
     let words = "grpc: trying to send message larger than max (";
     assert!(rejected.message().starts_with(words), "{rejected}");
     assert_eq!(pages(&mut cri).await.1, Some(Code::ResourceExhausted));
-    // In smaller pages, each message is within the limit.
+    // With fewer items in a page, each message is within the limit.
     sim.set_knob("list.page=2").unwrap();
     assert_eq!(pages(&mut cri).await.0, [2, 2]);
     sim.set_knob("list.limit=1KiB").unwrap();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::common::{Client, sim};
 use pleg_cri::v1;
 
-/// Each case: a list and its filter => the items. Sandbox q is stopped, and its container c with it. States of
+/// Each case: a list call and its filter => the returned items. Sandbox q and its container c are stopped. States of
 /// containers: 0 is created, 1 is running, 2 is exited; of sandboxes: 0 is ready.
 const FILTERS: &str = "\
 sandboxes => p q
@@ -23,7 +23,7 @@ containers state=2 => c
 containers label=a => a c
 containers id=c label=a => c";
 
-/// There is no index: a filtered list costs as much as a complete one.
+/// The simulator has no index: a filtered list costs as much as a complete one.
 #[tokio::test]
 async fn filtered_list_visits_all_and_returns_matching_items() {
     let sim = sim().build();

@@ -1,7 +1,7 @@
 //! Tests the event sequences of a pod that clients get. The tests of `pleg-node-model` check which events each runtime
 //! sends; these tests check what the simulator adds.
 //!
-//! The test waits until every task is idle before the next step, so that only one order is possible.
+//! The test waits until every task is idle before the next step, so that the events of two steps cannot change places.
 
 use crate::common::{Client, Events, event_text, namespaces, pod_config, sim};
 use pleg_cri::v1::{self, ContainerState};
@@ -81,8 +81,8 @@ impl Recorder {
     }
 }
 
-/// Each paragraph: a runtime, preparing steps => the steps under test, and how their events begin. Events of CRI-O are
-/// sorted, because it sends STOPPED of a sandbox during the call, before or after STOPPED of its containers.
+/// A paragraph has a runtime, preparing steps, `=>`, the steps under test, and the start of each event's text. Events
+/// of CRI-O are sorted, because STOPPED of a sandbox may come before or after STOPPED of its containers.
 const BY_RUNTIME: &str = "\
 containerd-2 v2.4.0: run => remove-sandbox, remove-sandbox
 STOPPED(S) NOTREADY []
@@ -159,7 +159,7 @@ async fn event_sequence_of_a_pod_depends_on_runtime() {
         let sandbox = last.pod_sandbox_status.unwrap_or_default();
         let status = cri.status(&recorder.a).await.ok();
         let status = status.map(|s| (s.exit_code, s.reason));
-        // The timestamp and the containers of PodSandboxStatus depend on the version.
+        // The timestamp and the containers of PodSandboxStatus depend on the version of the runtime.
         if let Ok(response) = cri.sandbox_status(&recorder.s).await {
             let time = match version {
                 "1.36.3" => 1_700_000_000_000_000_000,

@@ -24,7 +24,7 @@ async fn server_replaces_only_socket_files_without_a_listener() {
     with_timeout(serving.stop()).await;
     assert!(!path.exists());
 
-    // A socket file that no process listens on is replaced; the node is unchanged.
+    // The server replaces a socket file that no process listens on. The simulated node is unchanged.
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
@@ -35,7 +35,7 @@ async fn server_replaces_only_socket_files_without_a_listener() {
     with_timeout(serving.stopped()).await;
     assert!(!path.exists());
 
-    // Any other file is not replaced.
+    // The server does not replace any other file.
     std::fs::write(&path, "mine").unwrap();
     let rejected = sim.serve_unix(&path, std::future::pending());
     let reason = rejected.unwrap_err().to_string();
@@ -121,7 +121,7 @@ async fn hung_call(sim: &Sim, mut cri: Client) -> JoinHandle<Result<(), Status>>
     call
 }
 
-/// A control command that takes an hour does not delay the shutdown either.
+/// Neither a hung CRI call nor a control command that takes an hour delays the shutdown.
 #[tokio::test]
 async fn hung_calls_delay_neither_stop_nor_shutdown() {
     let dir = tempfile::tempdir().unwrap();
@@ -151,7 +151,7 @@ async fn hung_calls_delay_neither_stop_nor_shutdown() {
     with_timeout(controlling.stopped()).await;
 }
 
-/// CRI-O waits, with a timeout, until its clients have disconnected.
+/// CRI-O waits until its clients have disconnected, or until a timeout.
 #[tokio::test(start_paused = true)]
 async fn crio_graceful_stop_times_out_if_a_call_hangs() {
     let sim = sim().mode(Mode::Crio).build();
@@ -189,8 +189,8 @@ async fn shutdown_ends_a_workload_whose_call_hangs() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_a_workload_that_a_slow_subscriber_blocks() {
     let sim = sim().mode(Mode::Containerd2).build();
-    // The subscriber does not read, and there are far more events than its buffer holds. The call is made without a
-    // connection, which would have more buffers.
+    // The subscriber does not read, and there are far more events than its buffer holds. The test calls the service
+    // without a connection, which would have more buffers.
     let service = sim.service();
     let subscriber = tokio::spawn(async move {
         let request = tonic::Request::new(v1::GetEventsRequest {});

@@ -15,7 +15,7 @@ async fn response_headers_arrive_with_first_event() {
     let version = cri.version().await.unwrap();
     let names = (&*version.runtime_name, &*version.runtime_api_version);
     assert_eq!(names, ("containerd", "v1"));
-    // Once every task is idle, there is still no response.
+    // Before the first event, there is no response even after every task is idle.
     idle().await;
     assert!(!events.has_headers());
     let s = cri.run("p").await;
@@ -67,7 +67,7 @@ async fn containerd_fails_every_call_while_starting() {
     }
 }
 
-/// A stopped containerd fails its streams and refuses connections. While it starts, calls fail; earlier events are
+/// If containerd stops, its streams fail and it refuses connections. While it starts, calls fail. Earlier events are
 /// lost.
 #[tokio::test]
 async fn containerd_restart_breaks_streams_and_drops_queued_events() {

@@ -32,18 +32,18 @@ pub(crate) struct FakeState {
     pub(crate) containers: Vec<v1::Container>,
     /// The pages of a streaming list, each as its number of rows or an error. `None`: not implemented.
     pub(crate) stream: Option<Vec<Result<usize, Status>>>,
-    /// The streaming lists stay open after their pages.
+    /// If true, a streaming list stays open after its last page.
     pub(crate) stream_hangs: bool,
     pub(crate) sandbox_statuses: BTreeMap<String, Option<v1::PodSandboxStatus>>,
     pub(crate) container_statuses: BTreeMap<String, Option<v1::ContainerStatus>>,
     pub(crate) status_hangs: bool,
-    /// The timestamp and the container statuses of every `PodSandboxStatus` response.
+    /// The timestamp and the container statuses that every `PodSandboxStatus` response has.
     pub(crate) timestamp_and_containers: (i64, Vec<v1::ContainerStatus>),
     /// The event stream, for one subscriber. `None`: not implemented.
     pub(crate) events: Option<mpsc::Receiver<Result<v1::ContainerEventResponse, Status>>>,
-    /// Sends the response headers with the first event, as grpc-go does.
+    /// If true, the response headers of the event stream are sent with the first event, as grpc-go does.
     pub(crate) delay_headers: bool,
-    /// The calls so far, and the filters of the lists.
+    /// The names of the calls so far. The next two fields are the filters of the list calls.
     pub(crate) calls: Vec<&'static str>,
     pub(crate) sandbox_filters: Vec<Option<v1::PodSandboxFilter>>,
     pub(crate) container_filters: Vec<Option<v1::ContainerFilter>>,
@@ -57,7 +57,7 @@ impl Fake {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// The default behavior with a change.
+    /// The default behavior of the fake runtime, modified by `change`.
     pub(crate) fn with(change: impl FnOnce(&mut FakeState)) -> Self {
         let fake = Self::default();
         change(&mut fake.lock());
@@ -209,7 +209,7 @@ impl RuntimeService for Fake {
     }
 }
 
-/// The rows in the configured pages.
+/// Divides the rows of a list into the configured pages.
 fn pages<Row: Clone, Page: Send + 'static>(
     state: &FakeState,
     rows: &[Row],
