@@ -1,4 +1,4 @@
-//! containerd 1.7 sends each event to one subscriber only. Here another client takes half of them.
+//! Tests a generator on containerd 1.7 while another client takes half of the events: 1.7 sends each to one subscriber.
 
 use pleg::core::Mode;
 use pleg_tests::daemon::{Daemon, Version};

@@ -1,4 +1,4 @@
-//! Another client takes half of the events of a simulated containerd 1.7. Real daemons run the same script.
+//! Tests a generator while another client takes half of the events of a simulated containerd 1.7.
 
 use pleg::core::Settings;
 use pleg_sim::Mode;
@@ -39,6 +39,6 @@ async fn second_subscriber_causes_polling() -> anyhow::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_subscriber_and_restarting_kubelet_cause_polling() -> anyhow::Result<()> {
+async fn second_subscriber_causes_polling_while_workers_restart_containers() -> anyhow::Result<()> {
     beside_second_subscriber(12, true).await
 }
