@@ -33,7 +33,7 @@ pub struct Daemon {
     pub version: Version,
     /// The daemon's socket.
     pub endpoint: Endpoint,
-    /// The image of all pods and containers on this daemon.
+    /// The image that the tests use for pods and containers on this daemon.
     pub image: String,
     /// The parent cgroup of the daemon's pods.
     pub cgroup: String,

@@ -13,7 +13,7 @@ use crate::kubelet::{Kubelet, Life, Objects};
 use crate::recording::{Recorder, RecordingRuntime};
 use crate::wait::{until, until_ok};
 
-/// The time limit for anything that should happen at once.
+/// The time limit of each wait for something that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
 /// A generator under test, with what a test needs to check it.

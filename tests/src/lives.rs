@@ -10,7 +10,7 @@ use pleg_cri::v1::ContainerState;
 use crate::kubelet::{Kubelet, Life};
 use crate::wait::{pass_time, until};
 
-/// The time limit for anything that should happen at once.
+/// The time limit of each wait for something that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
 /// Runs [`life_of_a_pod`] for `pods` pods, `at_once` of them at a time.

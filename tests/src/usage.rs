@@ -17,7 +17,7 @@ pub fn status(pid: u32, line: &str) -> anyhow::Result<u64> {
 /// The state of a process, as in `ps`: R, S, D, T, Z or X. `None` if there is no such process.
 pub fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the name, in parentheses. It may contain any character.
+    // The second field of the line is the program's name in parentheses. The name may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.trim_start().chars().next()
 }

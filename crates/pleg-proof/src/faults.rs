@@ -130,7 +130,7 @@ faults! {
     FutureWait: 1000 50,
 }
 
-/// The chance of each fault in one world, and the delays of reads and events.
+/// The faults of one world: the chance of each fault, and the longest delays of reads and events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Faults {
     chances: Vec<u32>,

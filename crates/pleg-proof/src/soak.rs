@@ -20,7 +20,7 @@ pub struct Totals {
     pub worlds: u64,
     /// The seeds of failed worlds, each with its failure.
     pub failures: Vec<(u64, Failure)>,
-    /// The CPU time of all threads in nanoseconds.
+    /// The CPU time of all threads that ran worlds, in nanoseconds.
     pub cpu: u64,
 }
 

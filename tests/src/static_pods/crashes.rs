@@ -28,7 +28,7 @@ use super::process::{Event, StaticPods};
 
 /// The time from the kill of the daemon until the test starts it again. Containers exit in this time.
 const AWAY: Duration = Duration::from_millis(1500);
-/// The time limit of a step that waits for the daemon.
+/// The time limit of a wait in this test, unless the wait has its own. The daemon may be down in this time.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// A container that the runtime lists as exited although its task exists counts as unremovable after this time.
 /// Usually the runtime deletes a task within milliseconds.

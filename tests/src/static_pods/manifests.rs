@@ -33,7 +33,7 @@ fn containers(kind: Kind, pod: u32) -> [(&'static str, Life); 2] {
     [(APP, Life::UntilTerminated { code: 23 }), (JOB, job)]
 }
 
-/// The name of a pod in the runtime.
+/// The name that the runtime has for the pod with the number `pod`.
 pub fn pod_name(pod: u32) -> String {
     format!("pod-{pod}-{NODE}")
 }

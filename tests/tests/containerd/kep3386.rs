@@ -24,7 +24,7 @@ on_both_versions! {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subscribe_is_retried_for_as_long_as_it_fails() -> anyhow::Result<()> {
+async fn generator_retries_a_failing_subscribe_without_end() -> anyhow::Result<()> {
     on_one_version(Version::V2, retries).await
 }
 

@@ -54,7 +54,7 @@ use pleg::core::{Mode, Settings};
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::generator::Generator;
 
-/// The time limit for anything that should happen at once.
+/// The time limit of each wait for something that should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Runs a test on a new daemon. If this machine cannot run one, prints a message instead.

@@ -17,7 +17,7 @@ use crate::{SOON, with_daemon};
 const REFUSED: &str = "kops-etcd-manager-main.yaml";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn manifests_of_real_projects_run() -> anyhow::Result<()> {
+async fn mini_kubelet_runs_the_manifests_of_real_projects() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &Daemon| {
         let host = daemon.dir.join("host");
         let _mounted = SharedMount::new(&host)?;

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::start;
 
-/// The time limit until the cache equals the list and the stream is confirmed again.
+/// The time limit after an outage until the cache equals the runtime's lists and the stream is confirmed again.
 const SETTLED: Duration = Duration::from_secs(75);
 /// The time from SIGSTOP to SIGCONT in the test that freezes the daemon.
 const FROZEN: Duration = Duration::from_secs(15);
@@ -44,7 +44,7 @@ async fn killed(daemon: &Daemon) -> anyhow::Result<()> {
     // Some containers have exited, and some run.
     pass_time(Duration::from_millis(300)).await;
     daemon.kill()?;
-    // Containers exit while the daemon does not run.
+    // Wait, so that containers exit while the daemon does not run.
     pass_time(Duration::from_millis(1500)).await;
     daemon.start()?;
     let back = generator.pleg.now();
@@ -126,7 +126,7 @@ async fn crash(kubelet: Kubelet, pod: Pod, n: i32, name: String) {
             after_ms: 400 * u64::from(attempt),
         };
         if let Ok(id) = kubelet.create(&pod, &name, attempt, life).await {
-            // An interrupted StartContainer may have started the container or not.
+            // If the kill of the daemon interrupted StartContainer, the container may have started or not.
             let _ = kubelet.start(&id).await;
         }
         pass_time(Duration::from_millis(100)).await;

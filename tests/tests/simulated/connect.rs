@@ -48,7 +48,7 @@ async fn generator_never_subscribes_to_crio_that_crashes_on_disconnect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connected_generator_and_client_share_one_clock() {
+async fn generator_and_client_of_one_connect_call_share_one_clock() {
     let (builder, client) = Pleg::connect("unix:///nowhere/at/all.sock").unwrap();
     tokio::time::advance(Duration::from_secs(5)).await;
     let pleg = builder.spawn().unwrap();

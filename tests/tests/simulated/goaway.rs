@@ -39,7 +39,7 @@ fn graceful_server(sim: &Arc<Sim>) -> (FaultyPipe, watch::Sender<bool>) {
 
 /// During a list, the server sends GOAWAY. It answers this list, and the next list uses a new connection.
 #[tokio::test(start_paused = true)]
-async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
+async fn no_call_fails_when_the_server_sends_a_graceful_goaway() -> anyhow::Result<()> {
     let mut node = Node::up();
     let (pipe, send_goaway) = graceful_server(&node.sim);
     node.calls = pipe;

@@ -27,7 +27,7 @@ pub(crate) struct Node {
     pub(crate) calls: FaultyPipe,
     /// The connections for the event stream.
     pub(crate) events: FaultyPipe,
-    /// The connection of the observer and the kubelet, which never breaks.
+    /// The connection of the kubelet and of a second client, which observes the runtime. It never breaks.
     good: FaultyPipe,
     pub(crate) clock: Clock,
 }

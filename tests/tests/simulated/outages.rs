@@ -32,7 +32,7 @@ const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
 const READ_EVERY: Duration = Duration::from_secs(10);
 const PODS: i32 = 6;
 
-/// The allowed number of subscribes within a minute.
+/// The allowed number of subscribes in the first minute of most faults of the stream.
 const FEW: RangeInclusive<u64> = 5..=10;
 /// The allowed number of subscribes in the first minute of a fault in which dials fail: one at once, 100 in the next
 /// 5 s (one every 50 ms), and about 9 until 60 s (the pauses double from 100 ms, and have jitter).
@@ -240,7 +240,7 @@ async fn go_away(io: DuplexStream, why: Reason) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_outage_is_reported_and_recovered_from_within_bounds() -> anyhow::Result<()> {
+async fn health_reports_each_outage_and_the_generator_recovers_in_time() -> anyhow::Result<()> {
     for fault in FAULTS {
         Box::pin(survive(fault))
             .await

@@ -34,11 +34,11 @@ async fn beside_second_subscriber(seed: u64, restarts: bool) -> anyhow::Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_subscriber_causes_polling() -> anyhow::Result<()> {
+async fn second_subscriber_makes_generator_poll() -> anyhow::Result<()> {
     beside_second_subscriber(11, false).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_subscriber_causes_polling_while_workers_restart_containers() -> anyhow::Result<()> {
+async fn second_subscriber_makes_generator_poll_while_containers_restart() -> anyhow::Result<()> {
     beside_second_subscriber(12, true).await
 }

@@ -187,7 +187,7 @@ impl Announced {
                 self.removed_at = Some(now);
                 self.removed > 1 || before.died == 0 || o.state() != State::Removed
             }
-            // An exit code may become known after the removal, but only once.
+            // The core may announce an exit code after the removal, but only once.
             LifecycleType::ContainerChanged => before.removed > 0 && before.code.is_some(),
             _ => false,
         }

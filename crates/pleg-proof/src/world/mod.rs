@@ -55,7 +55,7 @@ enum Phase {
     Last,
 }
 
-/// One node with a runtime, the core and workers.
+/// A simulated node with a runtime and pod workers, and the core that observes this runtime.
 #[derive(Clone, Debug)]
 pub struct World {
     now: u64,

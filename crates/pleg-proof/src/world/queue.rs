@@ -118,7 +118,7 @@ impl Queue {
 impl Hash for Queue {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let acts = self.acts.iter().map(|(&(at, _), act)| {
-            // The debug text of an action begins with its kind and an id.
+            // Sort by the debug text, which begins with the kind of the action and an id.
             let text: String = format!("{act:?}").chars().take(60).collect();
             (text, at, act)
         });
