@@ -180,7 +180,7 @@ fn end_shown_before_start(log: &Log, id: &Id) -> bool {
     false
 }
 
-/// Ids whose listed state was not announced, and ids that the runtime lists no more without an announced removal.
+/// Ids whose listed state or whose removal was not announced, and listed ids that were announced as removed.
 pub fn unannounced(
     listed: &BTreeMap<Id, ReportedState>,
     objects: &Objects,

@@ -57,7 +57,7 @@ pub struct Coverage {
     points: BTreeMap<&'static str, u64>,
     /// The number of steps of the worlds: actions of the node, runtime, driver and consumers, and timers of the core.
     pub events: u64,
-    /// The number of calls that the core has made to the runtime.
+    /// The number of lists and status calls that the core has made (`Version` is not counted).
     pub calls: u64,
     /// The most calls that the core made in one world, in thousandths of the calls that this world allowed.
     pub budget_used: u64,
