@@ -44,7 +44,7 @@ class Results:
         self.samples = [x for _, _, lines in chosen for x in lines if x["line"] == "sample"]
 
     def values(self, figure, **where) -> list[float]:
-        """A figure of the samples with these values. It is a metric, or a function of the metrics."""
+        """The figure of the samples that have these values. `figure` is a metric, or a function of the metrics."""
         get = figure if callable(figure) else lambda metrics: metrics.get(figure)
         where.setdefault("daemon", None)
         chosen = [s for s in self.samples if all(s.get(k) == v for k, v in where.items())]
@@ -55,12 +55,12 @@ class Results:
         return statistics.median(values) if values else None
 
     def ratio(self, figure, of: str, to: str, **where) -> str:
-        """The ratio of a figure of two subjects."""
+        """The figure of one subject, divided by that of another."""
         one, other = (self.median(figure, subject=s, **where) for s in (of, to))
         return f"{number(one / other)} times" if one and other else "–"
 
     def all(self, key: str, workload: str, simulated: bool = True) -> list:
-        """The values of a key with which a workload was measured."""
+        """All values that a key has in the samples of a workload."""
         chosen = [s for s in self.samples if s["workload"] == workload and simulated == ("daemon" not in s)]
         return sorted({s[key] for s in chosen})
 
@@ -110,7 +110,7 @@ def cell(results: Results, figure, unit, where: dict) -> str:
 
 
 def table(results: Results, groups: list, columns: list) -> str:
-    """A row for each group and subject."""
+    """A table with a row for each group and subject."""
     lines = ["| | subject | " + " | ".join(c[0] for c in columns) + " |", "| --- |" * 2 + " --- |" * len(columns)]
     lines[1] = lines[1].replace("||", "|")
     for label, where in groups:
@@ -130,7 +130,7 @@ def svg(width: int, height: int, title: str, parts: list[str]) -> str:
 
 
 def bars(results: Results, title: str, unit, rows: list) -> str:
-    """A bar for each row and subject, on a scale of powers of ten. A row is a label, a figure and a selection."""
+    """A plot with a bar for each row and subject, on a log scale. A row is a label, a figure and a selection."""
     bars, y = [], 36
     values = []
     for label, figure, where in rows:
@@ -153,7 +153,7 @@ def bars(results: Results, title: str, unit, rows: list) -> str:
 
 
 def lines(results: Results, title: str, panels: list, figure, rates: list[float]) -> str:
-    """A panel for each size of the node; in each a line for every subject over the rate of pods."""
+    """A plot with a panel for each number of pods. A panel has a line for each subject, by the rate of new pods."""
     parts = []
     every = results.values(figure, workload="churn")
     top, fastest = max(every, default=1) * 1.05, max(rates, default=1)
@@ -179,7 +179,7 @@ def lines(results: Results, title: str, panels: list, figure, rates: list[float]
 
 
 def break_even(results: Results, pods: int) -> str:
-    """The rate from which on the generic PLEG needs less CPU time, by linear interpolation."""
+    """The rate of new pods above which the generic PLEG needs less CPU time than pleg, by linear interpolation."""
     before = None
     for rate in results.all("pods_per_second", "churn"):
         where = {"workload": "churn", "pods": pods, "pods_per_second": rate}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes into README.md what `pleg top` shows of a simulated node with a hung pod. Needs tmux."""
+"""Runs `pleg top` on a simulated node with a hung pod, and copies its screen into README.md. Needs tmux."""
 
 import json
 import os

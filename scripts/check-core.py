@@ -15,7 +15,7 @@ from pathlib import Path
 MOST_LINES = 500
 MOST_FIELDS = 12
 MOST_MACHINES = 16
-# Collections and std traits have methods of these names, so a call by such a name does not count as a call of the core.
+# Collections and std traits have methods with these names, so the script ignores calls of methods with these names.
 COMMON = set(
     "as_ref as_str borrow clear cmp contains eq first fmt from get get_mut hash insert into is_empty iter len new next"
     " push pop remove take".split()

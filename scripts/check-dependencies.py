@@ -17,7 +17,7 @@ CRATES_IO = "registry+https://github.com/rust-lang/crates.io-index"
 
 
 def is_allowed(expression: str, allowed: set[str]) -> bool:
-    """Evaluates an SPDX expression. A licence, with its exception if it has one, is true if deny.toml allows it."""
+    """Returns true if `allowed` satisfies an SPDX expression. A licence with its exception (`A WITH B`) is one name."""
     expression = expression.replace("/", " OR ")
     words = re.findall(r"\(|\)|AND|OR|[\w.+-]+(?: WITH [\w.+-]+)?", expression)
     python = {"(": "(", ")": ")", "AND": "and", "OR": "or"}

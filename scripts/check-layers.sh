@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Checks the rule of ARCHITECTURE.md: dependencies point down only. A crate may use the crates below it and no others;
-# the core knows no tokio; and pleg-core, pleg-runtime and, without its features, pleg link no crate of wire types.
+# Checks the layers of ARCHITECTURE.md: a crate uses only crates below it; the core does not use tokio; and pleg-core,
+# pleg-runtime and (without its features) pleg link no crate of wire types.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 failed=0
 error() { echo "check-layers: $*" >&2; failed=1; }
 
-# All packages that a package links, with the given features.
+# Lists all packages that a package links with the given features.
 tree() { cargo tree --quiet --edges normal --prefix none --format '{p}' "$@" | awk '{print $1}' | sort -u; }
 
 # Each crate, and the crates that it may use.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks those rules of CONTRIBUTING.md for sentences and names that a script can check, in all committed files.
+"""Checks sentences and names in all committed files by those rules of CONTRIBUTING.md that a script can check.
 
 - A comment or page has none of PHRASES.
 - The doc comment of a function begins with a verb or a noun, not with Whether, What, How or When.

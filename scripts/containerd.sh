@@ -87,8 +87,8 @@ codename() {
   (. /etc/os-release && echo "${VERSION_CODENAME:-}")
 }
 
-# The address of the Debian archive, from apt's sources in either of their formats. Takes the source that has component
-# main of this release's own suite; updates and security are other suites.
+# The address of the Debian archive, from apt's sources in either of their two formats: that of the source with the
+# component main of this release's own suite (not of its suites for updates and security).
 debian_archive() {
   local suite files
   suite=$(codename)
@@ -125,9 +125,9 @@ debian_archive() {
   ' "${files[@]}"
 }
 
-# fetch SUITE PACKAGE: downloads and unpacks the package unless it is cached, and prints its directory. Here apt uses
-# separate directories and this suite only, so the machine's own lists do not change. It checks the archive's signature
-# as usual; if Debian has newer keys than this machine, upgrade debian-archive-keyring.
+# fetch SUITE PACKAGE: downloads and unpacks the package unless it is cached, and prints its directory. apt gets its own
+# directories and only this suite, so the machine's lists do not change. apt checks the archive's signature as usual: if
+# this fails because Debian has newer keys than this machine, upgrade debian-archive-keyring.
 fetch() (
   into=$cache/$1/$2
   mkdir -p -- "$cache/$1"
@@ -187,7 +187,7 @@ install_runc() {
   echo "$tree/usr/sbin/runc"
 }
 
-# why_not VERSION: one sentence on what this machine lacks; nothing if it can run this version.
+# why_not VERSION: prints one sentence on what this machine lacks, or nothing if it can run this version of containerd.
 why_not() {
   local tool suite
   suite=$(suite_of "$1")
@@ -247,8 +247,8 @@ daemon() {
 }
 gone() { ! daemon >/dev/null; }
 
-# write_config VERSION RUNC. Moves everything that containerds share by default into the directory, or turns it off:
-# state, runc's state, /opt/containerd, CNI's configuration, NRI's socket.
+# write_config VERSION RUNC: writes containerd's configuration. What all containerds of a machine share by default (its
+# and runc's state, /opt/containerd, CNI's configuration, NRI's socket) is moved into the directory or turned off.
 write_config() {
   local format cri sandbox_image
   if [[ $1 == 1.7 ]]; then
@@ -322,8 +322,8 @@ up() {
   bin=$(install_binaries "$version")
   runc=$(install_runc)
   dir=$(realpath -m -- "$2")
-  # $dir and $cache are written into configuration files, and $dir also appears in lists of mounts, so neither may
-  # contain characters that would have to be escaped there.
+  # $dir and $cache are written into configuration files, and $dir also appears in lists of mounts. So neither may
+  # contain characters that these files and lists would escape.
   [[ $dir$cache =~ ^[A-Za-z0-9/._@+-]+$ ]] || die "no strange characters in paths, please: $dir, $cache"
   longest=$dir/run/containerd.sock.ttrpc
   ((${#longest} <= 107)) || die "the path of a unix socket has at most 107 bytes, so DIR is too long: $longest"
@@ -350,7 +350,7 @@ failed_up() {
   exit 1
 }
 
-# ---- its end --------------------------------------------------------------------------------------------------------
+# ---- removal of the daemon ------------------------------------------------------------------------------------------
 
 # The ids of all pods and containers that containerd runs or its CRI service knows. Such an id is practically unique on
 # the machine. Names that are not such ids are left out, because all processes in the cgroup of an id are killed.
@@ -383,7 +383,7 @@ own_cgroups() {
   ' <(printf '%s\n' "$@" -) -
 }
 
-# kill_rest ID...: kills all that `helpers` lists and all processes in these ids' cgroups; succeeds if there were none.
+# kill_rest ID...: kills all processes that `helpers` lists or that are in these ids' cgroups. Fails if it found any.
 kill_rest() {
   local -a pids
   mapfile -t pids < <(helpers; own_cgroups "$@" | sed 's:$:/cgroup.procs:' | xargs -r cat -- 2>/dev/null | grep -vx 0)
@@ -392,8 +392,8 @@ kill_rest() {
   return 1
 }
 
-# remove_shim_sockets ID...: removes the sockets of killed shims. They are not in $dir but in a directory that all
-# containerds of the machine share, named by a hash of the daemon's socket, the namespace and the pod's id.
+# remove_shim_sockets ID...: removes the sockets of killed shims. All containerds of a machine have these sockets in one
+# directory outside of $dir. Each name is a hash of the daemon's socket, the namespace and the pod's id.
 remove_shim_sockets() {
   local id hash
   for id in "$@"; do
@@ -402,7 +402,7 @@ remove_shim_sockets() {
   done
 }
 
-# Mounts below the directory, latest first, and so innermost first.
+# Lists mounts below the directory: the latest, and so the innermost, comes first.
 mounts() { awk -v below="$dir/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | tac; }
 
 unmount_all() {
@@ -437,12 +437,12 @@ take_down() {
   fi
   within 10 gone || die "containerd ($pid) does not die"
 
-  # Remove the rest.
+  # Remove what is left without the CRI.
   within 10 kill_rest "${own[@]}" || die "processes of $dir do not die: $(helpers | xargs)"
   remove_shim_sockets "${own[@]}"
   within 5 unmount_all || die "still mounted: $(mounts | xargs)"
   within 5 remove_cgroups "${own[@]}" || die "cgroups left: $(own_cgroups "${own[@]}" | xargs)"
-  # The cgroup of pods that name no parent cgroup. rmdir keeps it if another containerd has pods in it.
+  # Remove the cgroup of pods that name no parent cgroup. rmdir fails if another containerd has pods in this cgroup.
   find "$cgroups" -maxdepth 2 -type d -name k8s.io -exec rmdir -- {} + 2>/dev/null || true
   rm -rf --one-file-system -- "$dir"
 }

@@ -24,7 +24,7 @@ def version():
 
 
 def libraries(program):
-    """The paths of the program's libraries and dynamic loader; none if it is static."""
+    """The paths of the program's libraries and dynamic loader. A static program has none."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True)
     if listed.returncode != 0 or "statically linked" in listed.stdout:
         return []
@@ -42,7 +42,7 @@ def main(program, archive, reference=None):
         "Entrypoint": ["/pleg"],
         "Cmd": ["agent"],
         "WorkingDir": "/",
-        # Root, because the socket of the runtime belongs to root.
+        # The program runs as root, because the socket of the runtime belongs to root.
         "User": "0:0",
         "ExposedPorts": {"9394/tcp": {}},
         "Labels": {

@@ -66,7 +66,7 @@ def per_round(program: Path, path: str, committed: int | None) -> int:
 
 
 def allocations(program: Path) -> dict[str, float]:
-    """The allocations of each path, as the program counts them."""
+    """The number of allocations of each path, which the benchmark program counts itself."""
     out = subprocess.run([program], check=True, text=True, stdout=subprocess.PIPE).stdout
     return {path: float(n) for path, n in re.findall(r"^  (\S+) +([\d.]+)$", out, re.M)}
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Lists the crates whose types the public API of each library crate names, and compares them with ALLOWED.
 
-A new major version of a dependency in the public API is a breaking change of the crate. Reads rustdoc's JSON, which
-needs RUSTC_BOOTSTRAP on a stable toolchain.
+If a type of a dependency is in the public API, a new major version of the dependency breaks users of the crate. The
+script reads rustdoc's JSON, which needs RUSTC_BOOTSTRAP on a stable toolchain.
 """
 
 import json
@@ -35,7 +35,7 @@ ALLOWED = {
 
 
 def document(crate, features):
-    """The JSON that rustdoc writes for the crate without other features."""
+    """The JSON that rustdoc writes for a crate with only the given features."""
     command = ["cargo", "rustdoc", "--quiet", "--lib", "-p", crate, "--no-default-features"]
     command += ["--features", ",".join(features)] if features else []
     command += ["--", "-Z", "unstable-options", "--output-format", "json"]
@@ -65,12 +65,12 @@ def public_crates(docs):
     for item in docs["index"].values():
         is_public = item["visibility"] in ("public", "default")
         inner = item["inner"]
-        # Skips automatic implementations (Send) and blanket ones (Into): this crate does not choose the types in them.
+        # Skips automatic (Send) and blanket (Into) implementations, because the crate does not choose their types.
         if "impl" in inner and (inner["impl"].get("is_synthetic") or inner["impl"].get("blanket_impl")):
             continue
         if not is_public or item["crate_id"] != 0:
             continue
-        # Does not descend into the items of a module or an implementation: the index also lists each of them by itself.
+        # Does not visit the items of a module or an implementation here, because the index lists each item itself.
         found = set()
         named(inner, found)
         for key in found:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# rustdoc for `cargo test` (as RUSTDOC): builds the docs of a crate with warnings denied, then runs its examples.
-# `cargo doc` denies the same warnings, but checks every dependency again.
+# Replaces rustdoc in `cargo test` (RUSTDOC): builds the docs of a crate with warnings denied, then runs the examples.
+# `cargo doc` could deny the same warnings, but would check every dependency again.
 set -euo pipefail
 args=()
 skip=0

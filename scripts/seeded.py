@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants seeded bugs in a copy of the core, one at a time, and checks that the tests catch each.
 
-    seeded.py               plant all bugs except those already planted since the last change of the core
+    seeded.py               plant all bugs that were not yet planted since the last change of the core
     seeded.py NAME...       plant these bugs
     seeded.py --check       check that each patch applies exactly once (fast, for CI)
     seeded.py --rotate N    plant N bugs, different ones for each commit
@@ -34,7 +34,7 @@ LIMIT_SECONDS = 1200
 
 
 def edits(bug):
-    """The patches of a bug: file, text to find, text to put."""
+    """The patches of a bug, each as a file, the text to find, and the text that replaces it."""
     return [(edit["file"], edit["find"], edit["put"]) for edit in bug.get("edit", [bug])]
 
 
@@ -48,7 +48,7 @@ def problem(bug):
 
 
 def plant(bug):
-    """Returns true if the tests catch the bug, and None if it does not compile."""
+    """Returns true if the tests catch the bug, and None if the core does not compile with the bug."""
     for crate in CRATES:
         shutil.copytree(ROOT / "crates" / crate, COPY / "crates" / crate, dirs_exist_ok=True)
     for file, find, put in edits(bug):

@@ -16,7 +16,7 @@ have tmux || packages+=(tmux)
 have chromium-headless-shell || packages+=(chromium-headless-shell)
 have valgrind || packages+=(valgrind)
 have systemd-analyze || packages+=(systemd)
-# libfaketime, for a test that sets the wall clock of one process.
+# libfaketime is for a test that sets the wall clock of one process.
 [ -e "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketime.so.1" ] || packages+=(libfaketime)
 python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
 if [ "${#packages[@]}" -gt 0 ]; then
@@ -24,7 +24,7 @@ if [ "${#packages[@]}" -gt 0 ]; then
     DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${packages[@]}"
 fi
 
-# Prebuilt tools, as wheels, in a virtual environment, because Debian's pip requires one.
+# Install prebuilt tools as wheels, in a virtual environment, because Debian's pip requires one.
 tools="${XDG_CACHE_HOME:-$HOME/.cache}/pleg-tools"
 for tool in just typos mdbook lychee; do
     [ -x "$tools/bin/$tool" ] && continue
@@ -33,7 +33,7 @@ for tool in just typos mdbook lychee; do
     break
 done
 
-# Takes only promtool from a large package, and does not install the package's service.
+# Take only promtool from a large package, without its service.
 if ! have promtool && ! [ -x "$tools/prometheus/usr/bin/promtool" ]; then
     rm -rf "$tools/prometheus" && mkdir "$tools/prometheus"
     # apt downloads as its own user, which must be able to write to this directory.

@@ -24,7 +24,7 @@ MAX_WINDOW = 2**31 - 1
 
 
 class CallFailed(Exception):
-    """The runtime did not answer a call with a message."""
+    """A call failed: the response has no message."""
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -32,7 +32,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def header(name, value):
-    """HPACK: a literal, neither indexed nor Huffman-coded; both parts are shorter than 127 bytes."""
+    """Encodes a header for HPACK as a literal, not indexed or Huffman-coded. Name and value must be below 127 bytes."""
     return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
@@ -92,7 +92,7 @@ def varint(data, at):
 
 
 def bytes_fields(data):
-    """(number, bytes) of each length-delimited field of a protobuf message."""
+    """Yields the number and the bytes of each length-delimited field of a protobuf message."""
     at = 0
     while at < len(data):
         tag, at = varint(data, at)
@@ -113,7 +113,7 @@ def text_field(number, text):
 
 
 def pods(path):
-    """Ids of all pod sandboxes: field 1 (id) of each field 1 (item)."""
+    """The ids of all sandboxes: field 1 (id) of each item (field 1) of the list."""
     listing = call(path, "RuntimeService/ListPodSandbox")
     return [
         value.decode()

@@ -17,7 +17,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686":
 
 
 def tar(files):
-    """A tar of (name, bytes, mode) triples, owned by root, dated 1970."""
+    """A tar archive of these files: triples of name, bytes and mode. All are owned by root and dated 1970."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, data, mode in files:
@@ -28,11 +28,11 @@ def tar(files):
 
 
 def write(archive, reference, files, settings):
-    """Writes an archive with an image of these files (triples) and these settings for its containers."""
+    """Writes an archive with an image. `files`: triples as for `tar`. `settings`: those for containers."""
     blobs = []
 
     def blob(media_type, data):
-        """Stores the data under its digest; returns its descriptor."""
+        """Stores the data in a file that its digest names, and returns the OCI descriptor of the data."""
         digest = hashlib.sha256(data).hexdigest()
         blobs.append((f"blobs/sha256/{digest}", data, 0o644))
         return {"mediaType": f"application/vnd.oci.image.{media_type}", "digest": f"sha256:{digest}", "size": len(data)}

@@ -1,4 +1,4 @@
-//! Compares the announcements and the cache with the calls that created the pods, and with what the runtime lists.
+//! Compares a generator's announcements and cache with the kubelet's calls and with the runtime's lists.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use pleg::{Delivery, Pleg, Subscription};
 use crate::kubelet::{Object, Objects};
 use crate::recording::{Log, ReceivedEvent};
 
-/// The announcements of each id, in order.
+/// The events that a generator has announced, by id.
 #[derive(Debug, Default)]
 pub struct Announcements {
     by_id: BTreeMap<Id, Vec<PodLifecycleEvent>>,
@@ -20,7 +20,7 @@ pub struct Announcements {
 }
 
 impl Announcements {
-    /// Takes all available deliveries.
+    /// Takes everything that the subscription can deliver now.
     pub fn drain(&mut self, subscription: &mut Subscription) {
         while let Some(delivery) = subscription.try_next() {
             match delivery {
@@ -37,13 +37,13 @@ impl Announcements {
         }
     }
 
-    /// The types announced of an id.
+    /// The types of the events announced about an id, in order.
     pub fn types(&self, id: &Id) -> Vec<LifecycleType> {
         let events = self.by_id.get(id);
         events.into_iter().flatten().map(|e| e.event).collect()
     }
 
-    /// Returns true if `what` was announced for the id.
+    /// Returns true if an event of the type `what` was announced about the id.
     pub fn has(&self, id: &Id, what: LifecycleType) -> bool {
         self.types(id).contains(&what)
     }
@@ -64,7 +64,7 @@ impl Announcements {
         counts
     }
 
-    /// Announcements that are always wrong: repeated, out of order, or with a wrong exit code; and notices of lag.
+    /// Announcements that are repeated, out of order or have a wrong exit code, and notices that the subscription lags.
     pub fn wrong(&self, objects: &Objects) -> Vec<String> {
         let mut wrong = self.wrong.clone();
         for (id, events) in &self.by_id {
@@ -87,7 +87,7 @@ impl Announcements {
         wrong
     }
 
-    /// Missing announcements: Started, unless the runtime reported the exit first; Died; Removed.
+    /// Missing announcements. Started need not be announced if the `received` events showed the exit first.
     pub fn missing(&self, objects: &Objects, received: Option<&Log>) -> Vec<String> {
         let mut missing = Vec::new();
         for (id, object) in objects {
@@ -125,8 +125,8 @@ impl Announcements {
             .collect()
     }
 
-    /// Returns true if no announcement has the exit code. (An exit code that is found after the removal is announced
-    /// with ContainerChanged.)
+    /// Returns true if Died was announced, but no event about the id has the exit code. (If the generator finds the
+    /// code only after the removal, it announces the code with ContainerChanged.)
     fn died_without_code(&self, id: &Id, object: &Object) -> bool {
         let mut subjects = self.by_id.get(id).into_iter().flatten().map(|e| &e.subject);
         let is_unknown = subjects.all(|s| s.as_ref().is_none_or(|s| s.exit_code.is_none()));
@@ -134,7 +134,7 @@ impl Announcements {
     }
 }
 
-/// The position of an announcement in the lifecycle of an id. Each type comes at most once.
+/// The position of an announcement in the lifecycle of an id. `None`: the type has no fixed position.
 const fn step(event: LifecycleType) -> Option<u8> {
     match event {
         LifecycleType::ContainerStarted => Some(0),
@@ -144,9 +144,9 @@ const fn step(event: LifecycleType) -> Option<u8> {
     }
 }
 
-/// Returns true if an event or a read showed the id as exited before the DELETED of the id. If a container is removed
-/// as soon as it has stopped, containerd may send a STOPPED without the container's status, or DELETED before STOPPED.
-/// Then nobody can know the exit code.
+/// Returns true if an event or a read showed the exit of an id before DELETED arrived. If a container is removed as
+/// soon as it has stopped, containerd may send STOPPED without the container's status, or DELETED before STOPPED. Then
+/// the generator cannot know the exit code.
 fn end_was_shown(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::Deleted;
     let is_removal = |event: &&ReceivedEvent| event.id == *id && event.event == Deleted;
@@ -157,9 +157,9 @@ fn end_was_shown(log: &Log, id: &Id) -> bool {
         .any(|h| h.shows(id, ReportedState::Exited))
 }
 
-/// Returns true if the stream or a read showed an id as exited before the stream showed it running; the generator then
-/// announces Died without Started. (containerd can cause this: it begins to watch for the exit before it sends STARTED,
-/// and it reads the statuses for an event before it sends the event.)
+/// Returns true if an event or a read showed an id as exited before any event showed it as running. The generator then
+/// announces Died without Started. (containerd can cause this order: it begins to watch for the exit before it sends
+/// STARTED, and it reads the statuses for an event before it sends the event.)
 fn end_shown_before_start(log: &Log, id: &Id) -> bool {
     use pleg::core::EventType::{Started, Stopped};
     let read_ended = match log.read_first.get(id) {
@@ -180,7 +180,7 @@ fn end_shown_before_start(log: &Log, id: &Id) -> bool {
     false
 }
 
-/// Listed states without an announcement, and announced ids that are neither listed nor announced as removed.
+/// Ids whose listed state or whose removal was not announced, and listed ids that were announced as removed.
 pub fn unannounced(
     listed: &BTreeMap<Id, ReportedState>,
     objects: &Objects,

@@ -1,4 +1,4 @@
-//! A private containerd, which `scripts/containerd.sh` starts.
+//! A containerd for one test, which `scripts/containerd.sh` starts.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, bail};
 use pleg_cri::{CriConfig, CriRuntime, Endpoint};
 
-/// The containerd versions that differ in their events: 1.7 splits events between its subscribers. 2 sends
-/// all events to each subscriber and blocks on a slow one.
+/// The tested containerd versions. 1.7 sends each event to only one of its subscribers. 2 sends every event to all
+/// subscribers, and waits for slow ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// containerd 1.7
@@ -26,14 +26,14 @@ impl Version {
     }
 }
 
-/// A running private containerd. Dropping it removes its pods, processes and files.
+/// A running containerd that belongs to one test. Dropping this value removes its pods, processes and files.
 #[derive(Debug)]
 pub struct Daemon {
     /// The daemon's version.
     pub version: Version,
     /// The daemon's socket.
     pub endpoint: Endpoint,
-    /// The image of all pods and containers on this daemon.
+    /// The image that the tests use for pods and containers on this daemon.
     pub image: String,
     /// The parent cgroup of the daemon's pods.
     pub cgroup: String,
@@ -86,7 +86,7 @@ impl Daemon {
         Ok(CriRuntime::new(config)?)
     }
 
-    /// Sends SIGKILL to the daemon only.
+    /// Sends SIGKILL to the daemon. Its containers keep running.
     pub fn kill(&self) -> anyhow::Result<()> {
         run(script().arg("kill").arg(&self.dir)).map(drop)
     }

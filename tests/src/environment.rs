@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-/// A number from the environment, or the default.
+/// Reads a number from an environment variable. Returns `default` if the variable is not set.
 pub fn number(variable: &str, default: u32) -> anyhow::Result<u32> {
     match std::env::var(variable) {
         Ok(text) => Ok(text
@@ -14,7 +14,7 @@ pub fn number(variable: &str, default: u32) -> anyhow::Result<u32> {
     }
 }
 
-/// The path of a program of the same build as this test: `pleg`, `static_pods`.
+/// The path of a program (`pleg` or `static_pods`) that cargo has built in the same profile as this test.
 pub fn built(program: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let mut candidates = own.ancestors().map(|dir| dir.join(program));

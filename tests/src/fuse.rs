@@ -1,4 +1,4 @@
-//! A mount that never answers: a FUSE file system whose server does not read its requests.
+//! A mount on which every access hangs: a FUSE file system whose server reads no requests.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// The mount. Dropping it unmounts it, and pending accesses fail.
+/// The mount. Dropping this value unmounts the file system, and makes pending accesses fail.
 #[derive(Debug)]
 pub struct HangingMount {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! A generator under test, its announcements, a log of its calls, and a second client of the runtime.
+//! A generator under test. A recorder logs its calls and events, and a second client observes the same runtime.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::kubelet::{Kubelet, Life, Objects};
 use crate::recording::{Recorder, RecordingRuntime};
 use crate::wait::{until, until_ok};
 
-/// The time limit for anything that should happen at once.
+/// The time limit of each wait for something that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A generator under test.
+/// A generator under test, with what a test needs to check it.
 #[derive(Debug)]
 pub struct Generator {
     /// The generator.
@@ -32,13 +32,13 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// A generator that is not started; [`spawn`](Self::spawn) starts it.
+    /// A builder for a generator on `runtime`, and the log of its calls. [`spawn`](Self::spawn) starts the generator.
     pub fn builder<R: Runtime>(runtime: R) -> (Builder<RecordingRuntime<R>>, Recorder) {
         let (runtime, recorder) = RecordingRuntime::new(runtime);
         (Pleg::builder(runtime), recorder)
     }
 
-    /// Starts the generator, and subscribes before that.
+    /// Subscribes to the generator, and then starts it.
     pub fn spawn<R: Runtime>(
         mut builder: Builder<RecordingRuntime<R>>,
         recorder: Recorder,
@@ -54,12 +54,12 @@ impl Generator {
         })
     }
 
-    /// Takes all available announcements.
+    /// Takes all announcements that are available now.
     pub fn drain(&mut self) {
         self.announced.drain(&mut self.events);
     }
 
-    /// Takes announcements until the work is done, often enough that the generator merges none of them.
+    /// Takes announcements while `work` runs, so often that the generator need not merge any in the queue.
     pub async fn drain_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let mut again = tokio::time::interval(Duration::from_millis(5));
@@ -71,7 +71,7 @@ impl Generator {
         }
     }
 
-    /// Returns true if the generator has announced `what` of the id.
+    /// Returns true if the generator has announced an event of the type `what` about the id.
     pub fn has(&mut self, id: &Id, what: LifecycleType) -> bool {
         self.drain();
         self.announced.has(id, what)
@@ -93,17 +93,17 @@ impl Generator {
         degraded.iter().map(Degraded::as_str).collect()
     }
 
-    /// Returns true if `how` is one of the reasons for which health reports the generator as degraded.
+    /// Returns true if health reports the degraded reason `how`.
     pub fn is_degraded(&self, how: &str) -> bool {
         self.degraded().contains(&how)
     }
 
-    /// Returns true if nothing is degraded and the stream is confirmed.
+    /// Returns true if health reports no degraded reason and a confirmed event stream.
     pub fn is_well(&self) -> bool {
         self.degraded().is_empty() && self.is_confirmed()
     }
 
-    /// The number of missed events of all kinds.
+    /// The number of missed events, of all types together.
     pub fn missed(&self) -> u64 {
         self.pleg.counters().missed.total()
     }
@@ -116,7 +116,7 @@ impl Generator {
         .await
     }
 
-    /// Compares the cache with the runtime's list, and the announcements with what the kubelet did.
+    /// Compares the cache with the runtime's lists, and the announcements with the kubelet's calls.
     pub async fn check(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
         compare_cache(&self.pleg, &self.observer)
             .await
@@ -124,7 +124,7 @@ impl Generator {
         self.check_announced(&kubelet.objects())
     }
 
-    /// Compares the announcements with what the kubelet did. Announcements may be missing.
+    /// Checks that no announcement contradicts the kubelet's calls. Announcements may be missing.
     pub fn check_announced(&mut self, objects: &Objects) -> anyhow::Result<()> {
         self.drain();
         let wrong = self.announced.wrong(objects);
@@ -132,7 +132,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Compares the announcements with what the kubelet did. No announcement may be missing.
+    /// Checks that no announcement contradicts the kubelet's calls, and that none is missing.
     pub fn check_complete(&mut self, kubelet: &Kubelet) -> anyhow::Result<()> {
         self.drain();
         let (objects, log) = (kubelet.objects(), self.recorder.log());
@@ -147,12 +147,12 @@ impl Generator {
         Ok(())
     }
 
-    /// Checks that the generator made two calls for each full list, at most two list calls for each pod read, and
-    /// status calls only where they were due. Also checks that the generator opened only one stream and missed no
+    /// Checks that the recorder saw two list calls for each relist, at most two for each pod read, and no more status
+    /// calls than the generator counts. Also checks that the generator subscribed only once and missed no
     /// event.
     pub async fn check_calls(&self) -> anyhow::Result<()> {
-        // Retries while a call is in flight, because the recorder counts a call when the call begins, and the
-        // generator counts a list when the list ends.
+        // Retry, because the numbers differ while a list is in flight: the recorder counts a list when it begins, the
+        // generator when it ends.
         until_ok(SOON, "the calls are those of the reads", || async {
             let (calls, counters) = (self.recorder.log().calls, self.pleg.counters());
             let is_right = calls.full_lists == 2 * counters.lists
@@ -181,7 +181,7 @@ impl Generator {
         waited.with_context(|| format!("{:#?}", self.announced.missing(objects, None)))
     }
 
-    /// Waits until the generator has announced `what` of each of these ids.
+    /// Waits until the generator has announced an event of the type `what` about each of these ids.
     pub async fn wait_until_announced(
         &mut self,
         within: Duration,

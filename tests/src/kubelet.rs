@@ -1,4 +1,4 @@
-//! A CRI client that creates pods and containers, and records what it did.
+//! A CRI client that creates and removes pods and containers as a kubelet does, and records these objects.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 use crate::daemon::Daemon;
 use crate::wait::{pass_time, until};
 
-/// The time limit of a call. It is longer than any test freezes the daemon.
+/// The time limit of a call. No test freezes the daemon for so many seconds.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The behaviour of a container's program.
@@ -47,7 +47,7 @@ impl Life {
             Self::UntilStopped => "/app pause".to_owned(),
             Self::UntilTerminated { code } => format!("/app pause {code}"),
             Self::Exit { code, after_ms } => format!("/app exit {code} {after_ms}"),
-            // Real runtimes cannot start it because /missing does not exist, the simulated one because of `fail-start`.
+            // Real runtimes cannot start /missing because it does not exist, simulated ones because of `fail-start`.
             Self::CannotStart => "/missing fail-start".to_owned(),
         };
         words.split(' ').map(str::to_owned).collect()
@@ -62,7 +62,7 @@ impl Life {
     }
 }
 
-/// A sandbox or container that was created.
+/// A sandbox or container that the kubelet has created.
 #[derive(Clone, Debug)]
 pub struct Object {
     /// The uid of the object's pod.
@@ -71,7 +71,7 @@ pub struct Object {
     pub kind: Kind,
     /// The name of the object, for messages.
     pub name: String,
-    /// StartContainer or RunPodSandbox has succeeded.
+    /// True after a successful StartContainer or RunPodSandbox.
     pub started: bool,
     /// The exit code with which the container's command ends.
     pub exit_code: i32,
@@ -82,7 +82,7 @@ pub struct Object {
 /// All created sandboxes and containers, by id.
 pub type Objects = BTreeMap<Id, Object>;
 
-/// A pod that was created.
+/// A pod that the kubelet has created.
 #[derive(Clone, Debug)]
 pub struct Pod {
     /// The pod's uid.
@@ -92,7 +92,7 @@ pub struct Pod {
     config: v1::PodSandboxConfig,
 }
 
-/// The client. Clones share their record.
+/// The client. Clones share the record of created objects.
 #[derive(Clone, Debug)]
 pub struct Kubelet {
     client: CriClient,
@@ -129,7 +129,7 @@ impl Kubelet {
         }
     }
 
-    /// All sandboxes and containers that were created so far.
+    /// All sandboxes and containers that this kubelet has created so far.
     pub fn objects(&self) -> Objects {
         self.record(|objects| objects.clone())
     }
@@ -142,8 +142,8 @@ impl Kubelet {
         self.record(|objects| objects.get_mut(id).map(what));
     }
 
-    /// RunPodSandbox. After an interrupted call the runtime keeps the sandbox's name reserved, so this retries with the
-    /// next attempt number.
+    /// Calls RunPodSandbox. If the call fails, retries it with the next attempt number, because the runtime may keep
+    /// the sandbox's name reserved after an interrupted call.
     pub async fn run_pod(&self, name: &str) -> anyhow::Result<Pod> {
         let mut config = self.pod_config(name);
         let mut last = None;
@@ -243,7 +243,7 @@ impl Kubelet {
         Ok(pods)
     }
 
-    /// StartContainer. If it fails, the status of the container shows whether this or an earlier call has started it.
+    /// Calls StartContainer. If that fails, reads from the status whether this or an earlier call has started it.
     pub async fn start(&self, id: &Id) -> anyhow::Result<()> {
         let started = self.client.start_container(id).await.into_result();
         if started.is_ok() {
@@ -258,16 +258,16 @@ impl Kubelet {
         Ok(started?)
     }
 
-    /// StopContainer, after its program handles SIGTERM.
+    /// Waits until the container's program handles SIGTERM, and calls StopContainer.
     pub async fn stop(&self, id: &Id) -> anyhow::Result<()> {
         self.wait_until_sigterm_is_handled(id).await?;
         let stopped = self.client.stop_container(id, Duration::from_secs(10));
         Ok(stopped.await.into_result()?)
     }
 
-    /// Waits until the program of a container handles SIGTERM. If it gets SIGTERM before that, it exits with
-    /// 143. (The runtime reports a container as started before runc has executed its program.) If the runtime
-    /// reports no process, this returns at once.
+    /// Waits until the program of a container handles SIGTERM. A program that gets SIGTERM earlier exits with
+    /// 143. (The runtime reports a container as started before runc has executed its program.) Returns at once
+    /// if the runtime reports no process.
     pub async fn wait_until_sigterm_is_handled(&self, id: &Id) -> anyhow::Result<()> {
         const SIGTERM: u64 = 1 << 14;
         until(
@@ -287,7 +287,7 @@ impl Kubelet {
         .await
     }
 
-    /// The process id of a container, from the JSON that containerd adds to a verbose status; 0 without a process.
+    /// The process id of a container, from the JSON that containerd adds to a verbose status. 0 if it has no process.
     pub async fn process(&self, id: &Id) -> u32 {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_string(),
@@ -314,7 +314,7 @@ impl Kubelet {
         Ok(stopped.await.into_result()?)
     }
 
-    /// RemovePodSandbox. The runtime also removes the containers of the sandbox.
+    /// Calls RemovePodSandbox. The runtime also removes the containers of the sandbox.
     pub async fn remove_pod(&self, pod: &Pod) -> anyhow::Result<()> {
         let removed = self.client.remove_pod_sandbox(&pod.sandbox);
         removed.await.into_result()?;
@@ -363,7 +363,7 @@ impl Kubelet {
             .items)
     }
 
-    /// The runtime's status of a container; `None` if the runtime does not have it.
+    /// The runtime's status of a container. `None` if the runtime does not have this container.
     pub async fn container_status(&self, id: &Id) -> anyhow::Result<Option<v1::ContainerStatus>> {
         let request = v1::ContainerStatusRequest {
             container_id: id.to_string(),

@@ -2,7 +2,7 @@
 //! creates pods ([`kubelet`]) and leads them through their lifecycle ([`lives`]), pod workers that act
 //! on what the generator reports ([`workers`]), a runtime that records calls and events ([`recording`]),
 //! a generator under test ([`generator`]), and checks that compare its announcements and cache with the kubelet's
-//! calls and the runtime's lists ([`check`]). A script for real and simulated runtimes: [`second_subscriber`]. The
+//! calls and the runtime's lists ([`check`]). Checks while another client takes events: [`second_subscriber`]. The
 //! mini-kubelet `static_pods` as a process on a daemon: [`static_pods`]. The resource usage of a process: [`usage`].
 
 #![allow(

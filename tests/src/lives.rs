@@ -1,4 +1,4 @@
-//! Runs pods through their lifecycle on any runtime, without using what the generator reports.
+//! Runs pods through a fixed sequence of calls on any runtime, without a generator.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use pleg_cri::v1::ContainerState;
 use crate::kubelet::{Kubelet, Life};
 use crate::wait::{pass_time, until};
 
-/// The time limit for anything that should happen at once.
+/// The time limit of each wait for something that should happen at once.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Runs `pods` pods through their lifecycle, `at_once` of them at a time.
+/// Runs [`life_of_a_pod`] for `pods` pods, `at_once` of them at a time.
 pub async fn churn(
     kubelet: &Kubelet,
     pods: u32,
@@ -27,13 +27,13 @@ pub async fn churn(
         .await
 }
 
-/// Runs a pod with an app and a job. The job crashes, restarts and crashes again. Then removes the containers and the
-/// pod. Each state lasts for `linger`, so that a generator that polls can see the state.
+/// Runs a pod with an app and a job. The job crashes, is restarted and crashes again; then this removes the containers
+/// and the pod. Each state lasts for `linger`, so that a generator that polls can see the state.
 pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyhow::Result<()> {
     let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
     let app = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;
     let code = i32::try_from(n)? + 1;
-    // Polling announces Started only for containers that run during a list.
+    // A generator that polls announces Started only if a list shows the container running.
     let linger_ms = u64::try_from(linger.as_millis())?;
     let crash = Life::Exit {
         code,

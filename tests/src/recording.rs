@@ -1,4 +1,4 @@
-//! A runtime that counts its calls and records its events. A test can drop events and pause the stream.
+//! A wrapper around a runtime that counts calls and records events. A test can make it drop events or pause the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 /// The number of calls, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// List calls for the whole node: two for each list.
+    /// List calls for the whole node. A relist makes two: one for sandboxes, one for containers.
     pub full_lists: u64,
     /// List calls for one pod or sandbox.
     pub pod_lists: u64,
@@ -24,7 +24,7 @@ pub struct Calls {
     pub versions: u64,
 }
 
-/// One event as it arrived.
+/// An event that the runtime has delivered.
 #[derive(Clone, Debug)]
 pub struct ReceivedEvent {
     /// The container or sandbox that the event is about.
@@ -47,17 +47,17 @@ impl ReceivedEvent {
     }
 }
 
-/// The record of a runtime.
+/// The calls and events that a [`RecordingRuntime`] has recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    /// The number of calls.
+    /// The number of calls, by kind.
     pub calls: Calls,
-    /// Events, in the order of their arrival.
+    /// The delivered events, in the order of their arrival.
     pub events: Vec<ReceivedEvent>,
-    /// For each id, the first state (running or exited) that a read showed, and the number of events that had arrived
-    /// before that read.
+    /// By id: whether the first read that showed the id running or exited showed it running, or exited; and the number
+    /// of events that had arrived before that read.
     pub read_first: BTreeMap<Id, (ReportedState, usize)>,
-    /// Events that the runtime drops.
+    /// The ids and types of events that this wrapper drops.
     dropped: BTreeSet<(Id, EventType)>,
     /// The number of dropped events.
     pub lost: u64,
@@ -72,8 +72,8 @@ impl Log {
         self.events.iter().any(|h| h.id == *id && h.event == what)
     }
 
-    /// The number of STARTED and STOPPED events that have arrived. (To compute the share of lost events, the generator
-    /// counts only these types.)
+    /// The number of STARTED and STOPPED events that have arrived. (The generator computes the share of lost events
+    /// from only these types.)
     pub fn expected(&self) -> u64 {
         let counted =
             |e: &&ReceivedEvent| matches!(e.event, EventType::Started | EventType::Stopped);
@@ -81,7 +81,7 @@ impl Log {
     }
 }
 
-/// A runtime that records its calls and events.
+/// A runtime that passes calls to another runtime, and records them and the events.
 #[derive(Debug)]
 pub struct RecordingRuntime<R> {
     inner: R,
@@ -123,7 +123,7 @@ impl Recorder {
 }
 
 impl<R: Runtime> RecordingRuntime<R> {
-    /// Records the calls to `inner` and the events from it.
+    /// Wraps `inner`: records the calls to `inner` and its events.
     pub fn new(inner: R) -> (Self, Recorder) {
         let log = Arc::new(Mutex::new(Log::default()));
         let recorder = Recorder { log: log.clone() };
@@ -131,7 +131,7 @@ impl<R: Runtime> RecordingRuntime<R> {
         (Self { inner, events, log }, recorder)
     }
 
-    /// Subscribes to the events of another runtime, such as one on a separate connection.
+    /// Subscribes to the events of `events` instead, such as a runtime with a separate connection.
     #[must_use]
     pub fn with_events(self, events: R) -> Self {
         let events = Some(events);

@@ -1,5 +1,5 @@
-//! Checks a generator while another client takes a share of the events, as on containerd 1.x, which sends each
-//! event to one subscriber only. Runs on real and simulated runtimes.
+//! Checks a generator while a second client takes a share of the events. (containerd 1.x sends each event to only
+//! one of its subscribers.) Runs on real and simulated runtimes.
 
 use std::time::Duration;
 
@@ -14,48 +14,48 @@ use crate::workers::Plan;
 
 /// The number of pods in a test with a second subscriber. The test takes about 40 s.
 pub const PODS: u32 = 56;
-/// The number of pods at a time, how long containers run, and how long exited containers stay before they are removed.
+/// The plan of the pod workers in these tests.
 pub const PLAN: Plan = Plan {
     at_once: 16,
     restarts: 1,
-    // A lost STARTED counts only if a read shows the container running, so every container runs for longer than the
-    // shortest relist period.
+    // The generator counts a lost STARTED only if a read shows the container running. So every container must run for
+    // longer than the shortest relist period.
     job: Duration::from_millis(1500),
     spread: Duration::from_secs(1),
     keep: Duration::from_millis(2500),
 };
 
-/// The generator must list at the shortest period when this time and one relist period have passed since the first lost
-/// STARTED or STOPPED. After that relist period a list shows the lost change; 10 s later the generator counts the event
-/// as missed; and 6 s are for slow reads: a containerd under load takes seconds for each.
+/// After the first lost STARTED or STOPPED, the generator must relist every second within one relist period plus this
+/// time. A list shows the change within the relist period, and 10 s later the generator counts the event as missed.
+/// Another 6 s are for slow reads: a containerd under load takes seconds for each.
 const POLLED_WITHIN: Duration = Duration::from_secs(10 + 6);
-/// The generator expects no events from a stream that is younger than this, so the losses of such a stream do not
-/// count.
+/// The generator counts no missed events of a stream that is younger than this. The tests wait until the stream is old
+/// enough.
 const EXPECTED_AFTER: Duration = Duration::from_secs(10);
 /// The shortest relist period.
 const POLLING: Duration = Duration::from_secs(1);
 /// The tolerance of the reported share of lost events.
 const SHARE_TOLERANCE: f64 = 0.05;
-/// The time for which the share may be wrong after the work: a relist finds the last losses, missed 10 s later.
+/// The time limit for the right share after the last pod is removed. The generator counts a lost event 10 s late.
 const SHARE_WITHIN: Duration = Duration::from_secs(20);
 
-/// Observations during the work.
+/// Observations of the generator while pods start and stop.
 #[derive(Debug, Default)]
 struct Seen {
     /// The time of the first lost event, and the relist period at that time.
     first_lost: Option<(Instant, Duration)>,
-    /// The time since which the relist period has been the shortest, and the objects that existed at that time.
+    /// The instant from which the relist period has been one second, and the objects created until then.
     polling: Option<(Instant, Objects)>,
-    /// True if the stream was ever lossy.
+    /// True if health has reported the stream as lossy.
     lossy: bool,
-    /// Relist periods longer than the shortest that were seen after the generator had begun to poll. There must be
+    /// Relist periods above one second that the generator had although it had begun to poll. There must be
     /// none.
     relaxed: Vec<Duration>,
 }
 
-/// Does the work while a second subscriber takes STARTED and STOPPED events; `taken` returns how many so far. The
-/// generator must begin to poll in time, must announce all changes of pods created after that, and its health must
-/// report the cause and the share of lost events.
+/// Runs `work`, which creates pods, while a second subscriber takes STARTED and STOPPED events (`taken`: how many so
+/// far). The generator must begin to relist every second in time, and must announce all changes of later pods. Its
+/// health must report the cause and the share of lost events.
 pub async fn work_beside_second_subscriber(
     generator: &mut Generator,
     kubelet: &Kubelet,
@@ -103,7 +103,7 @@ pub async fn work_beside_second_subscriber(
     Ok(())
 }
 
-/// Waits until the stream is old enough for its losses to count.
+/// Waits until the stream is so old that the generator counts the stream's missed events.
 async fn wait_until_losses_count(generator: &Generator) -> anyhow::Result<()> {
     let subscribed = until(SHARE_WITHIN, "there is a stream", || {
         let stream = generator.health().stream;
@@ -117,7 +117,7 @@ async fn wait_until_losses_count(generator: &Generator) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Watches the generator. Runs until the caller drops the future.
+/// Records the generator's relist period and health in `seen`, until the caller drops the future.
 async fn watch(
     generator: &mut Generator,
     kubelet: &Kubelet,
@@ -138,7 +138,7 @@ async fn watch(
                 seen.polling = Some((now, kubelet.objects()));
             }
             (Some(_), true) if seen.lossy => seen.relaxed.push(health.period),
-            // The stream is not lossy yet.
+            // The short relist period had another cause than losses, and has ended.
             (Some(_), true) => seen.polling = None,
             _ => {}
         }
@@ -148,7 +148,7 @@ async fn watch(
     }
 }
 
-/// Checks that health reports the cause and, within the tolerance, the true share of lost events.
+/// Checks that health names the second subscriber as the likely cause, and reports the share of lost events.
 fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()> {
     let degraded = generator.pleg.health().degraded();
     let lossy = degraded.iter().find_map(|d| match d {
@@ -164,7 +164,7 @@ fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()
         text.contains("another subscriber is the likely cause"),
         "{text}"
     );
-    // The generator does not count events of sandboxes, so this check does not either.
+    // Ignore events of sandboxes, because the generator does not count them.
     let (mut lost, mut arrived, mut started) = (0, 0, 0);
     let log = generator.recorder.log();
     let is_counted =
@@ -179,8 +179,8 @@ fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()
         }
     }
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    // The generator expects an event only for a change that a read shows before the event arrives. If no read shows an
-    // exit before its STOPPED arrives, only lost STOPPED count as expected, so the reported share is higher.
+    // The generator expects an event only if a read shows the change before the event arrives. So it may expect lost
+    // STOPPED but not those that arrived, and then reports a higher share of lost events.
     let (least, most) = (share(lost, lost + arrived), share(lost, lost + started));
     let reported = share(loss.missed, loss.expected);
     let within = least - SHARE_TOLERANCE..=most + SHARE_TOLERANCE;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-/// The number in a line of `/proc/PID/status`: KiB for `VmRSS:` and `VmHWM:`, a count for `Threads:`.
+/// The number in the line of `/proc/PID/status` that begins with `line`. For `VmRSS:` and `VmHWM:`, the unit is KiB.
 pub fn status(pid: u32, line: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let value = status.lines().find_map(|l| l.strip_prefix(line));
@@ -17,14 +17,14 @@ pub fn status(pid: u32, line: &str) -> anyhow::Result<u64> {
 /// The state of a process, as in `ps`: R, S, D, T, Z or X. `None` if there is no such process.
 pub fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the name, in parentheses. It may contain any character.
+    // The second field of the line is the program's name in parentheses. The name may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.trim_start().chars().next()
 }
 
 /// The CPU time of all threads of a process, including ended ones.
 pub fn cpu(pid: u32) -> anyhow::Result<Duration> {
-    // 0 would be the calling process.
+    // The clock of process 0 would be that of the calling process.
     anyhow::ensure!(pid > 0, "the process has no id");
     let clock = clock_getcpuclockid(Pid::from_raw(pid.try_into()?));
     let time = clock.and_then(clock_gettime);

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The time between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Waits until `look` returns a value, for `within` at most.
+/// Waits until `look` returns a value. Fails after the time `within`.
 pub async fn until<T, F>(
     within: Duration,
     what: &str,
@@ -31,7 +31,7 @@ where
     }
 }
 
-/// Waits until `look` finds nothing wrong, for `within` at most.
+/// Waits until `look` returns `Ok`. Fails after the time `within`.
 pub async fn until_ok<E, F>(
     within: Duration,
     what: &str,
@@ -62,7 +62,7 @@ where
     outcome.map_err(|e| anyhow::anyhow!("{e}: {last:#?}"))
 }
 
-/// Waits for the whole duration. Only for tests of durations.
+/// Waits for the whole duration. To wait for a condition, use [`until`] instead.
 pub async fn pass_time(span: Duration) {
     if !span.is_zero() {
         let mut ticks = tokio::time::interval(span);

@@ -1,9 +1,9 @@
-//! Pod workers: a kubelet that acts on what the generator reports.
+//! Pod workers, which run pods as a kubelet does: they act only on what the generator reports.
 //!
-//! Each pod has a worker. It waits for an announcement of its pod, then for a state that is newer
-//! than its own last action, and acts only on that state: it starts missing containers, restarts exited
-//! ones, removes old ones, and removes its pod when the job is done. After each start the worker asks
-//! the runtime how many containers of that name run.
+//! Each pod has a worker. The worker waits for an announcement about its pod, and then for a view of the pod that
+//! is newer than the worker's last call. According to this view, it starts missing containers, restarts exited
+//! ones, removes old ones, and removes its pod when the job is done. After each start, the worker lists how many
+//! containers of this name run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use pleg::{Pleg, PodView, Subscription, WaitError};
 
 use crate::kubelet::{Kubelet, Life, Pod};
 
-/// The time after which a worker's wait for a state counts as unanswered.
+/// The deadline of a worker's wait for a view.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The interval at which a worker reads its pod if the generator announces nothing.
 const RESYNC: Duration = Duration::from_secs(10);
@@ -27,13 +27,13 @@ const SLACK: Duration = Duration::from_secs(60);
 const APP: &str = "app";
 const JOB: &str = "job";
 
-/// The work of the workers on their pods. Each pod has a container that runs until it is stopped, and a job
-/// that exits by itself and is restarted.
+/// What the workers do with their pods. Each pod has an app, which runs until it is stopped, and a job, which
+/// exits by itself and which its worker restarts.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The number of pods at a time.
+    /// The number of pods that exist at the same time.
     pub at_once: u32,
-    /// The number of restarts of a job. After those the worker removes the pod.
+    /// The number of times that a worker restarts its job. Then the worker removes the pod.
     pub restarts: u32,
     /// The run time of a job.
     pub job: Duration,
@@ -46,10 +46,10 @@ pub struct Plan {
 /// The observations of the workers.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// Errors: starts after which more than one container of the same name ran, and states that show no ready sandbox
-    /// (a kubelet would then create a second sandbox).
+    /// Errors: starts after which more than one container of the same name ran, and views without a ready sandbox. (A
+    /// kubelet would create a second sandbox.)
     pub doubles: Vec<String>,
-    /// The waits (`newer_than`) that the generator did not answer before their deadline.
+    /// The waits for a view (`newer_than`) that the generator did not answer in time.
     pub unanswered: Vec<String>,
 }
 
@@ -73,8 +73,8 @@ impl Workers {
         }
     }
 
-    /// Runs `pods` pods, [`Plan::at_once`] at a time. No container may start twice, and the generator must answer every
-    /// worker.
+    /// Runs `pods` pods, [`Plan::at_once`] at a time. Fails if a worker starts a container twice, or if the generator
+    /// does not answer a worker.
     pub async fn churn(&self, pods: u32) -> anyhow::Result<()> {
         let next = AtomicU32::new(0);
         let lanes = (0..self.plan.at_once).map(|_| async {
@@ -114,8 +114,8 @@ impl Workers {
 struct Worker<'a> {
     all: &'a Workers,
     n: u32,
-    /// The number of containers started so far, by name. Every start has a new attempt number, so the runtime would not
-    /// refuse to start a name twice.
+    /// By name: the number of containers that this worker has started. Each has a new attempt number, so that the
+    /// runtime does not refuse a wrong second start.
     starts: BTreeMap<&'static str, u32>,
     /// The instant at which the worker first saw each exited container.
     ended: BTreeMap<Id, Instant>,
@@ -126,7 +126,7 @@ struct Worker<'a> {
 enum Next {
     /// Do nothing until the generator announces something or this time has passed.
     Wait(Duration),
-    /// The job is done.
+    /// Remove the pod, because its job is done.
     Done,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Worker<'a> {
         self.terminate(&pod, &mut events).await
     }
 
-    /// A state of the pod that is newer than `after`; `None` if the read fails.
+    /// Waits for a view of the pod that is newer than `after`. Returns `None` if the generator cannot read the pod.
     async fn newer_than(&self, pod: &Pod, after: Instant) -> anyhow::Result<Option<PodView>> {
         let pleg = &self.all.pleg;
         let began = pleg.now();
@@ -184,7 +184,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Starts, restarts and removes containers as this state requires.
+    /// Starts, restarts and removes containers as this view requires.
     async fn sync(&mut self, pod: &Pod, view: &PodView) -> anyhow::Result<Next> {
         let ready = |s: &pleg::core::SandboxStatus| s.state == SandboxState::Ready;
         if !view.status.sandboxes.iter().any(ready) {
@@ -200,7 +200,7 @@ impl<'a> Worker<'a> {
                     return Ok(Next::Done);
                 }
                 self.start(pod, name, view).await?;
-                // The next state shows the started container even if its events have not arrived.
+                // Do not wait for events of the started container: the next view shows it anyway.
                 next = Duration::ZERO;
                 continue;
             }
@@ -234,7 +234,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Stops the containers, removes them after [`Plan::keep`], and then stops and removes the pod.
+    /// Stops the app, removes all containers after [`Plan::keep`], and then stops and removes the pod.
     async fn terminate(&self, pod: &Pod, events: &mut Subscription) -> anyhow::Result<()> {
         let (pleg, kubelet) = (&self.all.pleg, &self.all.kubelet);
         let mut all: Vec<Id> = Vec::new();
@@ -268,7 +268,7 @@ impl<'a> Worker<'a> {
         self.until(pod, events, |view| !view.status.exists()).await
     }
 
-    /// Waits until a state that is newer than now fulfils the condition.
+    /// Waits until a new view of the pod fulfils the condition.
     async fn until(
         &self,
         pod: &Pod,
@@ -286,7 +286,7 @@ impl<'a> Worker<'a> {
 }
 
 impl Plan {
-    /// The job of a pod and attempt. Its exit code depends on pod and attempt.
+    /// The run time and exit code of a job. They differ between pods and attempts.
     fn job(&self, pod: u32, attempt: u32) -> Life {
         let n = u64::from(pod) * 7919 + u64::from(attempt) * 104_729;
         let spread = u64::try_from(self.spread.as_millis()).unwrap_or(0);
@@ -298,7 +298,7 @@ impl Plan {
     }
 }
 
-/// Waits for an announcement, for `within` at most, and takes all available ones.
+/// Waits for the next announcement, but not longer than `within`, and takes all announcements that are available.
 async fn announced(events: &mut Subscription, within: Duration) -> anyhow::Result<()> {
     if let Ok(delivery) = tokio::time::timeout(within, events.next()).await {
         ensure!(delivery.is_some(), "the generator has ended");
@@ -314,7 +314,7 @@ fn of_name<'v>(view: &'v PodView, name: &'v str) -> impl Iterator<Item = &'v Con
         .filter(move |c| &*c.name == name)
 }
 
-/// Returns true if the container may run, so that no other container of its name may start. UNKNOWN counts as running.
+/// Returns true if the container has not exited, so that the worker must not start another one with its name.
 fn is_live(container: &ContainerStatus) -> bool {
     container.state != ContainerState::Exited
 }

@@ -1,8 +1,8 @@
-//! Sources of the choices of a world.
+//! Where a world's choices come from: a seeded generator, or the bytes of a fuzzer.
 
-/// A source of choices. Choice 0 is the quiet one: nothing fails, and everything is fast.
+/// A source of choices. If it always chooses 0, nothing fails, and everything is fast.
 pub trait Choose {
-    /// A number below `n`, which is at least 1.
+    /// Chooses a number below `n`. `n` must be at least 1.
     fn below(&mut self, n: u32) -> u32;
 }
 
@@ -28,7 +28,7 @@ impl Choose for Seeded {
     }
 }
 
-/// Choices from a byte string, as libFuzzer gives it. After its end every choice is 0.
+/// Choices from a byte string, which libFuzzer generates. After the last byte, every choice is 0.
 #[derive(Clone, Debug)]
 pub struct Bytes<'a>(&'a [u8]);
 
@@ -68,10 +68,10 @@ impl Choose for Quiet {
     }
 }
 
-/// Wraps a source of choices, with a method for each kind of choice that a world makes.
+/// Wraps a source of choices, with methods to choose an index, an element, a fault or a duration.
 pub(crate) struct Dice<'a> {
     choose: &'a mut dyn Choose,
-    /// True in a small world: durations are not chosen, and each fault is a choice between yes and no.
+    /// True in a small world: every duration is the shortest possible, and the source decides whether a fault happens.
     is_small: bool,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// Returns true in `per_mille` of a thousand cases; in a small world, lets the source choose yes or no.
+    /// Returns true with a chance of `per_mille` in a thousand. In a small world, the source chooses true or false.
     pub(crate) fn chance(&mut self, per_mille: u32) -> bool {
         match per_mille {
             0 => false,
@@ -100,7 +100,7 @@ impl<'a> Dice<'a> {
         from[self.below(from.len())]
     }
 
-    /// A duration in nanoseconds, between two numbers of milliseconds; in a small world, the shortest duration.
+    /// Chooses a duration between `from` and `to` milliseconds, in nanoseconds. In a small world, it is always `from`.
     pub(crate) fn ms(&mut self, from: u64, to: u64) -> u64 {
         if self.is_small || to <= from {
             return from * 1_000_000;

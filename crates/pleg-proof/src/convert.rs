@@ -1,4 +1,4 @@
-//! Converts the model's rows, statuses and events to those of the core.
+//! Converts rows, statuses and events from the node model's types to the core's types.
 
 use pleg_core::{
     ContainerDetails, Details, EventType, Id, Identity, Report, ReportedState, RuntimeEvent,
@@ -79,7 +79,7 @@ pub(crate) fn event_type(what: model::EventType) -> EventType {
     }
 }
 
-/// Converts an event, and sets its time stamp. Leaves out empty statuses, as the driver does.
+/// Converts an event, and sets its time stamp to `created_at`. Leaves out empty container statuses, as the driver does.
 pub(crate) fn event(event: &Event, created_at: i64) -> RuntimeEvent {
     let mut out = RuntimeEvent::new(&*event.subject, event_type(event.what));
     out.created_at = created_at;

@@ -1,10 +1,10 @@
-//! Counts how often each fault, and each other situation of [`REQUIRED`], has occurred in the worlds.
+//! Counts how often each fault and each situation (see [`REQUIRED`]) has occurred in the worlds of a soak.
 
 use std::collections::BTreeMap;
 
 use crate::faults::Fault;
 
-/// The situations that must occur in a soak, in addition to every [`Fault`].
+/// The situations that must occur in a long soak, in addition to every [`Fault`].
 pub const REQUIRED: &[&str] = &[
     "announced ContainerChanged",
     "announced ContainerDied",
@@ -50,18 +50,18 @@ pub const REQUIRED: &[&str] = &[
     "world with a hundred workers and a slow runtime",
 ];
 
-/// The number of times that each fault and each situation has occurred.
+/// Counts of the faults and situations that have occurred in one or more worlds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     faults: BTreeMap<Fault, u64>,
     points: BTreeMap<&'static str, u64>,
-    /// The number of actions of the node, the runtime, the driver and the consumers.
+    /// The number of steps of the worlds: actions of the node, runtime, driver and consumers, and timers of the core.
     pub events: u64,
-    /// Calls to the runtime.
+    /// The number of lists and status calls that the core has made (`Version` is not counted).
     pub calls: u64,
-    /// The highest share of the budget of calls that a world used, per mille.
+    /// The most calls that the core made in one world, in thousandths of the calls that this world allowed.
     pub budget_used: u64,
-    /// Simulated nanoseconds.
+    /// The simulated time, in nanoseconds.
     pub nanos: u64,
 }
 
@@ -74,12 +74,12 @@ impl Coverage {
         *self.points.entry(point).or_default() += 1;
     }
 
-    /// The number of times that a situation of [`REQUIRED`] has occurred.
+    /// The number of times that the situation `point` has occurred.
     pub fn count(&self, point: &str) -> u64 {
         self.points.get(point).copied().unwrap_or(0)
     }
 
-    /// Adds what happened in another world.
+    /// Adds the counts of another world.
     pub fn add(&mut self, other: &Self) {
         for (fault, n) in &other.faults {
             *self.faults.entry(*fault).or_default() += n;
@@ -93,7 +93,7 @@ impl Coverage {
         self.nanos += other.nanos;
     }
 
-    /// Faults and required situations that have not occurred.
+    /// The faults, and the situations of [`REQUIRED`], that have not occurred.
     pub fn missing(&self) -> Vec<String> {
         let faults = Fault::ALL.iter().map(|(fault, ..)| fault);
         let faults = faults.filter(|fault| !self.faults.contains_key(fault));
@@ -102,7 +102,7 @@ impl Coverage {
         faults.chain(points.map(ToString::to_string)).collect()
     }
 
-    /// One line for each fault and point.
+    /// One line for each fault and situation that has occurred, with its count.
     pub fn text(&self) -> String {
         let faults = self.faults.iter().map(|(f, n)| (format!("fault {f:?}"), n));
         let points = self.points.iter().map(|(p, n)| ((*p).to_owned(), n));

@@ -1,4 +1,4 @@
-//! Everything that can go wrong, and how often it does in one world.
+//! The faults that can happen in a world, and the chance of each.
 
 use crate::choose::Dice;
 
@@ -11,8 +11,8 @@ macro_rules! faults {
         }
 
         impl Fault {
-            /// All faults, each with two numbers: in how many of a thousand worlds it can happen, and its highest
-            /// chance in such a world, per mille.
+            /// All faults. The first number says in how many of a thousand worlds the fault can happen. The second is
+            /// the highest chance of the fault in such a world, per mille.
             pub const ALL: &[(Self, u32, u32)] = &[$((Self::$name, $worlds, $most),)*];
         }
     };
@@ -20,7 +20,7 @@ macro_rules! faults {
 
 faults! {
     // Faults of reads.
-    /// Lists and statuses show an exit or a removal late.
+    /// Lists and statuses still show the earlier state for a while after an exit or a removal.
     Lag: 200 300,
     /// A step of a call takes up to 700 ms.
     Slow: 300 200,
@@ -42,18 +42,18 @@ faults! {
     SickLists: 100 60,
     /// All statuses hang or fail for seconds.
     SickStatuses: 80 40,
-    /// The lists of the node exceed the message size, until the faults of the world end.
+    /// Lists of the node exceed the limit of gRPC messages and so fail, until the faults of the world end.
     TooLarge: 40 60,
     // Faults of the runtime's process.
     /// The runtime is frozen for seconds: it answers no call and sends no event, and then catches up at once.
     Freeze: 80 40,
-    /// The runtime restarts, and containers end meanwhile without events.
+    /// The runtime restarts. If a container exits meanwhile, the runtime sends no event.
     Outage: 100 100,
     /// A restart loses some objects.
     RestartLoses: 300 300,
-    /// A restart loses everything: the machine was rebooted.
+    /// During a restart, all running containers and sandboxes stop without events, as when the machine reboots.
     Reboot: 60 100,
-    /// A restart omits an id from lists and statuses, until the next restart or for seconds.
+    /// After a restart, lists and statuses omit an existing id for seconds, or until the next restart.
     RestartHides: 100 200,
     /// The runtime is killed in the middle of the removal of a sandbox.
     RemovalCut: 150 150,
@@ -62,81 +62,81 @@ faults! {
     EventLost: 250 300,
     /// An event arrives twice.
     EventTwice: 250 300,
-    /// An event arrives late; CRI-O also reads its statuses late.
+    /// An event arrives late. If the runtime is CRI-O, it may also read the event's statuses late.
     EventLate: 400 300,
     /// An event has no container statuses.
     EventNil: 300 400,
     /// The statuses of an event are older than its time stamp.
     EventOld: 300 300,
-    /// An event has another type.
+    /// An event has a wrong type.
     EventWrongType: 60 100,
-    /// The stream ends, and is subscribed again.
+    /// The event stream ends, and the driver subscribes again.
     Cut: 200 150,
-    /// A new stream begins with events from the past.
+    /// A new stream begins with events that the runtime has sent earlier.
     Replay: 200 1000,
-    /// A new subscriber is registered up to 300 ms after its call.
+    /// The runtime registers a new subscriber up to 300 ms after the call; the events in between are lost.
     LateSubscriber: 200 500,
-    /// Another subscriber takes half of the events, for seconds.
+    /// Another subscriber takes half of the events, for up to 10 s.
     SecondSubscriber: 80 60,
-    /// The stream stays open but delivers nothing more, until it is cut.
+    /// The event stream stays open but delivers nothing more, until it ends.
     Mute: 60 30,
     // Faults of objects.
     /// An id is UNKNOWN for a while.
     Unknown: 100 30,
-    /// The row and the status of an id contradict each other for good.
+    /// The list row and the status of an id contradict each other for good.
     Skew: 60 100,
-    /// The row and the status of an id contradict each other for seconds.
+    /// The list row and the status of an id contradict each other for seconds.
     SkewAWhile: 80 60,
-    /// The exit code becomes known late.
+    /// The runtime shows an exit first without the exit code.
     LateCode: 150 300,
-    /// The first exit code is wrong.
+    /// The runtime shows a wrong exit code at first.
     CorrectedCode: 80 200,
-    /// A container is killed for its memory.
+    /// The kernel kills a container because it uses too much memory.
     OomKill: 150 200,
     /// A container fails to start.
     FailedStart: 150 200,
     /// A third party runs a container for milliseconds.
     ShortLife: 300 300,
-    /// A container that runs only for milliseconds has no label with the pod's uid, or a wrong one.
+    /// A third party's container that runs for milliseconds has a wrong pod-uid label, or none.
     Unlabelled: 150 300,
-    /// A pause process is killed.
+    /// The pause process of a sandbox is killed.
     SandboxKilled: 200 60,
     /// A third party stops a container.
     ThirdStop: 150 60,
     /// A third party removes an exited container.
     ThirdRemoval: 200 60,
-    /// A third party removes a container, running or not.
+    /// A third party removes a container, even if it runs.
     ThirdForce: 100 40,
     /// A third party runs a second sandbox of a pod.
     SecondSandbox: 80 30,
-    /// A second sandbox has no label with the pod's uid, or a wrong one.
+    /// The second sandbox that a third party runs has a wrong pod-uid label, or none.
     WrongLabel: 500 400,
-    /// An object appears without events.
+    /// The runtime sends no events for a new container or sandbox.
     SilentBirth: 80 100,
-    /// The wall clock is set.
+    /// Somebody sets the wall clock of the node.
     WallStep: 100 50,
     // Workers.
     /// A worker is cancelled and restarted.
     WorkerRestart: 200 60,
     /// A pod is deleted, or a deleted pod is created again with the same uid.
     PodDeleted: 300 15,
-    /// A worker takes up to two seconds before it acts.
+    /// A worker takes up to two seconds until it acts on a view.
     SlowWorker: 200 200,
     /// A call of a worker times out and takes effect later.
     LateWrite: 120 100,
-    /// A worker asks for details.
+    /// A worker waits for a view with fresh details of every container.
     DetailsRead: 1000 30,
-    /// A worker waits for an instant in the future.
+    /// A worker waits for a view as of an instant in the future.
     FutureWait: 1000 50,
 }
 
-/// The chance of each fault in one world, and the delays of reads and events.
+/// The faults of one world: the chance of each fault, and the longest delays of reads and events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Faults {
     chances: Vec<u32>,
-    /// The greatest delay of reads, in milliseconds.
+    /// The longest time, in milliseconds, for which reads show an earlier state.
     pub lag_ms: u64,
-    /// The greatest delay of events, in milliseconds.
+    /// The longest delay of an event, in milliseconds.
     pub late_ms: u64,
     /// The number of faults that may still happen.
     pub left: u32,
@@ -153,7 +153,7 @@ impl Faults {
         }
     }
 
-    /// The faults of a random world. One in ten has none.
+    /// Chooses the faults of a random world. One world in ten has none.
     pub(crate) fn random(dice: &mut Dice<'_>) -> Self {
         let mut faults = Self::none();
         faults.lag_ms = dice.pick(&[5, 50, 500, 3_000]);
@@ -190,7 +190,7 @@ impl Faults {
         self.chances.fill(0);
     }
 
-    /// The longest lag of reads, in nanoseconds.
+    /// The longest time, in nanoseconds, for which reads may show an earlier state.
     pub fn longest_lag(&self) -> u64 {
         match self.chances[Fault::Lag as usize] {
             0 => 0,
@@ -198,7 +198,7 @@ impl Faults {
         }
     }
 
-    /// The faults that can happen, for messages.
+    /// The faults that can happen and their chances, as text for messages.
     pub fn text(&self) -> String {
         let all = Fault::ALL.iter().map(|(fault, ..)| fault);
         let set = all.zip(&self.chances).filter(|(_, chance)| **chance > 0);

@@ -1,4 +1,4 @@
-//! The proof of the core: a random node with acting pod workers, and a checker of all outputs of the core.
+//! Tests the core (`pleg-core`) on a simulated node with random faults and pod workers, and checks all its outputs.
 //!
 //! A [`World`] advances by one action at a time, and every choice comes from a [`Choose`]: a seeded generator
 //! for soaks, a byte string for fuzzing and for shrinking, an enumerator for small worlds.

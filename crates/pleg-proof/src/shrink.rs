@@ -1,6 +1,6 @@
-//! Reduces the choices of a failing world.
+//! Reduces the byte string from which a failing world takes its choices.
 
-/// Finds a short byte string, with many zeros, for which `fails` still returns true.
+/// Shortens `bytes`, and replaces bytes with 0, as long as `fails` still returns true for the result.
 pub fn shrink(bytes: &[u8], fails: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut best = bytes.to_vec();
     let mut size = best.len().max(1);

@@ -1,4 +1,4 @@
-//! Many random worlds, by seed.
+//! Runs many random worlds, each from a seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -8,23 +8,23 @@ use crate::choose::{Bytes, Seeded};
 use crate::coverage::Coverage;
 use crate::world::{Failure, World};
 
-/// A soak ends after this many failures.
+/// A soak ends after this number of failed worlds.
 const ENOUGH: usize = 10;
 
 /// The results of a soak.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// The coverage of all worlds.
+    /// How often each fault and situation occurred, in all worlds together.
     pub coverage: Coverage,
-    /// The worlds that were run.
+    /// The number of worlds that were run.
     pub worlds: u64,
-    /// The seeds that failed, with their failures.
+    /// The seeds of failed worlds, each with its failure.
     pub failures: Vec<(u64, Failure)>,
-    /// The CPU time of all threads in nanoseconds.
+    /// The CPU time of all threads that ran worlds, in nanoseconds.
     pub cpu: u64,
 }
 
-/// Runs the world of a seed.
+/// Runs the random world that a seeded generator chooses.
 ///
 /// # Errors
 /// The violation that the checker found.
@@ -35,7 +35,7 @@ pub fn run(seed: u64, with_trace: bool) -> Result<World, Failure> {
     Ok(world)
 }
 
-/// Runs the world of a byte string.
+/// Runs the random world whose choices are read from `bytes`.
 ///
 /// # Errors
 /// The violation that the checker found.
@@ -96,7 +96,7 @@ fn cpu() -> u64 {
 }
 
 impl Totals {
-    /// A summary.
+    /// A line with the totals of the soak.
     pub fn text(&self) -> String {
         let coverage = &self.coverage;
         let per_second = match self.cpu {

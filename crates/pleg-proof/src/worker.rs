@@ -1,4 +1,4 @@
-//! The decisions of a kubelet's pod worker on a view of its pod: one pure function.
+//! Decides what a kubelet's pod worker does next when it gets a view of its pod.
 
 use pleg_core::{ContainerState, ContainerStatus, KnownState, PodStatus, SandboxState};
 use pleg_node_model::Id;
@@ -54,7 +54,7 @@ pub enum Op {
     RemoveSandbox(Id),
 }
 
-/// The next step of a worker. `collect`: also remove old containers and sandboxes. `None`: wait for a change.
+/// The next step of a worker; `None`: it waits for a change. `collect`: it also removes old containers and sandboxes.
 pub fn decide(spec: &Spec, pod: &PodStatus, collect: bool) -> Option<Op> {
     let Some(active) = pod.active_sandbox().filter(|_| !spec.deleted) else {
         return without_sandbox(spec, pod);
@@ -82,7 +82,7 @@ fn runs(c: &ContainerStatus) -> bool {
     c.state == ContainerState::Running
 }
 
-/// Returns true unless it is certain that the container does not run.
+/// Returns true if the container runs, or its state is unknown and it was not seen to exit.
 fn may_run(c: &ContainerStatus) -> bool {
     match c.state {
         ContainerState::Unknown { last } => last != Some(KnownState::Exited),
@@ -90,7 +90,7 @@ fn may_run(c: &ContainerStatus) -> bool {
     }
 }
 
-/// The next step for a pod that has no ready sandbox or was deleted: stop everything, then make a new sandbox.
+/// The next step for a pod without a ready sandbox, or for a deleted pod: stops all; then runs a sandbox, or removes.
 fn without_sandbox(spec: &Spec, pod: &PodStatus) -> Option<Op> {
     if let Some(c) = pod.containers.iter().find(|c| runs(c)) {
         return Some(Op::Stop(id(&c.id)));
@@ -127,7 +127,7 @@ fn without_sandbox(spec: &Spec, pod: &PodStatus) -> Option<Op> {
     Some(Op::RunSandbox { attempt })
 }
 
-/// The next step for one container name.
+/// The next step for the container with the name `name`, in a pod with a ready sandbox.
 fn keep_running(
     spec: &Spec,
     pod: &PodStatus,
@@ -136,7 +136,7 @@ fn keep_running(
     collect: bool,
 ) -> Option<Op> {
     let of_name = || pod.containers.iter().filter(|c| &*c.name == name);
-    // A container that may run, or that a call in flight may start, blocks another one with its name.
+    // Do not run a container while another one of this name may run, or while its status is missing before its exit.
     let blocks =
         |c: &ContainerStatus| may_run(c) || (c.status_missing && c.state != ContainerState::Exited);
     if of_name().any(blocks) {
@@ -166,7 +166,7 @@ fn remove_old_sandbox(pod: &PodStatus) -> Option<Op> {
     (!is_used).then(|| Op::RemoveSandbox(id(&old.id)))
 }
 
-/// Returns true if an exited container is started again. `None` if the exit code decides and cannot be read now.
+/// Returns true if an exited container must be run again. `None`: this depends on the exit code, which is not known.
 fn restarts(policy: Policy, c: &ContainerStatus) -> Option<bool> {
     match (policy, c.details.exit_code) {
         _ if c.state != ContainerState::Exited => Some(true),

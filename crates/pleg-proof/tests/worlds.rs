@@ -1,4 +1,4 @@
-//! Runs random worlds chosen by a seed or by bytes, and small worlds whose actions happen in every order.
+//! Runs random worlds chosen by a seed or by bytes, and explores every order of the actions of small worlds.
 
 use pleg_proof::choose::{Choose, Seeded};
 use pleg_proof::coverage::Coverage;
@@ -42,9 +42,9 @@ fn worlds_chosen_by_byte_strings_have_no_violation() {
     }
 }
 
-/// In this test, a lost event counts as a violation.
+/// As an example of a violation, this test takes the occurrence of the fault `EventLost`.
 #[test]
-fn shrinker_removes_choices_that_the_violation_does_not_need() {
+fn shrinker_removes_choices_without_effect_on_the_violation() {
     let fails = |bytes: &[u8]| {
         let world = run_bytes(bytes, false);
         world.is_ok_and(|world| world.coverage().text().contains("EventLost"))

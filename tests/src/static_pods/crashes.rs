@@ -1,7 +1,7 @@
 //! Kills the daemon and the mini-kubelet repeatedly while containers crash and the mini-kubelet restarts them.
 //!
-//! Two containers with the same name must never run in one pod at the same time, and no exit code may be lost. In the
-//! end all pods run, and no other sandbox is left.
+//! Two containers with the same name must never run in one pod at the same time, and the mini-kubelet must report every
+//! exit code. In the end all pods must run, and the runtime must have no other sandbox.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -26,9 +26,9 @@ use super::manifests::{self, APP, JOB, Kind, exit_codes};
 use super::poller::{Observed, Poller, Seen, process_is_gone};
 use super::process::{Event, StaticPods};
 
-/// The time for which the daemon is down after a kill, so that containers exit while it is down.
+/// The time from the kill of the daemon until the test starts it again. Containers exit in this time.
 const AWAY: Duration = Duration::from_millis(1500);
-/// The time limit of a step that waits for the daemon.
+/// The time limit of a wait in this test, unless the wait has its own. The daemon may be down in this time.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// A container that the runtime lists as exited although its task exists counts as unremovable after this time.
 /// Usually the runtime deletes a task within milliseconds.
@@ -36,7 +36,7 @@ const UNREMOVABLE_AFTER: Duration = Duration::from_secs(20);
 /// The time limit for garbage collection; upstream runs it every minute.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
 
-/// The use of the event stream.
+/// The way in which the mini-kubelet gets events in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// The mini-kubelet uses the event stream.
@@ -61,7 +61,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A short plan, or the plan that the environment defines.
+    /// The numbers that environment variables set. By default, the test is short.
     pub fn from_env() -> anyhow::Result<Self> {
         Ok(Self {
             pods: number("PLEG_KUBELET_PODS", 8)?,
@@ -71,7 +71,7 @@ impl Plan {
         })
     }
 
-    /// Each kill, with the number of restarts before it.
+    /// The kills in order. Each is due when containers have restarted this number of times.
     fn steps(self) -> Vec<(u32, Killed)> {
         let spread =
             |what, count| (1..=count).map(move |n| (self.restarts * n / (count + 1), what));
@@ -79,7 +79,7 @@ impl Plan {
         let mut steps: Vec<_> = daemon
             .chain(spread(Killed::Kubelet, self.own_kills))
             .collect();
-        // The sort is stable: of kills after the same number of restarts, the daemon's stays first.
+        // The sort is stable: if both are due after the same number of restarts, the test kills the daemon first.
         steps.sort_by_key(|(at, _)| *at);
         steps
     }
@@ -96,7 +96,7 @@ pub async fn crash(daemon: &Daemon, variant: Variant, plan: Plan) -> anyhow::Res
     let mut run = Box::pin(Run::start(daemon, variant, plan)).await?;
     let done = Box::pin(run.all(plan)).await;
     done.map_err(|error| {
-        // Dropping the daemon removes its directory.
+        // Copy the log, because dropping the daemon removes its directory.
         let log =
             std::env::temp_dir().join(format!("static-pods-{:?}-{variant:?}.log", daemon.version));
         let copied = run.kubelet.copy_log(&log);
@@ -116,8 +116,8 @@ struct Run<'a> {
     kubelet: StaticPods,
     clock: Clock,
     _second: JoinSet<()>,
-    /// Containers that the runtime cannot remove, because they do not run but the runtime still has their task; and
-    /// since when.
+    /// Containers that the runtime cannot remove: they do not run, but containerd still has a task of them. With the
+    /// instant at which the test first saw this.
     unremovable: Mutex<BTreeMap<String, Instant>>,
 }
 
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
         self.check(plan, &stuck)
     }
 
-    /// Waits for `at` restarts in total. The time limit depends on `more`, the number of restarts since the last step.
+    /// Waits until containers have restarted `at` times in total. The time limit depends on `more`, the restarts to go.
     async fn restarted(&self, at: u32, more: u32) -> anyhow::Result<()> {
         let within = PATIENCE + Duration::from_secs(2) * more;
         let what = format!("{at} restarts");
@@ -204,8 +204,8 @@ impl<'a> Run<'a> {
         .with_context(|| format!("{} so far", self.poller.read(|o| o.restarts(JOB))))
     }
 
-    /// Waits until each job was started once more and each app runs. Returns containers that the runtime lists as
-    /// running although their process is gone. No CRI client can detect that they must be restarted.
+    /// Waits until each job has started again and each app runs. Returns containers that the runtime lists as running
+    /// although their process is gone: no CRI client can detect that they must be restarted.
     async fn all_are_restarted(&self) -> anyhow::Result<BTreeSet<Id>> {
         let now = self.poller.read(|o| o.polls);
         let dead = || self.poller.read(|o| dead(o, self.pods, now));
@@ -242,7 +242,7 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// The reported exit codes, with the run of the mini-kubelet that reported them, by container.
+    /// By container: the exit codes that the mini-kubelet reported, with the number of its run that reported them.
     fn reported(&self) -> BTreeMap<Id, BTreeSet<(u32, Option<i32>)>> {
         let mut reported: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for line in self.kubelet.lines() {
@@ -254,8 +254,8 @@ impl<'a> Run<'a> {
         reported
     }
 
-    /// Containers that the poller saw exited and whose exit code the mini-kubelet did not report, or reported wrongly.
-    /// One run of the mini-kubelet may report no exit code if an earlier run has removed the container.
+    /// Containers that the poller saw exited, but whose exit code the mini-kubelet did not report or reported wrongly.
+    /// A run of the mini-kubelet may report the exit without a code if another run reports the code.
     fn unreported(&self) -> Vec<String> {
         let reported = self.reported();
         let codes = exit_codes(self.pods);
@@ -267,7 +267,7 @@ impl<'a> Run<'a> {
             let code = code.or(planned.filter(|_| !seen.stopped));
             let all = reported.get(id);
             let known: BTreeSet<_> = all.into_iter().flatten().filter_map(|(_, c)| *c).collect();
-            // The exit code of a stopped container is not known in advance.
+            // The test cannot know the exit code of a stopped container in advance.
             let is_right = |known| code.is_none_or(|code| known == code);
             if known.len() != 1 || !known.iter().copied().all(is_right) {
                 let at = seen.status.as_ref().map(|s| s.finished_at / 1_000_000);
@@ -285,8 +285,8 @@ impl<'a> Run<'a> {
         Ok(sandboxes.into_iter().map(|s| s.id).collect())
     }
 
-    /// Waits until all pods of the last manifests run and the runtime has no other pods. `before`: the sandboxes of the
-    /// pods of earlier manifests.
+    /// Waits until all pods of the latest manifests run and the runtime has no other pods. `before`: the sandboxes that
+    /// belong to pods of earlier manifests.
     async fn only_calm_pods_run(&self, before: &BTreeSet<String>) -> anyhow::Result<()> {
         until_ok(PATIENCE, "only the last pods run", || async {
             let ready = self.ready_sandboxes().await;
@@ -303,8 +303,8 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// The first deviation: a pod must have one ready sandbox, and a name one running and at most `dead` exited
-    /// containers.
+    /// Checks that each pod has one ready sandbox and, for each container name, one running container and at most
+    /// `dead` exited ones. Returns the first deviation.
     async fn wrong_now(&self, dead: usize) -> anyhow::Result<Option<String>> {
         let mut sandboxes = self.client.sandboxes().await?;
         let mut listed = self.client.containers(ContainerFilter::default()).await?;
@@ -337,9 +337,9 @@ impl<'a> Run<'a> {
         Ok(unknown.map(|c| format!("{c:?} is left")))
     }
 
-    /// Containers that the runtime lists as created or exited although their task exists. No CRI client
-    /// can remove them or their sandboxes: containerd 1.7 returns "cannot delete running task" if it
-    /// was killed while it started the container.
+    /// Containers that the runtime has listed as created or exited for [`UNREMOVABLE_AFTER`] although they have a
+    /// task. No CRI client can remove these containers or their sandboxes: if containerd 1.7 is killed while it
+    /// starts a container, it later returns "cannot delete running task".
     fn unremovable_now(&self, listed: &[Container]) -> anyhow::Result<BTreeSet<String>> {
         let tasks = self.daemon.tasks()?;
         let now = self.clock.now();
@@ -399,7 +399,7 @@ impl<'a> Run<'a> {
         Ok(self.clock.now().since(since))
     }
 
-    /// Checks the observations of the poller.
+    /// Checks that the poller saw no two containers of one name running, and that all exit codes were reported.
     fn check(&self, plan: Plan, stuck: &BTreeSet<Id>) -> anyhow::Result<()> {
         let observed = self.poller.observed();
         let unremovable = self
@@ -425,7 +425,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Jobs that were not started after poll `since`, and apps that do not run, by pod and name.
+/// The pods and names of jobs that have not started after poll number `since`, and of apps that do not run.
 fn dead(observed: &Observed, pods: u32, since: u64) -> Vec<(String, String)> {
     let mut dead = Vec::new();
     for pod in (0..pods).map(manifests::pod_name) {
@@ -463,7 +463,7 @@ fn is_running(container: &Container) -> bool {
     container.state() == ContainerState::ContainerRunning
 }
 
-/// Takes events until the caller aborts the task.
+/// Subscribes as a second client and takes events, until the caller aborts the task.
 async fn take_events(runtime: impl Runtime) {
     loop {
         if let Ok(mut events) = runtime.subscribe().await {

@@ -13,15 +13,15 @@ use crate::wait::pass_time;
 use super::manifests::{self, Kind};
 use super::process::StaticPods;
 
-/// The process stores tombstones for 10 minutes, so its memory grows for 10 minutes.
+/// The number of first samples that are ignored: memory grows for 10 minutes, while the process stores removed ids.
 const SETTLED: usize = 12;
 /// The minimum number of samples, one a minute, in each half of the run after [`SETTLED`].
 const HALF: usize = 10;
-/// The measured quantities: RSS in KiB, descriptors and tasks, each with its tolerance.
+/// The measured quantities (RSS in KiB, descriptors and tasks), and by how much each may grow.
 const MEASURED: [(&str, f64); 3] = [("RSS", 1024.0), ("descriptors", 4.0), ("tasks", 8.0)];
 
-/// Runs for as many minutes as `PLEG_KUBELET_MINUTES` says, and prints a sample each minute. After a long run, the
-/// samples of the second half must not exceed those of the first.
+/// Runs for `PLEG_KUBELET_MINUTES` minutes, and prints a sample each minute. After a long run, the maximum of the
+/// second half of the samples must not exceed the maximum of the first half by more than the tolerance.
 pub async fn watch(daemon: &Daemon) -> anyhow::Result<()> {
     let mut kubelet = StaticPods::new(daemon, Mode::Evented)?;
     let pods = number("PLEG_KUBELET_PODS", 10)?;

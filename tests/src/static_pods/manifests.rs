@@ -1,4 +1,4 @@
-//! Manifests of pods with two containers.
+//! Writes manifests of pods with two containers, an app and a job.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,9 +9,9 @@ use crate::kubelet::Life;
 
 use super::process::NODE;
 
-/// The container that runs until it is stopped.
+/// The name of the container that runs until it is stopped.
 pub const APP: &str = "app";
-/// The container that exits repeatedly in [`Kind::Crashing`] pods, and runs until it is stopped in [`Kind::Calm`] pods.
+/// The name of the container that exits repeatedly in [`Kind::Crashing`] pods, but not in [`Kind::Calm`] pods.
 pub const JOB: &str = "job";
 
 /// The behaviour of the [`JOB`]s.
@@ -33,12 +33,12 @@ fn containers(kind: Kind, pod: u32) -> [(&'static str, Life); 2] {
     [(APP, Life::UntilTerminated { code: 23 }), (JOB, job)]
 }
 
-/// The name of a pod in the runtime.
+/// The name that the runtime has for the pod with the number `pod`.
 pub fn pod_name(pod: u32) -> String {
     format!("pod-{pod}-{NODE}")
 }
 
-/// For crashing pods, by pod name and container name: the exit codes of containers that nobody stops.
+/// The exit codes of the jobs of crashing pods if nobody stops them, by pod name and container name.
 pub fn exit_codes(pods: u32) -> BTreeMap<(String, String), i32> {
     let all = (0..pods).flat_map(|pod| {
         containers(Kind::Crashing, pod)
@@ -60,7 +60,7 @@ pub fn write(dir: &Path, kind: Kind, pods: u32, image: &str) -> anyhow::Result<(
         let metadata = json!({"name": format!("pod-{pod}"), "namespace": "test"});
         let pod_json =
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
-        // The mini-kubelet never sees a half-written manifest.
+        // Rename each file into place, so that the mini-kubelet never sees a half-written manifest.
         let part = dir.join(format!(".pod-{pod}.part"));
         std::fs::write(&part, pod_json.to_string())?;
         std::fs::rename(part, dir.join(format!("pod-{pod}.yaml")))?;

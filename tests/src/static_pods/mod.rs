@@ -1,7 +1,7 @@
-//! The mini-kubelet `static_pods`, an example of `pleg-kubelet`, as a process on a private daemon.
+//! Tests of the mini-kubelet `static_pods`, an example of `pleg-kubelet`. It runs as a process on a private containerd.
 //!
-//! [`process`] runs it, [`manifests`] are its pods, and [`poller`] observes the runtime without it. The
-//! checks: [`crashes`] while the test kills daemon and kubelet, and the [`growth`] of the process over hours.
+//! [`process`] runs the mini-kubelet, [`manifests`] writes its manifests, and [`poller`] observes the runtime. The test
+//! [`crashes`] kills the daemon and the mini-kubelet; [`growth`] measures the mini-kubelet's memory over hours.
 
 pub mod crashes;
 pub mod growth;

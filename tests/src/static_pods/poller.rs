@@ -1,4 +1,4 @@
-//! An observer that lists a runtime's containers 40 times a second, on its own connection, without a generator.
+//! A poller that lists a runtime's containers 40 times a second, on its own connection and without a generator.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +35,7 @@ pub struct Seen {
     pub exited: bool,
     /// The container's status after the exit; `None` if the container was removed before the poller read the status.
     pub status: Option<ContainerStatus>,
-    /// True if the first poll that listed the container as exited came after [`Poller::pods_are_stopped`].
+    /// True if the container exited after the test had called [`Poller::pods_are_stopped`].
     pub stopped: bool,
 }
 
@@ -63,14 +63,14 @@ impl fmt::Display for Seen {
     }
 }
 
-/// All observations.
+/// Everything that the poller has observed.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// Every container that was ever listed.
+    /// Every container that any poll has listed.
     pub containers: BTreeMap<Id, Seen>,
     /// The number of polls.
     pub polls: u64,
-    /// Pairs of containers of one name and pod that ran at the same time.
+    /// Groups of containers of one pod that had the same name and ran at the same time.
     pub doubles: Vec<String>,
     stopping: bool,
 }
@@ -83,7 +83,7 @@ impl Observed {
             .count() as u64
     }
 
-    /// Pairs of containers with the same name and pod where one started before the other had finished, by the times
+    /// Pairs of containers with the same name and pod whose run times overlap, according to the start and finish times
     /// that the runtime reports.
     pub fn overlaps(&self) -> Vec<String> {
         let mut by_name: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -112,7 +112,7 @@ impl Observed {
     }
 }
 
-/// The observer. Dropping it ends its tasks.
+/// The poller. Dropping this value ends its tasks.
 #[derive(Debug)]
 pub struct Poller {
     observed: Arc<Mutex<Observed>>,
@@ -120,7 +120,7 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Starts to observe the runtime of this kubelet.
+    /// Starts to poll the runtime of this kubelet.
     pub fn start(kubelet: Kubelet) -> Self {
         let observed: Arc<Mutex<Observed>> = Arc::default();
         let observer = Observer {
@@ -147,7 +147,7 @@ impl Poller {
         what(&lock(&self.observed))
     }
 
-    /// From now on, exits count as those of stopped pods.
+    /// Tells the poller that the test stops pods: it marks containers that exit from now on as stopped.
     pub fn pods_are_stopped(&self) {
         lock(&self.observed).stopping = true;
     }
@@ -186,7 +186,7 @@ impl Observer {
     /// Reads the statuses of containers that have exited, so that the lists need not wait for them.
     async fn read_statuses(self, mut exits: UnboundedReceiver<Id>) {
         while let Some(id) = exits.recv().await {
-            // Each list queues the id again until this task has read its status.
+            // Every list queues this id again until this task has read the container's status.
             let is_read = |o: &Observed| o.containers.get(&id).is_none_or(|seen| seen.exited);
             if is_read(&lock(&self.observed)) {
                 continue;
@@ -199,8 +199,8 @@ impl Observer {
         }
     }
 
-    /// Records the rows of a list. Returns groups of containers of one name and pod that the list shows as
-    /// running at the same time.
+    /// Records the rows of a list. Returns groups of containers of one pod that have the same name and that the
+    /// list shows running at the same time.
     fn suspects(&self, rows: &[Container]) -> Vec<Vec<Id>> {
         let mut observed = lock(&self.observed);
         let poll = observed.polls;
@@ -235,7 +235,7 @@ impl Observer {
         ids
     }
 
-    /// Checks the statuses and processes of containers that a list shows running at the same time: lists may be wrong.
+    /// Checks with statuses and processes if the containers `suspects` really all run, because lists may be wrong.
     async fn verify(&self, suspects: &[Id]) {
         let mut running = Vec::new();
         for id in suspects {
@@ -254,7 +254,7 @@ impl Observer {
         }
     }
 
-    /// The reason why a container listed as running does not run; `None` if it runs or the status read fails.
+    /// The reason why a container that a list shows running does not run. `None` if it runs or its status call fails.
     async fn not_running(&self, id: &Id) -> Option<String> {
         match self.kubelet.container_status(id).await {
             Err(_) => return None,
@@ -268,7 +268,7 @@ impl Observer {
     }
 }
 
-/// The reason why the process in a container's status does not run; `None` if it runs.
+/// The reason why a container's process does not run. `None` if it runs, or if the runtime reports no process.
 pub async fn process_is_gone(kubelet: &Kubelet, id: &Id) -> Option<String> {
     let process = kubelet.process(id).await;
     match usage::state(process) {

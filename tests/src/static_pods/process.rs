@@ -1,4 +1,4 @@
-//! Starts, ends and kills the process `static_pods`, and collects the standard output of all its runs.
+//! Starts, ends and kills the process `static_pods`, and collects what all its runs write to standard output.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,12 @@ use crate::wait::until;
 /// The name of the node, which is the suffix of every pod's name.
 pub const NODE: &str = "node";
 
-/// The time limit of a start, until the mini-kubelet knows the existing pods.
+/// The time limit from the start of the process until the mini-kubelet knows the existing pods.
 const SYNCED_WITHIN: Duration = Duration::from_secs(90);
 /// The time limit for the process to end after SIGTERM.
 const ENDED_WITHIN: Duration = Duration::from_secs(10);
 
-/// A line of the standard output of `static_pods`.
+/// What a line of the standard output of `static_pods` reports.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "camelCase")]
 pub enum Event {
@@ -48,7 +48,7 @@ pub enum Event {
         #[serde(rename = "exitCode")]
         exit_code: Option<i32>,
     },
-    /// Any other line.
+    /// Anything else.
     #[serde(other)]
     Other,
 }
@@ -67,7 +67,7 @@ pub struct Line {
 pub struct StaticPods {
     /// The directory of the mini-kubelet's manifests.
     pub manifests: PathBuf,
-    /// True if the mini-kubelet runs pods even if their manifests have fields that the Kubernetes API does not have.
+    /// True if the mini-kubelet must accept manifests with fields that the Kubernetes API does not have.
     pub ignore_unknown_fields: bool,
     endpoint: Endpoint,
     cgroup: String,
@@ -188,7 +188,7 @@ impl StaticPods {
             .clone()
     }
 
-    /// The body of the response to GET `path`, whichever HTTP status the response has.
+    /// The body of the response to GET `path`, even if the HTTP status is an error.
     pub async fn get(&self, path: &str) -> anyhow::Result<String> {
         let address = self.lines().into_iter().rev().find_map(|l| match l.event {
             Event::Listening { address } if l.run == self.runs => Some(address),
@@ -229,7 +229,7 @@ async fn read(stdout: ChildStdout, lines: Arc<Mutex<Vec<Line>>>, run: u32) {
     let mut text = String::new();
     loop {
         text.clear();
-        // A killed run may leave an incomplete line.
+        // If the process was killed, its last line may be incomplete.
         match stdout.read_line(&mut text).await {
             Ok(_) if text.ends_with('\n') => {}
             _ => return,

@@ -1,5 +1,5 @@
-//! Compares the CPU and memory usage of `pleg agent` on an idle real node with the budget in docs/fleet.md:
-//! `just measure-agent`.
+//! Compares the CPU and memory usage of `pleg agent` on an idle real node with the budget in docs/fleet.md. Run it
+//! with `just measure-agent`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::process::Command;
 use crate::image::get;
 use crate::{SOON, with_daemon};
 
-/// The default limit of pods of a kubelet.
+/// The number of pods that a kubelet runs at most by default.
 const PODS: usize = 110;
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -67,7 +67,7 @@ async fn agent_stays_in_budget_on_idle_node_with_110_pods() -> anyhow::Result<()
             "{PODS} pods on containerd, idle: {used:?} of CPU in {elapsed:.0?}, {share:.4} % of a core; \
              RSS at most {most} KiB"
         );
-        // The limits are higher than on a simulated node, because on a real node the agent also examines the host.
+        // Allow more than on a simulated node, because on a real node the agent also examines the host.
         anyhow::ensure!(share <= 0.08, "{share} %");
         anyhow::ensure!(most <= 17 << 10, "{most} KiB");
         Ok(())

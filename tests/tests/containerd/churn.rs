@@ -1,5 +1,5 @@
-//! Pods with two containers each are started, crash, restart, stop and are removed. Reads right after a call show the
-//! effect of the call.
+//! Starts, crashes, restarts, stops and removes pods on real daemons, and checks the announcements. Also checks that
+//! views requested right after a call show the effect of the call.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use pleg_tests::workers::{Plan, Workers};
 
 use crate::{SOON, on_one_version, start, start_with};
 
-/// The number of pods at the same time.
+/// The number of pods that exist at the same time.
 const AT_ONCE: usize = 8;
 const PLAN: Plan = Plan {
     at_once: 8,
@@ -29,11 +29,11 @@ const PLAN: Plan = Plan {
 const IDLE: Duration = Duration::from_secs(8);
 
 on_both_versions! {
-    churn_is_announced_once_and_stream_misses_nothing: evented();
-    newer_view_shows_the_change_of_its_caller: read_your_writes();
+    generator_announces_each_change_once_and_misses_no_event: evented();
+    view_requested_after_a_call_shows_its_effect: read_your_writes();
 }
 
-/// First the test itself runs pods. Then pod workers run pods, and act on the announcements.
+/// Checks a generator that uses events. First the test itself runs pods; then pod workers do, which use the generator.
 async fn evented(daemon: &Daemon) -> anyhow::Result<()> {
     let mut settings = Settings::default();
     settings.mode = Mode::Evented;
@@ -70,7 +70,7 @@ async fn generator_that_polls_announces_each_change_once() -> anyhow::Result<()>
         settings.relist_period = Duration::from_millis(500);
         let mut generator = start_with(daemon, settings)?;
         generator.pleg.wait_until_synced().await?;
-        // Each state lasts for three lists.
+        // Each state of a pod lasts for three relists.
         let linger = Duration::from_millis(1500);
         churn(&mut generator, &Kubelet::new(daemon)?, 16, linger).await?;
         generator.pleg.shutdown().await;
@@ -79,7 +79,7 @@ async fn generator_that_polls_announces_each_change_once() -> anyhow::Result<()>
     .await
 }
 
-/// The generator announces every change once, and in the end the cache equals the runtime's list.
+/// Runs pods. The generator must announce every change once, and its cache must then equal the runtime's lists.
 async fn churn(
     generator: &mut Generator,
     kubelet: &Kubelet,
@@ -99,8 +99,8 @@ async fn churn(
     Ok(())
 }
 
-/// For all objects that were started and removed, the number of STARTED and STOPPED events that the runtime should have
-/// sent, and the number of those that arrived.
+/// Counts STARTED and STOPPED of all objects that were started and removed. Returns how many of these events the
+/// runtime should have sent, and how many of them arrived.
 fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
     let (mut due, mut arrived) = (0, 0);
     for (id, _) in objects.iter().filter(|(_, d)| d.started && d.removed) {
@@ -112,7 +112,7 @@ fn arrived(log: &Log, objects: &Objects) -> (u64, u64) {
     (due, arrived)
 }
 
-/// Right after a call has returned, `newer_than` shows its effect.
+/// Checks that `newer_than`, requested right after a call has returned, shows the effect of the call.
 async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
     let kubelet = Kubelet::new(daemon)?;
     let rounds = number("PLEG_FRESH_ROUNDS", 15)?;
@@ -153,7 +153,7 @@ async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
         };
         assert!(stale <= excused, "{stale} answers lack the effect");
         if mode == Mode::Evented {
-            // A read takes some milliseconds, or tens of them beside other tests; the next relist would take seconds.
+            // A pod read takes milliseconds, or tens of them while other tests run. The next relist is seconds away.
             assert!(median < Duration::from_millis(100), "median {median:?}");
         }
         generator.pleg.shutdown().await;
@@ -161,7 +161,7 @@ async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The durations of the waits, and the number of answers that did not show the effect of the call.
+/// The durations of the waits for a view, and the number of views that did not show the effect of the call.
 #[derive(Default)]
 struct Answers {
     took: Vec<Duration>,

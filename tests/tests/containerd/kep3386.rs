@@ -1,5 +1,5 @@
-//! One test for each beta criterion of KEP-3386 that upstream never met: a stress test, a recovery
-//! test, retries with back-off that never end, and a metric of missed events.
+//! One test for each beta criterion of KEP-3386 that upstream's kubelet never met: stress, recovery, endless
+//! retries of the subscribe call with back-off, and a metric of missed events.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,23 +19,23 @@ use pleg_tests::wait::{pass_time, until, until_ok};
 use crate::{SOON, on_one_version, start};
 
 on_both_versions! {
-    many_completions_are_each_announced_once: stress();
-    exits_between_two_generators_are_announced: recovery();
+    each_of_many_exits_in_one_pod_is_announced_once: stress();
+    exits_while_no_generator_runs_are_announced_by_the_next: recovery();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subscribe_is_retried_for_as_long_as_it_fails() -> anyhow::Result<()> {
+async fn generator_retries_a_failing_subscribe_without_end() -> anyhow::Result<()> {
     on_one_version(Version::V2, retries).await
 }
 
-// On one thread, because the recorder of the metrics is thread-local.
+// This test uses one thread, because its recorder of metrics is thread-local.
 #[tokio::test]
 async fn missed_events_metric_equals_number_of_lost_events() -> anyhow::Result<()> {
     on_one_version(Version::V1_7, missed).await
 }
 
-/// The number of containers that complete in one pod, as fast as the runtime starts them. The work of the runtime grows
-/// with the square of this number. `just test-long` runs 120.
+/// The number of containers that complete in one pod. The runtime's work grows with the square of this number, because
+/// each event has the statuses of all containers of its pod. `just test-long` runs 120.
 const COMPLETIONS: u32 = 40;
 /// The number of the [`COMPLETIONS`] containers that run at the same time.
 const AT_ONCE: usize = 16;
@@ -46,9 +46,9 @@ const RUNS_MS: u64 = 300;
 /// If containerd 1.7 cannot handle an exit within 10 s, it retries after 1, 2, 4 s and so on.
 const DRAIN: Duration = Duration::from_secs(300);
 
-/// Stress: many containers of one pod complete. The runtime reads the statuses of all of
-/// them for each event, so events are large and late. Then the runtime's queue drains. The generator announces every
-/// exit once with its exit code, and the node is never unready.
+/// Stress test: many containers of one pod complete. For each event, the runtime reads the statuses of all of
+/// them, so events are large and late. The generator must announce every exit once with its exit code, miss no
+/// event, and stay ready.
 async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     let version = daemon.version;
     let mut generator = start(daemon, Mode::Evented)?;
@@ -85,7 +85,7 @@ async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails if the runtime does not list all of these containers as exited. The error names the others.
+/// Fails if the runtime does not list all of these containers as exited. The error names those that it does not.
 async fn listed_as_exited(kubelet: &Kubelet, ids: &[Id]) -> anyhow::Result<()> {
     let exited = v1::ContainerState::ContainerExited.into();
     let filter = v1::ContainerFilter {
@@ -99,7 +99,7 @@ async fn listed_as_exited(kubelet: &Kubelet, ids: &[Id]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The maximum number of attempts to start a job. A loaded runtime fails to start some.
+/// The maximum number of attempts to start a job. Some starts fail if the runtime is under load.
 const ATTEMPTS: u32 = 3;
 
 /// Runs a job. If it does not start, retries with a new container, as a kubelet does.
@@ -120,8 +120,8 @@ async fn run_to_completion(kubelet: &Kubelet, pod: &Pod, n: u32) -> anyhow::Resu
     Ok(id)
 }
 
-/// Recovery: while no generator runs, one container completes and one fails. The next generator reports
-/// both, with exit code and reason. Both exit after the first generator has shut down.
+/// Recovery test: after the first generator has shut down, one container completes and one fails. The second
+/// generator must report both exits, with exit code and reason.
 async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
     let mut generator = start(daemon, Mode::Evented)?;
     let kubelet = Kubelet::new(daemon)?;
@@ -165,14 +165,14 @@ async fn recovery(daemon: &Daemon) -> anyhow::Result<()> {
 
 /// The number of daemon restarts in a row. Upstream stops retrying at the fifth failure.
 const RESTARTS: usize = 7;
-/// The length of the outage: longer than [`OFTEN`].
+/// The length of the long outage: longer than [`OFTEN`].
 const OUTAGE: Duration = Duration::from_secs(12);
 
 /// The time for which the generator retries a missing socket every 50 ms.
 const OFTEN: Duration = Duration::from_secs(5);
 
-/// After seven daemon restarts and after a long outage, the same generator uses the stream again.
-/// The pauses between its retries grow, and retries never end.
+/// Retry test: after several daemon restarts and after a long outage, the same generator must use the event stream
+/// again. During the outage, the pauses between its subscribe calls must grow.
 async fn retries(daemon: &Daemon) -> anyhow::Result<()> {
     let kubelet = Kubelet::new(daemon)?;
     restarts(daemon, &kubelet).await?;
@@ -191,7 +191,7 @@ async fn restarts(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
         let up = generator.pleg.now();
         subscribed(&generator).await?;
         back.push(generator.pleg.now().since(up));
-        // The stream delivers the next events.
+        // Check that the stream delivers new events.
         generator
             .wait_until_events_are_used(kubelet, &format!("r{n}"))
             .await?;
@@ -202,7 +202,7 @@ async fn restarts(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Uses a new generator, which has not reached its limit of subscribes per minute.
+/// Stops the daemon for a long time. Uses a new generator, which has not reached its limit of subscribes per minute.
 async fn outage(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     let mut generator = start(daemon, Mode::Evented)?;
     generator
@@ -275,8 +275,8 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
             .wait_until_events_are_used(&kubelet, &format!("p{n}"))
             .await?;
     }
-    // An event may be ten seconds late, so at the first list none counts as missed. The second list comes 11 s later:
-    // missing events are overdue, and the stream has been open for the ten seconds after which its losses count.
+    // An event may be ten seconds late, so the generator counts none as missed at the first relist. At the second one,
+    // 11 s later, it would: each missing event is overdue, and the stream is old enough for missed events to count.
     generator.pleg.relist_now().await?;
     pass_time(Duration::from_secs(11)).await;
     generator.pleg.relist_now().await?;
@@ -348,12 +348,12 @@ async fn lose_ends(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<V
     Ok(lost)
 }
 
-/// The missed events by kind, for messages.
+/// The numbers of missed events by type, as text for messages.
 fn by_kind(generator: &Generator) -> String {
     format!("{:?}", generator.pleg.counters().missed)
 }
 
-/// The number of missed events of all kinds and the relist period, as the metrics show them.
+/// Reads two values from the metrics: the number of all missed events, and the relist period in seconds.
 fn shown(metrics: &PrometheusHandle) -> (f64, f64) {
     let text = metrics.render();
     let sum = |name: &str| -> f64 {

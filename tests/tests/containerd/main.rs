@@ -1,7 +1,7 @@
-//! Tests the whole system on real containerd, 1.7 and 2.
+//! Tests of the whole system on real daemons: containerd 1.7 and containerd 2.
 //!
-//! Every test has a daemon of its own. Without root, Linux or the packages it prints a message and passes;
-//! with `CI=true` it fails.
+//! Every test starts its own daemon. If this machine cannot run one (no root, no Linux, or missing packages), a test
+//! prints a message and passes; with `CI=true` it fails.
 
 #![allow(
     clippy::print_stdout,
@@ -54,7 +54,7 @@ use pleg::core::{Mode, Settings};
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::generator::Generator;
 
-/// The time limit for anything that should happen at once.
+/// The time limit of each wait for something that should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Runs a test on a new daemon. If this machine cannot run one, prints a message instead.

@@ -1,5 +1,5 @@
-//! Runs the manifests of real projects on a real containerd, with a tiny image whose program waits, and with the
-//! node's files in a directory of the test.
+//! Runs the manifests of real projects on a real containerd. The containers run a tiny test image instead of their own,
+//! and host paths point into a directory of the test.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 
 use crate::{SOON, with_daemon};
 
-/// The mini-kubelet rejects this manifest, because it does not support image volumes.
+/// The one manifest that the mini-kubelet must reject, because it does not support image volumes.
 const REFUSED: &str = "kops-etcd-manager-main.yaml";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn manifests_of_real_projects_run() -> anyhow::Result<()> {
+async fn mini_kubelet_runs_the_manifests_of_real_projects() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &Daemon| {
         let host = daemon.dir.join("host");
         let _mounted = SharedMount::new(&host)?;
@@ -76,7 +76,7 @@ async fn pods(kubelet: &StaticPods) -> anyhow::Result<Vec<Value>> {
     Ok(list["items"].as_array().context("items")?.clone())
 }
 
-/// Replaces the programs in the manifest by that of the test image, and moves host paths into `host`.
+/// Replaces all programs in the manifest by the program of the test image, and moves host paths into `host`.
 fn on_this_node(mut manifest: Value, daemon: &Daemon, host: &Path) -> anyhow::Result<Value> {
     let spec = &mut manifest["spec"];
     for volume in array(&mut spec["volumes"]) {
@@ -133,7 +133,7 @@ impl<'a> SharedMount<'a> {
 
 impl Drop for SharedMount<'_> {
     fn drop(&mut self) {
-        // An error of the unmount can be ignored: then the daemon's directory cannot be removed, and that error is reported.
+        // Ignore an error of the unmount: the removal of the daemon's directory then fails, and the test reports that.
         let _ = umount2(self.0, MntFlags::MNT_DETACH);
     }
 }

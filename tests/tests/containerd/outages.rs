@@ -1,8 +1,8 @@
-//! The test kills or freezes the daemon, or restarts the generator.
+//! Each test kills the daemon, freezes the daemon, or restarts the generator.
 //!
-//! After each outage the cache equals the list within one relist period, and the generator uses events again
-//! without a restart. It has announced everything that a list after the outage still showed, and nothing
-//! twice, out of order or with a wrong exit code.
+//! After each outage, the cache must equal the runtime's lists within one relist period, and the generator must
+//! use events again. It must have announced every state that a list after the outage showed, and nothing twice,
+//! out of order or with a wrong exit code.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -19,14 +19,14 @@ use tokio::task::JoinSet;
 
 use crate::start;
 
-/// The time limit until the cache equals the list and the stream is confirmed again.
+/// The time limit after an outage until the cache equals the runtime's lists and the stream is confirmed again.
 const SETTLED: Duration = Duration::from_secs(75);
-/// The time for which the test stops the daemon.
+/// The time from SIGSTOP to SIGCONT in the test that freezes the daemon.
 const FROZEN: Duration = Duration::from_secs(15);
 
 on_both_versions! {
-    kill_is_survived: killed();
-    freeze_is_survived: frozen();
+    generator_recovers_after_daemon_is_killed: killed();
+    generator_recovers_after_daemon_is_frozen: frozen();
     restarted_generator_matches_list: client_restarted();
 }
 
@@ -44,7 +44,7 @@ async fn killed(daemon: &Daemon) -> anyhow::Result<()> {
     // Some containers have exited, and some run.
     pass_time(Duration::from_millis(300)).await;
     daemon.kill()?;
-    // Containers exit while the daemon does not run.
+    // Wait, so that containers exit while the daemon does not run.
     pass_time(Duration::from_millis(1500)).await;
     daemon.start()?;
     let back = generator.pleg.now();
@@ -73,7 +73,7 @@ async fn frozen(daemon: &Daemon) -> anyhow::Result<()> {
     let frozen = generator.pleg.now();
     let health = generator.pleg.health();
     pass_time(FROZEN).await;
-    // Health reports a frozen runtime, and the node stays ready for three minutes.
+    // Health must report that the runtime is frozen. The node stays ready, as the freeze takes less than 3 minutes.
     let degraded = health.degraded();
     daemon.signal("SIGCONT")?;
     assert!(
@@ -111,7 +111,7 @@ async fn client_restarted(daemon: &Daemon) -> anyhow::Result<()> {
     finish(generator, &kubelet, daemon.version).await
 }
 
-/// Runs containers that crash one after the other in each pod. Does not retry calls while the daemon is down.
+/// In each pod, runs containers that crash, one after the other. A call that fails while the daemon is down is final.
 fn crashes(kubelet: &Kubelet, pods: &[(Pod, Id)], name: &str) -> JoinSet<()> {
     let pods = pods.iter().cloned().zip(0..);
     let crashes = pods.map(|((pod, _), n)| crash(kubelet.clone(), pod, n, name.to_owned()));
@@ -126,7 +126,7 @@ async fn crash(kubelet: Kubelet, pod: Pod, n: i32, name: String) {
             after_ms: 400 * u64::from(attempt),
         };
         if let Ok(id) = kubelet.create(&pod, &name, attempt, life).await {
-            // An interrupted StartContainer may have started the container or not.
+            // If the kill of the daemon interrupted StartContainer, the container may have started or not.
             let _ = kubelet.start(&id).await;
         }
         pass_time(Duration::from_millis(100)).await;
@@ -173,7 +173,7 @@ async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits until the cache equals the list, the stream is confirmed, and the generator uses its events.
+/// Waits until the cache equals the runtime's lists, the stream is confirmed, and the generator uses new events.
 async fn settled(generator: &mut Generator, kubelet: &Kubelet) -> anyhow::Result<()> {
     generator.wait_until_cache_equals_list(SETTLED).await?;
     generator.wait_until_confirmed(SETTLED).await?;

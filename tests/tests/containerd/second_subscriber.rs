@@ -1,4 +1,4 @@
-//! containerd 1.7 sends each event to one subscriber only. Here another client takes half of them.
+//! Tests a generator on containerd 1.7 while another client takes half of the events: 1.7 sends each to one subscriber.
 
 use pleg::core::Mode;
 use pleg_tests::daemon::{Daemon, Version};
@@ -8,7 +8,7 @@ use pleg_tests::workers::Workers;
 
 use crate::{start, with_daemon};
 
-/// Runs a second generator, as `pleg watch` does, while a kubelet restarts exited containers at once.
+/// A second generator, such as that of `pleg watch`, takes events, while pod workers restart containers at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn second_generator_on_containerd_1_7_causes_polling() -> anyhow::Result<()> {
     with_daemon(Version::V1_7, run_second_generator).await

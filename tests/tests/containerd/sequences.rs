@@ -1,7 +1,7 @@
-//! Compares the simulator, which follows the node model, with real runtimes: runs one script on it and on a daemon
-//! of the same version, and compares the events that both send.
+//! Compares the simulator (`pleg-sim`) with real runtimes: runs the same script on both, and compares the events that
+//! the simulator and a daemon of the same version send.
 //!
-//! The test replaces ids by names. It compares the type and the id of every event, the state of the
+//! The test replaces ids by names. It compares the type and the subject of every event, the state of the
 //! sandbox status if there is one, and the state, exit code and reason of every container status.
 //! Each step waits for its events, so events of different steps have a fixed order. If one call causes several exits,
 //! their order is undefined, because containerd sends them from different goroutines. The test compares the events of
@@ -90,26 +90,26 @@ enum Act {
     Start(&'static str),
     /// Starts a container whose program does not exist.
     FailToStart(&'static str),
-    /// The program exits with [`CRASH`].
+    /// Makes the program of a container exit with [`CRASH`].
     Crash(&'static str),
     Stop(&'static str),
     Remove(&'static str),
     StopPod(&'static str),
     RemovePod(&'static str),
-    /// Kills the pause process, whose namespace the containers share.
+    /// Kills the pause process of a pod whose containers share its process namespace.
     KillSandbox(&'static str),
 }
 
 const CRASH: i32 = 3;
 
-/// The order of the events of a step.
+/// `One`: the events of a step have a fixed order. `Free`: their order is undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     One,
     Free,
 }
 
-/// One step, and the events that it causes.
+/// An action of the script, the number of events that it causes, and whether their order is fixed.
 struct Step {
     act: Act,
     events: usize,
@@ -145,8 +145,8 @@ const fn create_as(
     }
 }
 
-/// A container that exits only after the test has received its STARTED. If it exited earlier, the statuses in STARTED
-/// could already show the exit.
+/// The life of a container that the test makes exit after it has received STARTED. If the container exited by itself,
+/// the statuses in STARTED could already show the exit.
 const CRASHES: Life = Life::UntilTerminated { code: CRASH };
 
 const SCRIPT: &[Step] = &[
@@ -186,11 +186,11 @@ const SCRIPT: &[Step] = &[
     free(Act::KillSandbox("killed"), 2),
     step(Act::StopPod("killed"), 0),
     step(Act::RemovePod("killed"), 2),
-    // An unexpected event of an earlier step would arrive before these events, so the test would notice it.
+    // Run one more pod: if an earlier step sent too many events, the test would get them instead of this pod's.
     step(Act::Run("end"), 2),
 ];
 
-/// One event, without the values that differ between runs.
+/// The values of an event that are the same in each run.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Received {
     kind: &'static str,
@@ -214,7 +214,7 @@ impl fmt::Debug for Received {
 }
 
 impl Received {
-    /// Drops the parts that are undefined if several objects exit at the same time.
+    /// Removes statuses whose states are undefined if several objects exit at the same time.
     fn in_order(mut self, order: Order, sandbox_is_subject: bool) -> Self {
         if order == Order::Free {
             self.containers.retain(|name, _| *name == self.subject);

@@ -1,5 +1,5 @@
-//! Runs the mini-kubelet `static_pods`. Environment variables set the length of the tests
-//! (`just test-kubelet`); by default they are short.
+//! Tests of the mini-kubelet `static_pods` on real daemons. By default they are short. Environment variables make
+//! them longer (`just test-kubelet`).
 
 use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::kubelet::{Kubelet, Life};
@@ -22,7 +22,7 @@ async fn crashes(daemon: &Daemon, variant: Variant) -> anyhow::Result<()> {
     crash(daemon, variant, Plan::from_env()?).await
 }
 
-/// Tests the poller that the other tests of this file use, with containers that only the test starts.
+/// Tests the poller of the other tests in this file, without a mini-kubelet: the test itself starts the containers.
 #[tokio::test(flavor = "multi_thread")]
 async fn poller_detects_two_running_containers_of_one_name() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| {
@@ -59,7 +59,7 @@ async fn poller_detects_two_running_containers_of_one_name() -> anyhow::Result<(
     .await
 }
 
-/// Runs for `PLEG_KUBELET_MINUTES`.
+/// Runs for `PLEG_KUBELET_MINUTES` minutes.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "hours: just soak-kubelet MINUTES"]
 async fn mini_kubelet_leaks_nothing_while_pods_crash() -> anyhow::Result<()> {

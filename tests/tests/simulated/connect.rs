@@ -1,4 +1,4 @@
-//! Tests a generator and a client of the same CRI runtime.
+//! Tests the constructors that return a generator's builder and a CRI client of the same runtime.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn view_newer_than_a_call_shows_effect_of_the_call() {
 }
 
 #[tokio::test]
-async fn no_subscribe_to_crio_that_may_crash_on_disconnect() {
+async fn generator_never_subscribes_to_crio_that_crashes_on_disconnect() {
     let node = Node::of(Sim::builder().mode(Mode::Crio).runtime_version("1.31.0"));
     let (builder, _client) = Pleg::connect_with(node.observer_client().unwrap());
     let pleg = builder.spawn().unwrap();
@@ -48,11 +48,11 @@ async fn no_subscribe_to_crio_that_may_crash_on_disconnect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connected_generator_and_client_share_one_clock() {
+async fn generator_and_client_of_one_connect_call_share_one_clock() {
     let (builder, client) = Pleg::connect("unix:///nowhere/at/all.sock").unwrap();
     tokio::time::advance(Duration::from_secs(5)).await;
     let pleg = builder.spawn().unwrap();
-    // The clock returns no instant twice.
+    // Two calls of one clock never return the same instant.
     let (first, second) = (pleg.now(), client.clock().now());
     assert!(second > first);
     assert!(second.since(first) < Duration::from_micros(1));
@@ -69,9 +69,9 @@ fn connect_error_names_the_cause() {
     assert_eq!(error.to_string(), advice);
 }
 
-/// The second client uses the tokio runtime of the first client.
+/// `connect_with` needs no current tokio runtime: the new client uses the tokio runtime of the given one.
 #[test]
-fn second_client_can_be_made_outside_of_tokio() {
+fn second_client_can_be_created_outside_of_a_tokio_runtime() {
     let tokio = tokio::runtime::Runtime::new().unwrap();
     let config = CriConfig::new("unix:///nowhere/at/all.sock".parse().unwrap());
     let runtime = tokio.block_on(async { CriRuntime::new(config).unwrap() });

@@ -1,6 +1,6 @@
-//! A consumer takes no event while pods are created, crash and are removed. It delays no call to the runtime, and
-//! afterwards it receives every exit and every removal. A second test checks that calls to the runtime do block if the
-//! generator stops reading the stream.
+//! Tests a consumer that takes no event while pods are created, crash and are removed. It must delay no call to the
+//! runtime, and must receive every exit and removal afterwards. A second test checks that calls to the runtime do block
+//! if the generator itself stops reading the stream.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use pleg_tests::kubelet::{Kubelet, Life};
 
 use crate::node::{MINUTE, MS, Node, SECOND};
 
-/// hyper's flow control window of a connection. A stream has a smaller window.
+/// The number of bytes that hyper sends on one connection without being read: its flow control window.
 const WINDOW: u64 = 5 << 20;
 const PODS: u32 = 160;
-/// The number of containers of one name in a crash loop: more than the generator stores exit records for one name.
+/// The number of exits of one container name in a crash loop. The generator stores fewer exit records per name.
 const LOOPED: i32 = 20;
 
 #[tokio::test(start_paused = true)]
@@ -27,8 +27,8 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
     let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
     let longest = generator.drain_during(storm(&node, &kubelet)).await?;
-    // Paused time advances only while all tasks wait, so a call that does not wait takes almost no time. (Not exactly
-    // none, because the clock returns no instant twice.)
+    // Paused time advances only while all tasks wait, so a call that does not wait takes almost no time. (It takes a
+    // few nanoseconds, because the clock never returns the same instant twice.)
     assert!(longest < MS, "{longest:?}");
     let carried = node.events.carried();
     assert!(carried >= 3 * WINDOW, "{carried} bytes");
@@ -53,11 +53,11 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
         assert_eq!(died.get(id), Some(&code), "{}: its exit", object.name);
         assert!(removed.contains_key(id), "{}: its removal", object.name);
     }
-    // The subscription has merged the events of each id: only the exit and the removal are left.
+    // In this unread subscription, the generator has merged the events of each id: only exit and removal are left.
     let announced: usize = generator.announced.sources().values().sum();
     assert!(events.len() < announced, "{} of {announced}", events.len());
 
-    // The generator stores the records of the last three exits of each container name.
+    // For each container name, the generator stores the records of the last three exits.
     let records = generator.pleg.exits(&PodUid::from("uid-pod-0"));
     let of_app = records.iter().filter(|r| &*r.name == "app");
     let codes: Vec<_> = of_app.map(|r| r.exit_code).collect();
@@ -67,7 +67,7 @@ async fn idle_consumer_delays_no_call_and_misses_no_exit() -> anyhow::Result<()>
 }
 
 #[tokio::test(start_paused = true)]
-async fn subscriber_that_stops_reading_delays_calls_to_the_runtime() -> anyhow::Result<()> {
+async fn generator_that_reads_no_events_delays_calls_to_the_runtime() -> anyhow::Result<()> {
     let node = Node::up();
     let generator = node.start(Settings::default()).await?;
     let kubelet = node.kubelet()?;
@@ -83,7 +83,7 @@ async fn subscriber_that_stops_reading_delays_calls_to_the_runtime() -> anyhow::
     Ok(())
 }
 
-/// Runs all pods. Returns the duration of the longest call of the runtime.
+/// Runs [`crash_loop`] in all pods. Returns the longest duration of a group of calls that ran without a pause.
 async fn storm(node: &Node, kubelet: &Kubelet) -> anyhow::Result<Duration> {
     node.set("oversize.bytes=12000");
     node.set("oversize=100%");
@@ -96,8 +96,8 @@ async fn storm(node: &Node, kubelet: &Kubelet) -> anyhow::Result<Duration> {
         .await
 }
 
-/// Runs containers that exit one after the other, with the exit codes 1, 2, 3 …, and removes them. Returns the duration
-/// of the longest call.
+/// Runs containers that exit one after the other, with the exit codes 1, 2, 3 …, and removes them. Returns the longest
+/// duration of calls that followed each other without a pause.
 async fn crash_loop(
     node: &Node,
     kubelet: &Kubelet,
@@ -111,7 +111,7 @@ async fn crash_loop(
     called(since);
     let mut all = Vec::new();
     for code in 1..=times {
-        // A container runs for longer than 250 ms, because a read 250 ms after STARTED must show it as running.
+        // Let the container run for more than 250 ms: the generator reads the pod 250 ms after STARTED.
         let after_ms = 400;
         let life = Life::Exit { code, after_ms };
         since = node.clock.now();
@@ -132,7 +132,7 @@ async fn crash_loop(
     Ok(longest)
 }
 
-/// For all events of one type: the exit code, by id.
+/// The exit codes in all events of the type `what`, by id.
 fn of_type(events: &[PodLifecycleEvent], what: LifecycleType) -> BTreeMap<Id, Option<i32>> {
     let of_type = events.iter().filter(|e| e.event == what);
     of_type
@@ -141,7 +141,7 @@ fn of_type(events: &[PodLifecycleEvent], what: LifecycleType) -> BTreeMap<Id, Op
         .collect()
 }
 
-/// The available events. Fails if the subscription has lost any.
+/// Takes all events that are available now. Fails if the subscription has lost any.
 fn read(subscription: &mut Subscription) -> anyhow::Result<Vec<PodLifecycleEvent>> {
     let mut events = Vec::new();
     while let Some(delivery) = subscription.try_next() {

@@ -1,4 +1,4 @@
-//! Breaks connections after each number of bytes: within the frame header, the message header
+//! Breaks connections after many different numbers of bytes: within the HTTP/2 frame header, the message header
 //! and the message, of an event and of a list.
 
 use pleg::core::{LifecycleType, Settings};
@@ -8,11 +8,11 @@ use pleg_tests::kubelet::Life;
 use crate::node::{MINUTE, MS, Node, SECOND};
 use crate::pipe::Break;
 
-/// More bytes than any test sends.
+/// A number of bytes that no connection in these tests reaches, so that it does not break.
 const NEVER: u64 = u32::MAX as u64;
 
-/// Runs `cut` with byte counts up to the number of bytes sent: all counts at the start, where the frame headers are,
-/// then every `step`th, and the last ones.
+/// Calls `cut` with many byte counts, up to the number of bytes that the server sends without a break: first every
+/// count, because the headers are there; then every `step`th; and the last ones.
 async fn at_many_bytes(
     least: u64,
     step: usize,
@@ -31,7 +31,7 @@ async fn at_many_bytes(
     Ok(())
 }
 
-/// Runs a short container, and breaks the stream after `at` bytes of its events. Returns how many bytes arrived.
+/// Runs a short container, and breaks the event stream after `at` bytes. Returns how many bytes of events arrived.
 async fn cut_event(at: u64, _whole: u64, how: Break) -> anyhow::Result<u64> {
     let node = Node::up();
     let kubelet = node.kubelet()?;
@@ -48,7 +48,7 @@ async fn cut_event(at: u64, _whole: u64, how: Break) -> anyhow::Result<u64> {
         generator.has(&job, LifecycleType::ContainerDied)
     })
     .await?;
-    // Wait for the remaining events.
+    // Wait for the remaining events of the container.
     node.pass(100 * MS).await;
     let carried = node.events.carried().saturating_sub(before);
     let lost = node.events.dials() > 1;
@@ -57,7 +57,7 @@ async fn cut_event(at: u64, _whole: u64, how: Break) -> anyhow::Result<u64> {
     generator.check(&kubelet).await?;
     assert_eq!(generator.pleg.counters().streams_lost, u64::from(lost));
     assert_eq!(generator.missed(), 0, "missed although the stream was lost");
-    // The new stream delivers events.
+    // Check that the new stream delivers events.
     let received = generator.recorder.log().events.len();
     let pod = kubelet.run_pod("next").await?;
     node.until(SECOND, "the next pod is announced", || {
@@ -74,7 +74,7 @@ async fn stream_cut_within_an_event_loses_no_change() -> anyhow::Result<()> {
     at_many_bytes(400, 17, cut_event).await
 }
 
-/// A list of `whole` bytes breaks after `at` bytes. Returns the number of bytes that arrived.
+/// Requests a list of `whole` bytes, and breaks the connection after `at` bytes. Returns how many bytes arrived.
 async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
     let node = Node::up();
     let kubelet = node.kubelet()?;
@@ -98,7 +98,7 @@ async fn cut_list(at: u64, whole: u64, how: Break) -> anyhow::Result<u64> {
     generator.check(&kubelet).await?;
     let removed = LifecycleType::ContainerRemoved;
     assert!(known.keys().all(|id| !generator.has(id, removed)));
-    // Without further losses the relist period grows.
+    // No event was missed, so the relist period grows.
     node.until(MINUTE, "the relist period is 8 s", || {
         generator.health().period >= 8 * SECOND
     })

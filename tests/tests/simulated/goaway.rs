@@ -1,4 +1,4 @@
-//! Tests a graceful shutdown: the server sends GOAWAY, and closes a connection after the answer to its last call.
+//! Tests a server that shuts down gracefully: it sends GOAWAY, answers the last call, and closes the connection.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn graceful_server(sim: &Arc<Sim>) -> (FaultyPipe, watch::Sender<bool>) {
         let mut requested = sender.subscribe();
         requested.mark_unchanged();
         let ends = async move {
-            // If the test drops the sender, it can no longer request a GOAWAY, so this future never completes.
+            // If the test has dropped the sender, it cannot request a GOAWAY. Then this future never completes.
             if requested.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -37,9 +37,9 @@ fn graceful_server(sim: &Arc<Sim>) -> (FaultyPipe, watch::Sender<bool>) {
     (pipe, send_goaway)
 }
 
-/// The server answers the list in progress, the next list uses a new connection, and no call fails.
+/// During a list, the server sends GOAWAY. It answers this list, and the next list uses a new connection.
 #[tokio::test(start_paused = true)]
-async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
+async fn no_call_fails_when_the_server_sends_a_graceful_goaway() -> anyhow::Result<()> {
     let mut node = Node::up();
     let (pipe, send_goaway) = graceful_server(&node.sim);
     node.calls = pipe;
@@ -62,7 +62,7 @@ async fn graceful_goaway_fails_no_call() -> anyhow::Result<()> {
     node.check_and_end(generator, &kubelet).await
 }
 
-/// The stream continues until its connection ends. Then the generator subscribes again at once.
+/// After GOAWAY, the event stream continues until its connection ends. Then the generator subscribes again at once.
 #[tokio::test(start_paused = true)]
 async fn goaway_does_not_end_the_stream() -> anyhow::Result<()> {
     let mut node = Node::up();

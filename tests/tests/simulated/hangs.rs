@@ -1,4 +1,4 @@
-//! Tests pods whose calls hang, and a stream that hangs.
+//! Tests a generator while all calls about some pods hang, or while the event stream delivers nothing.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use pleg_tests::kubelet::{Kubelet, Life, Pod};
 use crate::node::{MINUTE, MS, Node, SECOND};
 use crate::pipe::Break;
 
-/// Reads all of these pods at once, `rounds` times. 99 of 100 reads must return within 5 s.
+/// Waits for new views of all these pods at once, `rounds` times. 99 % of the waits must end within 5 s.
 async fn are_served(
     node: &Node,
     generator: &Generator,
@@ -38,8 +38,8 @@ async fn are_served(
     Ok(())
 }
 
-/// Status calls for the first `hung` pods hang while a waiter waits for each of them. Health reports the cause within
-/// 3 s, the waiters get the last good status, reads of other pods succeed, and the node stays ready.
+/// Lets status calls for the first `hung` pods hang while a waiter waits for each. Health must report the cause within
+/// 3 s, the waiters must get the last good status, reads of other pods must succeed, and the node must stay ready.
 async fn hung_pods(hung: usize) -> anyhow::Result<()> {
     let node = Node::up();
     let kubelet = node.kubelet()?;
@@ -50,8 +50,8 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
         node.set(&format!("pod.{}.hang=on", pod.uid));
     }
     let began = node.clock.now();
-    // Health notices the hang when a status call is late. These waiters ask for details, because a wait for the state
-    // alone causes no status call.
+    // Health reports hung pods when a status call is late. These waiters request details, because a wait without
+    // details causes no status call.
     let waits = bad.iter().map(|(pod, _)| {
         let pleg = &generator.pleg;
         pleg.details_newer_than(&pod.uid, began, MINUTE)
@@ -71,7 +71,7 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
         };
         assert!(last_good.status.exists(), "no last good status");
     }
-    // Let the calls hang for longer than three minutes: a node whose lists failed for that time would not be ready.
+    // Let the calls hang for more than three minutes. After so much time without a list, a node would not be ready.
     for _ in 0..50 {
         node.pass(4 * SECOND).await;
         assert_eq!(generator.pleg.health().ready(), Ok(()));
@@ -101,7 +101,7 @@ async fn short_job(kubelet: &Kubelet, name: &str) -> anyhow::Result<Id> {
     kubelet.run(&pod, "job", 0, life).await
 }
 
-/// The next event of a stalled stream.
+/// What happens to the stalled stream next.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Resumes,
@@ -109,9 +109,9 @@ enum Then {
     StaysMute,
 }
 
-/// The stream stalls in the middle of an event. Lists find the changes that it does not report, and the generator
-/// counts them as missed events. The node stays ready. If nothing else ends the stream, the generator subscribes again
-/// ten minutes after the first missed event. Health reports the lossy stream until the losses are ten minutes old.
+/// The stream stalls in the middle of an event. Relists find the changes whose events do not arrive, and the generator
+/// counts these events as missed. The node stays ready. If nothing else ends the stream, the generator subscribes again
+/// ten minutes after the first missed event. Health reports a lossy stream until the missed events are ten minutes old.
 #[tokio::test(start_paused = true)]
 async fn stalled_stream_is_reported_lossy_and_replaced() -> anyhow::Result<()> {
     for (at, then) in [
@@ -122,7 +122,7 @@ async fn stalled_stream_is_reported_lossy_and_replaced() -> anyhow::Result<()> {
         let node = Node::up();
         let kubelet = node.kubelet()?;
         let mut generator = node.start(Settings::default()).await?;
-        // After two minutes the relist period has grown.
+        // Wait for two minutes, in which the relist period grows.
         node.pass(2 * MINUTE).await;
         node.events.break_after(at, Break::Stall);
         let mut found = Vec::new();
@@ -138,10 +138,10 @@ async fn stalled_stream_is_reported_lossy_and_replaced() -> anyhow::Result<()> {
             found.push(late);
             node.pass(10 * SECOND).await;
         }
-        // STARTED and STOPPED of the first four jobs must be counted as missed. Those of the fifth job need not be,
-        // because an event may be 10 s late.
+        // The generator must count STARTED and STOPPED of the first four jobs as missed. It need not count those of the
+        // fifth job yet, because an event may be 10 s late.
         assert!(generator.missed() >= 8, "{}", generator.missed());
-        // The first exit is found by the next list, which comes within a minute. From then on the generator lists every
+        // The next relist, which comes within a minute, finds the first exit. From then on the generator relists every
         // second.
         let late = found[1..].iter().max();
         assert!(
@@ -165,7 +165,7 @@ async fn stalled_stream_is_reported_lossy_and_replaced() -> anyhow::Result<()> {
         node.until(5 * SECOND, "there is a stream", || generator.is_confirmed())
             .await?;
         assert_eq!(generator.degraded(), ["stream_lossy"]);
-        // The generator counts losses per whole minute.
+        // Wait for eleven minutes instead of ten, because the generator counts missed events per whole minute.
         node.until(11 * MINUTE, "its losses are too old to count", || {
             generator.is_well()
         })

@@ -1,6 +1,6 @@
 //! Tests that reconnects, server restarts, and shutdowns during calls leak no task, descriptor or memory.
 //!
-//! Descriptors and memory belong to the process, so each measurement has a process of its own.
+//! Each measurement runs in its own process, because other tests would change the descriptors and memory in use.
 
 use std::alloc::System;
 use std::process::{Command, Stdio};
@@ -19,14 +19,14 @@ use tokio::runtime::Handle;
 use crate::node::{MINUTE, MS, Node, SECOND};
 use crate::pipe::Break;
 
-/// Counts the allocated bytes.
+/// The allocator of this program, which counts the allocated bytes.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
-/// The variable that is set for the child process only, so that a run of all ignored tests measures nothing.
+/// The environment variable that marks the child process. Without it, the measuring tests return at once.
 const ALONE: &str = "PLEG_FAULTS_ALONE";
 
-/// Runs one of the tests below in a process of its own.
+/// Runs one of the measuring tests below in a child process.
 fn in_own_process(test: &str) -> anyhow::Result<()> {
     let output = Command::new(std::env::current_exe()?)
         .args(["--exact", test, "--ignored", "--nocapture"])
@@ -62,11 +62,11 @@ fn tasks() -> usize {
 }
 
 fn descriptors() -> anyhow::Result<usize> {
-    // One of the counted descriptors is always that of the open directory /proc/self/fd itself.
+    // One of the counted descriptors is that of the directory /proc/self/fd, which is open for the count.
     Ok(std::fs::read_dir("/proc/self/fd")?.count())
 }
 
-/// Settings with which the reader reconnects almost without a pause.
+/// Settings with which the generator subscribes again almost without a pause.
 fn at_once() -> ReconnectSettings {
     ReconnectSettings {
         subscribes_per_minute: 600,
@@ -76,8 +76,8 @@ fn at_once() -> ReconnectSettings {
     }
 }
 
-/// In a separate process, on paused time: after 600 reconnects of both connections, the process uses no more tasks and
-/// hardly more memory than after 100.
+/// Breaks both connections 600 times, on paused time. At the end, the process must have no more tasks and hardly more
+/// memory than after 100 times.
 #[tokio::test(start_paused = true)]
 #[ignore = "measured in a process of its own"]
 async fn memory_and_tasks_do_not_grow_after_100_reconnects() -> anyhow::Result<()> {
@@ -106,7 +106,7 @@ async fn memory_and_tasks_do_not_grow_after_100_reconnects() -> anyhow::Result<(
         while subscription.try_next().is_some() {}
         recorder.clear();
         if cycle % 100 == 0 {
-            // Use a new kubelet: a kubelet records its objects, and a growing record would look like a leak.
+            // Use a new kubelet each time: a kubelet records all its objects, which would look like a leak.
             restart_containers(&node.kubelet()?, &pod).await?;
         }
         if cycle == 100 {
@@ -132,7 +132,7 @@ async fn memory_and_tasks_do_not_grow_after_100_reconnects() -> anyhow::Result<(
     Ok(())
 }
 
-/// Restarts containers to cause events: the runtime notices only when it sends events that subscribers are gone.
+/// Restarts containers to cause events: only when the runtime sends an event does it notice that a subscriber is gone.
 async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> {
     for attempt in 0..5 {
         let life = Life::Exit {
@@ -146,7 +146,7 @@ async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Waits until the generator has dropped the exit records of removed pods.
+/// Lets so much time pass that the generator drops the exit records of removed pods.
 async fn age_records(node: &Node) -> anyhow::Result<()> {
     node.pass(12 * MINUTE).await;
     anyhow::ensure!(
@@ -156,15 +156,15 @@ async fn age_records(node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Over sockets, in real time: shuts generators down, some while their calls hang, and drops others.
-/// The server stops and starts. Afterwards no task and no descriptor is left.
+/// Starts generators over sockets, in real time. Shuts some down, even during calls that hang; drops others; and
+/// restarts the server. Afterwards no task and no descriptor must be left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measured in a process of its own"]
 async fn child_process_has_no_task_or_descriptor_after_shutdowns() -> anyhow::Result<()> {
     if !is_own_process() {
         return Ok(());
     }
-    // Count before the first round: after a round, tasks may still be closing descriptors.
+    // Count before the first round, because right after a round, tasks may still be closing descriptors.
     let before = (tasks(), descriptors()?);
     let mut bytes = Vec::new();
     for round in 0..20 {
@@ -181,7 +181,7 @@ async fn child_process_has_no_task_or_descriptor_after_shutdowns() -> anyhow::Re
     Ok(())
 }
 
-/// Waits until the tasks of the connections have ended and have closed their descriptors.
+/// Waits until the numbers of tasks and descriptors are no higher than `before`.
 async fn settled(before: (usize, usize)) -> anyhow::Result<()> {
     let what = "all tasks and descriptors are gone";
     until_ok(10 * SECOND, what, || async {
@@ -222,7 +222,7 @@ async fn one_round(round: usize) -> anyhow::Result<()> {
         pleg.wait_until_synced().await?;
         all.push(pleg);
     }
-    // A generator that connects after this server has stopped loses no stream.
+    // Wait, because a generator that connects only after this server has stopped would lose no stream.
     subscribed(&all, 0, "it has subscribed").await?;
     for n in 0..3 {
         let pod = kubelet.run_pod(&format!("pod-{round}-{n}")).await?;

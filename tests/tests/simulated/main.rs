@@ -1,5 +1,5 @@
-//! The whole system on a simulated runtime: `pleg-sim` over in-process connections that break on command, on paused
-//! time. Every test has a runtime of its own.
+//! Tests of the whole system on a simulated runtime (`pleg-sim`), on paused time. In-process connections break when a
+//! test wants it. Every test has its own simulated runtime.
 //!
 //! Paused time runs ahead of the host's wall clock, so the generator and the runtime share a clock whose wall-clock
 //! time advances with the paused time ([`Clock::start_at`](pleg::runtime::clock::Clock)).

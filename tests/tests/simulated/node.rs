@@ -1,5 +1,5 @@
-//! A simulated runtime and a generator in one process on paused time, with one breakable connection for
-//! calls and one for the event stream.
+//! A simulated runtime for one generator in the same process, on paused time. The generator has one connection for
+//! calls and one for the event stream; a test can break both.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// A simulated runtime and the pipes to it.
+/// A simulated runtime, and the in-process connections to it.
 pub(crate) struct Node {
     pub(crate) sim: Arc<Sim>,
-    /// The pipe for lists and statuses.
+    /// The connections for lists, statuses and `Version`.
     pub(crate) calls: FaultyPipe,
-    /// The pipe for the event stream.
+    /// The connections for the event stream.
     pub(crate) events: FaultyPipe,
-    /// The connection of the observer and the kubelet, which never breaks.
+    /// The connection of the kubelet and of a second client, which observes the runtime. It never breaks.
     good: FaultyPipe,
     pub(crate) clock: Clock,
 }
@@ -83,7 +83,7 @@ impl Node {
         Ok(Kubelet::over(&client, "app:1", "", Path::new("/nowhere")))
     }
 
-    /// A generator that is not started.
+    /// The builder of a generator on this runtime, and the log of its calls.
     pub(crate) fn builder(
         &self,
         settings: Settings,
@@ -93,7 +93,7 @@ impl Node {
         Ok((builder.settings(settings).clock(self.clock), recorder))
     }
 
-    /// A generator that has synced, and whose stream, if it has one, is confirmed.
+    /// Starts a generator. Waits until it has synced and, if the runtime has events, its event stream is confirmed.
     pub(crate) async fn start(&self, settings: Settings) -> anyhow::Result<Generator> {
         self.spawn(self.builder(settings)?).await
     }
@@ -138,7 +138,7 @@ impl Node {
         }
     }
 
-    /// Compares the cache and the announcements with what the kubelet did, and shuts down.
+    /// Compares the cache with the runtime's lists and the announcements with the kubelet's calls, and shuts down.
     pub(crate) async fn check_and_end(
         self,
         mut generator: Generator,

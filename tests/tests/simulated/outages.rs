@@ -1,11 +1,11 @@
-//! Runs one scenario with each fault of the connections, the server and its calls.
+//! Runs the same scenario with many faults: of the connections, of the server, and of its calls.
 //!
-//! While a fault lasts, containers exit one after the other and pod workers read their pods. Meanwhile:
+//! While a fault lasts, containers exit one after the other, and pod workers read their pods. In this time:
 //! * Health reports the fault within 3 s, and the node is ready as invariant 12 defines.
 //! * The generator announces an exit as soon as an event or a list can show it, and announces no removal.
 //! * Connection attempts and calls stay within the bounds that follow from the default settings.
 //!
-//! Afterwards the generator announces every exit with its exit code, and uses the stream again.
+//! After the fault, the generator announces every exit with its exit code, and uses the event stream again.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -24,18 +24,18 @@ use tokio::task::JoinSet;
 use crate::node::{MINUTE, MS, Node, SECOND};
 use crate::pipe::{Accepting, Break};
 
-/// Invariant 12: after three minutes without a complete list the node is not ready.
+/// Invariant 12: the node is not ready if the last complete list began more than three minutes ago.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
-/// The time from a fault's first effect until health must report it: 3 s. The check may come a millisecond later.
+/// The time limit from a fault's first effect until health reports the fault: 3 s, and 1 ms for the test's check.
 const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
 /// The time between two reads of a pod worker.
 const READ_EVERY: Duration = Duration::from_secs(10);
 const PODS: i32 = 6;
 
-/// The allowed number of subscribes within a minute.
+/// The allowed number of subscribes in the first minute of most faults of the stream.
 const FEW: RangeInclusive<u64> = 5..=10;
-/// The allowed number in the first minute while dials fail: one at once; one every 50 ms for 5 s, which makes 100; and
-/// then, with pauses that double from 100 ms, 8 or 9 until 60 s, or with jitter a few more.
+/// The allowed number of subscribes in the first minute of a fault in which dials fail: one at once, 100 in the next
+/// 5 s (one every 50 ms), and about 9 until 60 s (the pauses double from 100 ms, and have jitter).
 const MANY: RangeInclusive<u64> = 100..=113;
 
 /// A fault, and the expected behaviour.
@@ -46,21 +46,21 @@ struct Fault {
     lasts: Duration,
     /// Health reports one of these reasons during the whole fault.
     reported: &'static [&'static str],
-    /// True if lists and pod reads succeed.
+    /// True if lists and pod reads succeed during the fault.
     reads: bool,
-    /// True if the stream delivers events.
+    /// True if the stream delivers events during the fault.
     events: bool,
     /// The allowed number of subscribes in the first minute. In every later minute at most 10 are allowed.
     subscribes: RangeInclusive<u64>,
-    /// The maximum number of connections for calls, unless each call may open a connection.
+    /// The maximum number of new connections for calls during the fault.
     dials: u64,
-    /// True if each call fails at once.
+    /// True if each call fails at once during the fault.
     fails_at_once: bool,
     /// The time limit from the end of the fault until nothing is degraded.
     recovered_within: Duration,
 }
 
-/// The stream fails, and calls succeed.
+/// The common fields of faults in which the stream fails and calls succeed.
 const STREAM: Fault = Fault {
     name: "",
     begin: |_| {},
@@ -75,7 +75,7 @@ const STREAM: Fault = Fault {
     recovered_within: Duration::from_secs(62),
 };
 
-/// Calls fail or hang, and the stream delivers events.
+/// The common fields of faults in which calls fail or hang and the stream delivers events.
 const CALLS: Fault = Fault {
     reported: &["list_failed"],
     reads: false,
@@ -85,7 +85,7 @@ const CALLS: Fault = Fault {
     ..STREAM
 };
 
-/// Nothing works.
+/// The common fields of faults in which neither calls nor the stream work.
 const BOTH: Fault = Fault {
     reported: &["list_failed", "list_slow"],
     events: false,
@@ -133,7 +133,7 @@ const FAULTS: &[Fault] = &[
         lasts: Duration::from_secs(200),
         reported: &["list_slow", "list_failed"],
         dials: 0,
-        // The last list that hangs ends at its deadline, and by then the deadline of a list has grown to two minutes.
+        // The last list that hangs fails only at its deadline. The deadline of lists has grown to two minutes by then.
         recovered_within: Duration::from_secs(122),
         ..CALLS
     },
@@ -181,8 +181,8 @@ const FAULTS: &[Fault] = &[
         },
         end: |node| node.set("stream.end_after=off"),
         lasts: MINUTE.saturating_mul(5),
-        // A runtime whose events are disabled also ends each stream at once, so the generator subscribes only once a
-        // minute.
+        // A runtime with disabled events ends each stream at once in the same way. So the generator assumes this cause,
+        // and subscribes only once a minute.
         subscribes: 1..=2,
         ..STREAM
     },
@@ -227,7 +227,7 @@ fn internal_error(io: DuplexStream) {
     tokio::spawn(go_away(io, Reason::INTERNAL_ERROR));
 }
 
-/// Serves a connection: accepts a call and answers with GOAWAY.
+/// Serves a connection: accepts a call, and answers the call with GOAWAY.
 async fn go_away(io: DuplexStream, why: Reason) {
     let Ok(mut connection) = h2::server::handshake(io).await else {
         return;
@@ -240,7 +240,7 @@ async fn go_away(io: DuplexStream, why: Reason) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_outage_is_reported_and_recovered_from_within_bounds() -> anyhow::Result<()> {
+async fn health_reports_each_outage_and_the_generator_recovers_in_time() -> anyhow::Result<()> {
     for fault in FAULTS {
         Box::pin(survive(fault))
             .await
@@ -291,7 +291,7 @@ async fn survive(fault: &Fault) -> anyhow::Result<()> {
         };
         let soon = match (fault.events, fault.reads) {
             (true, _) => Some(10 * MS),
-            // Lists run every second.
+            // The generator relists every second now.
             (false, true) => Some(SECOND + 10 * MS),
             (false, false) => None,
         };
@@ -356,7 +356,7 @@ async fn survive(fault: &Fault) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads a new state of this pod every 10 s, first after `offset`.
+/// Acts as the worker of a pod: requests a new view every 10 s, for the first time after `offset`.
 async fn ask(pleg: Pleg, uid: PodUid, offset: Duration) {
     let mut at = pleg.now().after(offset);
     loop {
@@ -366,7 +366,7 @@ async fn ask(pleg: Pleg, uid: PodUid, offset: Duration) {
     }
 }
 
-/// Every pod worker gets a new state within 5 s.
+/// Checks that every pod worker gets a new view within 5 s.
 async fn all_are_answered(
     node: &Node,
     generator: &Generator,
@@ -383,7 +383,7 @@ async fn all_are_answered(
     Ok(())
 }
 
-/// The node is ready if and only if a complete list began within the last three minutes.
+/// Checks that the node is ready if and only if the last complete list began within the last three minutes.
 fn check_readiness(node: &Node, generator: &Generator) -> anyhow::Result<()> {
     let (health, ready) = (generator.health(), generator.pleg.health().ready());
     let silent = health.last_list.map(|last| node.clock.now().since(last));
@@ -396,7 +396,7 @@ fn check_readiness(node: &Node, generator: &Generator) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the calls of each minute.
+/// Checks the numbers of calls in each minute of a fault.
 fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
     let spent = minutes
         .windows(2)
@@ -409,7 +409,7 @@ fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
         let in_bounds = bounds.contains(&calls.subscribes);
         anyhow::ensure!(in_bounds, "minute {minute}: {calls:?}");
         if fault.fails_at_once {
-            // The generator lists each second, and skips the second call if the first one fails.
+            // The generator relists every second, and omits the container list if the sandbox list fails.
             assert!((55..=65).contains(&calls.full_lists), "{calls:?}");
             // Allowed status calls: one runtime probe (in an outage, `Version` calls are the probes); and, if events
             // arrive, one call for an event of each pod. Allowed list calls of pods: two for each pod and second.

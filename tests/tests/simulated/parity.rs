@@ -1,5 +1,5 @@
-//! Compares upstream's channel with a subscription: both get the same announcements in the same order, except
-//! for those that upstream does not have.
+//! Compares `Fifo`, which replaces the event channel of upstream's PLEG, with a subscription: both must get the same
+//! announcements in the same order, but `Fifo` gets no ContainerChanged, which upstream never sends.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use pleg_tests::lives;
 use crate::node::{Node, SECOND};
 
 #[tokio::test(start_paused = true)]
-async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
+async fn fifo_delivers_the_events_of_upstreams_pleg_in_order() -> anyhow::Result<()> {
     let node = Node::up();
     let (mut builder, recorder) = node.builder(Settings::default())?;
     let (mut fifo, mut subscription) = (builder.upstream_fifo(), builder.subscribe());
     let mut generator = node.spawn((builder, recorder)).await?;
     let kubelet = node.kubelet()?;
-    // The test does not start this container, so that a read shows it as created.
+    // Do not start this container, so that a read shows it as created and causes ContainerChanged.
     let pod = kubelet.run_pod("created").await?;
     let id = kubelet.create(&pod, "app", 0, Life::UntilStopped).await?;
     let what = LifecycleType::ContainerChanged;
@@ -51,7 +51,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
         .map(|e| (e.uid, e.event, e.subject.map(|s| s.id)))
         .collect();
     assert_eq!(all_of(&mut fifo).await, expected);
-    // Started, Died and Removed of 20 sandboxes and 60 containers, without Started where the exit came first.
+    // The events are of 20 sandboxes and 60 containers. Some have no Started, because the exit was found first.
     let ends = |what| expected.iter().filter(|(_, w, _)| *w == what).count();
     assert_eq!(ends(LifecycleType::ContainerDied), 80);
     assert_eq!(ends(LifecycleType::ContainerRemoved), 80);
@@ -61,7 +61,7 @@ async fn fifo_delivers_upstreams_events_in_order() -> anyhow::Result<()> {
 
 type Announced = (pleg::core::PodUid, LifecycleType, Option<pleg::core::Id>);
 
-/// All events until the generator's shutdown closes the queue.
+/// Takes all events, until the queue is empty and closed because the generator was shut down.
 async fn all_of(fifo: &mut Fifo) -> Vec<Announced> {
     let mut all = Vec::new();
     while let Some(event) = fifo.next().await {

@@ -1,4 +1,4 @@
-//! In-process connections between a client and a server that break on command: after a number of
+//! In-process connections between a client and a server. A test can break them after a given number of
 //! bytes, with a reset, an early end or a stall.
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
-/// The capacity of a connection, about that of a unix socket.
+/// The number of bytes that a connection buffers, about as many as a unix socket.
 const PIPE: usize = 208 << 10;
 
 /// The way in which a connection breaks.
@@ -23,7 +23,7 @@ pub(crate) enum Break {
     Stall,
 }
 
-/// The treatment of new connections.
+/// What happens to new connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Accepting {
     /// New connections are served.
@@ -35,9 +35,9 @@ pub(crate) enum Accepting {
     Dropped,
     /// New connections are accepted, but the server sends nothing on them.
     Silent,
-    /// New connections are served, and are reset after this many bytes.
+    /// New connections are served, and are reset after this number of bytes.
     Cut(u64),
-    /// This function serves new connections.
+    /// New connections are passed to this function instead of the server.
     By(fn(DuplexStream)),
 }
 
@@ -60,18 +60,18 @@ struct Shared {
 /// One connection.
 #[derive(Debug)]
 struct State {
-    /// The client's end; `None` after a break, unless the connection only stalls.
+    /// The client's end. `None` if the connection was reset or has ended.
     io: Option<DuplexStream>,
-    /// The server's end, if nobody serves the connection.
+    /// The server's end, stored to keep it open if nobody serves the connection.
     unserved: Option<DuplexStream>,
     carried: u64,
-    /// The number of bytes after which the connection breaks, and the kind of break.
+    /// The fault of the connection: after this number of bytes, it breaks in this way.
     fault: Option<(u64, Break)>,
     wakers: Vec<Waker>,
 }
 
 impl FaultyPipe {
-    /// Makes connections in memory. `accept` takes the server's end of each and serves it.
+    /// Makes connections in memory. For each, `accept` must serve the server's end.
     pub(crate) fn to(accept: impl Fn(DuplexStream) + Send + Sync + 'static) -> Self {
         Self {
             accept: Arc::new(accept),
@@ -79,7 +79,7 @@ impl FaultyPipe {
         }
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     pub(crate) fn connect(&self) -> io::Result<PipeEnd> {
         let (near, far) = tokio::io::duplex(PIPE);
         let mut shared = lock(&self.shared);
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// The kind of break, if the connection is broken. Unless it is stalled, drops the server's end.
+    /// Returns how the connection is broken, if it is. Drops the client's end, unless the connection stalls.
     fn broken(&mut self) -> Option<Break> {
         let (at, how) = self.fault?;
         if self.carried < at {
@@ -182,7 +182,7 @@ impl State {
         Some(how)
     }
 
-    /// Returns the connection for a write; an error if it is broken. Writes to a stalled connection succeed.
+    /// Returns the client's end for a write, or an error if the connection is broken. A stalled one accepts writes.
     fn writable(&mut self, cx: &Context<'_>) -> io::Result<Pin<&mut DuplexStream>> {
         self.remember(cx);
         self.broken();
@@ -246,7 +246,7 @@ impl AsyncWrite for PipeEnd {
 }
 
 impl Drop for PipeEnd {
-    /// Closes the connection explicitly, because the pipe also owns the state, and the state keeps the connection open.
+    /// Closes the connection explicitly: `FaultyPipe` still owns the latest state, which would keep it open.
     fn drop(&mut self) {
         let mut state = lock(&self.0);
         state.io = None;

@@ -1,4 +1,4 @@
-//! Another client takes half of the events of a simulated containerd 1.7. Real daemons run the same script.
+//! Tests a generator while another client takes half of the events of a simulated containerd 1.7.
 
 use pleg::core::Settings;
 use pleg_sim::Mode;
@@ -34,11 +34,11 @@ async fn beside_second_subscriber(seed: u64, restarts: bool) -> anyhow::Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_subscriber_causes_polling() -> anyhow::Result<()> {
+async fn second_subscriber_makes_generator_poll() -> anyhow::Result<()> {
     beside_second_subscriber(11, false).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_subscriber_and_restarting_kubelet_cause_polling() -> anyhow::Result<()> {
+async fn second_subscriber_makes_generator_poll_while_containers_restart() -> anyhow::Result<()> {
     beside_second_subscriber(12, true).await
 }

@@ -1,4 +1,4 @@
-//! Runs pod workers, which act on what the generator reports, on each simulated runtime.
+//! Runs pod workers, which act on the generator's views, on each simulated runtime.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ const PLAN: Plan = Plan {
     keep: Duration::ZERO,
 };
 
-/// Calls take 2 ms, and events arrive 10 ms late. The stream misses nothing, no container starts twice, every worker
-/// gets its answers, and the generator relists the idle node once a minute.
+/// Every call takes 2 ms, and events arrive 10 ms late. The generator must miss no event, answer every worker, and
+/// relist the idle node only once a minute. No worker may start a container twice.
 #[tokio::test(start_paused = true)]
 async fn no_event_is_missed_on_any_simulated_runtime() -> anyhow::Result<()> {
     for runtime in [Mode::Containerd17, Mode::Containerd2, Mode::Crio] {

@@ -1,11 +1,11 @@
-//! `soak FROM COUNT` runs that many worlds; `soak SEED` prints the trace of the world with that seed.
+//! `soak FROM COUNT` runs COUNT random worlds, with seeds from FROM. `soak SEED` prints the trace of the world of SEED.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use pleg_proof::soak::{run, soak};
 
-/// After this many worlds, every fault and every required situation must have occurred.
+/// A soak of at least this many worlds fails if a fault, or a situation of `REQUIRED`, has not occurred.
 const COMPLETE: u64 = 5_000;
 
 fn main() -> std::io::Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! Compares announcements with the truth: each change is announced once, in order, and after the cache shows it.
+//! Compares announcements with the truth. The core must announce each change once, in order, and after publishing it.
 
 use pleg_core::{LifecycleType, PodLifecycleEvent};
 use pleg_node_model::{Id, Kind, Label, Node, Object, State};
@@ -6,7 +6,7 @@ use pleg_node_model::{Id, Kind, Label, Node, Object, State};
 use super::{Checker, time};
 use crate::faults::Fault;
 
-/// The announcements of one id.
+/// The events that the core has announced about one id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Announced {
     started: u32,
@@ -35,7 +35,7 @@ impl Checker {
         };
         let known = self.announced.entry(o.id.clone()).or_default();
         let before = known.clone();
-        // After an event with a wrong type, the core may announce a start that never happened.
+        // An event may have the wrong type STARTED. The core may then announce a start that never happened.
         let claimed = self.faults.chance(Fault::EventWrongType) > 0;
         let is_wrong = known.add(now, event.event, subject.exit_code, o, claimed);
         let in_cache = self.cache.shown(o);
@@ -66,7 +66,7 @@ impl Checker {
         is_unread
     }
 
-    /// Returns true if the statuses of the ended container must always have shown its exit code.
+    /// Returns true if every status since the container's exit must have shown the exit code, as no fault hid the code.
     fn has_code(&self, o: &Object) -> bool {
         let may_be_late = [Fault::LateCode, Fault::Lag, Fault::Unknown];
         o.kind == Kind::Container
@@ -78,9 +78,9 @@ impl Checker {
             && self.freshness.is_untroubled(&o.pod.uid)
     }
 
-    /// Returns true if the `initial` flag is wrong. Only states that the first complete relist found have this flag.
+    /// Returns true if the `initial` flag of an announcement is wrong. Only states that the first relist found have it.
     fn is_initial_wrong(&self, event: &PodLifecycleEvent, o: &Object, before: &Announced) -> bool {
-        // A state that is UNKNOWN at the first relist becomes known later, so either value of the flag may be right.
+        // If the first relist shows UNKNOWN, a later read shows the state, so either value of the flag may be right.
         if self.faults.chance(Fault::Unknown) > 0 {
             return false;
         }
@@ -118,7 +118,7 @@ impl Checker {
         (event.initial && at > ended) || (!event.initial && is_old)
     }
 
-    /// Compares the announcements of an id with the truth. Only for ids that have not changed for a while.
+    /// Compares the announcements of an id with the truth. Call this only for ids that have not changed for 70 s.
     pub(super) fn check_announcements(&self, o: &Object, probed: u64) -> Result<(), String> {
         let announced = self.announced.get(&o.id);
         let known = announced.cloned().unwrap_or_default();
@@ -187,7 +187,7 @@ impl Announced {
                 self.removed_at = Some(now);
                 self.removed > 1 || before.died == 0 || o.state() != State::Removed
             }
-            // An exit code may become known after the removal, but only once.
+            // The core may announce an exit code after the removal, but only once.
             LifecycleType::ContainerChanged => before.removed > 0 && before.code.is_some(),
             _ => false,
         }

@@ -1,4 +1,4 @@
-//! Answers to waiters: no answer shows a state that the object had left before the instant that the waiter named.
+//! Checks answers to waiters: no answer may show a state that had ended before the instant that the waiter named.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use pleg_node_model::{Label, Node, Object, Shown, Source, State};
 use super::{Checker, cache, time};
 use crate::world::SECOND;
 
-/// The longest wait while no new faults occur: one hung read and its retry.
+/// The longest time that a waiter may wait while no new faults occur. One read may hang, and its retry answers.
 const LONGEST: u64 = 12 * SECOND;
 
-/// The waits in progress, and the start of every wait.
+/// The waits that are not answered yet, and the instants at which all waits of the world began.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Waits {
     waiting: BTreeMap<WaiterId, (u64, PodUid, u64)>,
@@ -19,7 +19,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// The number of waits that were started after `at`.
+    /// The number of waits that workers started after `at`.
     pub(super) fn since(&self, at: u64) -> u64 {
         let began = self.began.iter().rev();
         began.take_while(|began| **began > at).count() as u64
@@ -84,7 +84,7 @@ fn is_too_old(o: &Object, shown: Option<State>, after: u64, has_error: bool) -> 
     let status = o.shown(after, Source::Status);
     let was_there = o.state_at(after).is_some();
     if row.is_none() && status.is_none() {
-        // The object is gone, but the cache keeps an id whose status call fails with an error other than NotFound.
+        // The object is gone, but the core keeps an id whose status call fails with an error other than NotFound.
         return was_there && shown.is_some() && !has_error;
     }
     let is_unknown = o.overrides.unknown_until > after;

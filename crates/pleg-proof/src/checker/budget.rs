@@ -7,7 +7,7 @@ use pleg_core::{Counters, Health, Instant, PodUid};
 use super::time;
 use crate::world::{MS, SECOND};
 
-/// The calls so far, and their budget.
+/// Counts of the core's calls, and of the changes, failures and reads that allow more calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget {
     began: Option<u64>,
@@ -17,13 +17,13 @@ pub(super) struct Budget {
     timers: (u64, u32),
     pod_reads: Vec<(u64, PodUid)>,
     relisted: Option<u64>,
-    /// The counters of the core at the start of the last 40 s.
+    /// The numbers of relists and of pod reads at the start of the world's last 40 s.
     last: Option<(u64, u64)>,
-    /// The share of the budget that was used by the end of the world, per mille.
+    /// The calls of the whole world, in thousandths of the budget.
     pub(super) used: u64,
 }
 
-/// Hashes nothing: small worlds make too few calls for the budget to matter.
+/// Adds nothing to the hash of a small world's state: small worlds make too few calls to exceed the budget.
 impl Hash for Budget {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
@@ -47,8 +47,8 @@ impl Budget {
         self.failures += 1;
     }
 
-    /// Compares the number of all calls with a budget that grows with changes, failures, waits and time. Each relist
-    /// and each runtime probe may need statuses, and so may each id for which the runtime gives contradictory answers.
+    /// Compares the number of all calls with a budget that grows with changes, failures, waits and time. It grows with
+    /// time because relists and probes read statuses; faster if the runtime contradicts itself about `excused` ids.
     pub(super) fn total(&mut self, now: u64, waits: u64, excused: u64) -> Result<(), String> {
         let seconds = (now - self.began.unwrap_or(now)) / SECOND;
         let for_time = (2 + 2 * excused) * seconds;
@@ -88,7 +88,7 @@ impl Budget {
         self.relisted = Some(now);
     }
 
-    /// Checks that the core is ready if a complete list ended in the last two minutes and the runtime answers.
+    /// Checks that the core is ready if a relist succeeded in the last two minutes and the runtime is not restarting.
     pub(super) fn ready(&self, now: u64, health: &Health, is_down: bool) -> Result<(), String> {
         let is_recent = self.relisted.is_some_and(|at| at + 120 * SECOND > now);
         match health.ready(Instant::from_nanos(now)) {
@@ -103,7 +103,7 @@ impl Budget {
         self.last = Some((counters.lists, counters.pod_reads));
     }
 
-    /// Checks the reads of the last 40 s. Ids with contradictory answers of the runtime are read again and again.
+    /// Limits the pod reads of the last 40 s. The core keeps reading an id for which row and status differ (`excused`).
     pub(super) fn end(
         &self,
         counters: &Counters,

@@ -1,4 +1,4 @@
-//! Published views: freshness never goes back, and no pod that exists is dropped.
+//! Checks published views: the `as_of` of a pod never goes back, and the core drops no pod that exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use pleg_node_model::{Id, Kind, Label, Node, Object, State};
 
 use super::Checker;
 
-/// The published views, by pod.
+/// The latest published view of each pod.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Cache {
     views: BTreeMap<PodUid, PodView>,
-    /// Every id that was ever published.
+    /// Every id that any published view has contained.
     ever: BTreeSet<Id>,
 }
 
@@ -45,7 +45,7 @@ impl Checker {
         }
     }
 
-    /// Checks that pods that are missing from the cache did not exist at `as_of`.
+    /// Checks that pods without a published view did not exist at `as_of`, the start of the relist.
     pub(crate) fn relist_settled(&mut self, as_of: Instant, gone: &[PodUid], node: &Node) {
         for uid in gone {
             let view = self.cache.views.remove(uid);
@@ -70,17 +70,17 @@ impl Checker {
 }
 
 impl Cache {
-    /// The state and the exit code of an object in the cache.
+    /// The state and the exit code that the cache shows for an object.
     pub(super) fn shown(&self, o: &Object) -> Option<(State, Option<i32>)> {
         self.views.get(&*o.pod.uid).and_then(|view| shown(view, o))
     }
 
-    /// The instant at which the rows of the pod's view were requested.
+    /// The instant at which the core requested the rows that the pod's latest view shows.
     pub(super) fn as_of(&self, uid: &str) -> Option<u64> {
         Some(self.views.get(uid)?.as_of?.as_nanos())
     }
 
-    /// Returns true if the cache shows when the object was started.
+    /// Returns true if the cache has a start time for the object.
     pub(super) fn has_start(&self, o: &Object) -> bool {
         let view = self.views.get(&*o.pod.uid);
         view.is_some_and(|view| has_start(view, o))
@@ -98,7 +98,7 @@ fn is_ready(state: SandboxState) -> bool {
     state == SandboxState::Ready || state == was_ready
 }
 
-/// The state and the exit code of an object in a view.
+/// The state and the exit code that a view shows for an object.
 pub(super) fn shown(view: &PodView, o: &Object) -> Option<(State, Option<i32>)> {
     let status = &view.status;
     match o.kind {
@@ -124,7 +124,7 @@ pub(super) fn shown(view: &PodView, o: &Object) -> Option<(State, Option<i32>)> 
     }
 }
 
-/// Returns true if the view shows when the object was started. A sandbox is started when it is created.
+/// Returns true if the view has a start time for the object. A sandbox starts when the runtime creates the sandbox.
 pub(super) fn has_start(view: &PodView, o: &Object) -> bool {
     let status = &view.status;
     let mut containers = status.containers.iter();

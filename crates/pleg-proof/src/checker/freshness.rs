@@ -1,5 +1,5 @@
-//! Each change must be published within 11 s of the first successful read of rows after the change, or of the first
-//! delivered event about the change.
+//! The core must publish each change within 11 s of its first successful read of rows after the change, or within
+//! 11 s of the first event about the change that arrived, if that was earlier.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use super::ReadOfRows;
 use super::announcements::ById;
 use crate::world::SECOND;
 
-/// Retries of failed calls are up to a minute apart.
+/// The longest time after which the core repeats a failed call: a minute, and a second for the call itself.
 const BACKOFF: u64 = 61 * SECOND;
 
 /// For each object, the instant at which its latest change became visible to the core.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Freshness {
     seen: ById<Seen>,
-    /// The last failed call about each pod.
+    /// By uid: the instant of the last failed call about this pod.
     pods: BTreeMap<String, u64>,
-    /// The last failed call about the node.
+    /// The instant of the last failed call that is not about a single pod.
     node: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
 struct Seen {
-    /// The instant of the change.
+    /// The instant of the object's latest change.
     change: u64,
     rows: Option<u64>,
     event: Option<u64>,
@@ -39,16 +39,16 @@ impl Freshness {
         }
     }
 
-    /// True if no call about a pod or about the node has failed.
+    /// Returns true if no call about this pod or about the whole node has failed.
     pub(super) fn is_untroubled(&self, pod: &str) -> bool {
         self.node.is_none() && !self.pods.contains_key(pod)
     }
 
-    /// Records a read of rows for each listed object whose latest change both lists and statuses showed at that
-    /// time. (The core accepts a status that lags behind its row, and reads the status again only at the next relist.)
+    /// Records that a list showed the latest change of each object that it contains, if statuses showed this change
+    /// too. (If a status lags behind its row, the core accepts the status, and reads it again only after a relist.)
     pub(super) fn read_of_rows(&mut self, read: &ReadOfRows<'_>, node: &Node) {
         let shows = |o: &&Object| {
-            // A list of the pod that a wrong label names shows the object, but need not publish it: it belongs elsewhere.
+            // A list of the pod that a wrong label names shows the object. The core need not publish it for that pod.
             let is_own = |uid: &str| o.label == Label::Right && *o.pod.uid == *uid;
             let is_listed = read.pod.is_none_or(is_own);
             let last = o.history.last();
@@ -61,7 +61,7 @@ impl Freshness {
         }
     }
 
-    /// Records that an event of the latest change has arrived.
+    /// Records that an event has arrived, if it is about the latest change of its object.
     pub(super) fn delivered(&mut self, now: u64, event: &RuntimeEvent, node: &Node) {
         let state = match event.event {
             EventType::Created => State::Created,
@@ -91,7 +91,7 @@ impl Freshness {
         seen
     }
 
-    /// The instant from which the 11 s for the present state of an object count, and the reason.
+    /// The instant from which the core has 11 s to publish an object's present state. The text says what the core got.
     pub(super) fn start(&self, o: &Object) -> Option<(u64, &'static str)> {
         let seen = self
             .seen
@@ -107,7 +107,7 @@ impl Freshness {
         let event = event.map(|at| (at, "event at"));
         let (first, why) = rows.into_iter().chain(event).min()?;
         let failed = self.pods.get(&*o.pod.uid).copied().max(self.node);
-        // An UNKNOWN state is read again with the back-off of failed calls.
+        // After UNKNOWN, the core reads an object again with the back-off of failed calls.
         let unknown = Some(o.overrides.unknown_until).filter(|&until| until > 0);
         let failed = failed.max(unknown);
         let retried = failed.map_or(0, |at| at + BACKOFF);

@@ -1,4 +1,4 @@
-//! The fate of each event: the core counts only lost events as missed, and loses no exit that an event showed.
+//! Checks, from the fate of each event, that the core counts only lost events as missed.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,24 @@ use pleg_node_model::{self as model, Id};
 
 use super::announcements::ById;
 
-/// The fate of an event that does not arrive.
+/// The reason why an event does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fate {
     /// The runtime did not send the event, because the object was gone.
     Suppressed,
-    /// The event was sent but never arrives.
+    /// The event was lost: the runtime was down, or nobody was subscribed, or a fault removed the event.
     Lost,
 }
 
-/// The ledger of events.
+/// Counts of lost and suppressed events, and the exits that events have shown.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Losses {
     without_events: bool,
     lost: u64,
     suppressed: u64,
-    /// The exits that events of the present stream have shown, with their codes.
+    /// By id: the exit code of an exit that an event has shown. Replayed events do not count.
     ends: ById<Option<i32>>,
-    /// Ids with an event that the runtime sent after the present stream had begun.
+    /// Ids with an event that the runtime created after the subscription to the stream that delivered the event.
     young: BTreeSet<Id>,
     subscribed: u64,
 }
@@ -51,7 +51,7 @@ impl Losses {
     pub(super) fn fate(&mut self, _: u64, _: &Id, what: model::EventType, fate: Fate) {
         let is_expected = matches!(what, model::EventType::Started | model::EventType::Stopped);
         match fate {
-            // The core expects that a removal suppresses STOPPED, but not STARTED.
+            // The core does not count a STOPPED as missed if a removal may suppress it. It does count such a STARTED.
             Fate::Suppressed if what == model::EventType::Started => self.lost += 1,
             Fate::Suppressed => self.suppressed += 1,
             Fate::Lost if is_expected => self.lost += 1,
@@ -65,7 +65,7 @@ impl Losses {
         }
     }
 
-    /// Records an event that has arrived. `removed_at`: when the removal of the event's id was announced.
+    /// Records an event that has arrived. `removed_at`: the instant at which the core announced the id's removal.
     pub(super) fn delivered(
         &mut self,
         now: u64,
@@ -77,7 +77,7 @@ impl Losses {
         let is_new = age < (now - self.subscribed).cast_signed();
         let all = event.sandbox.iter().chain(&event.containers);
         let own = all.into_iter().find(|r| r.id == event.id);
-        // CRI-O up to 1.27.0 sends DELETED, with a status, for a stop.
+        // CRI-O up to 1.27.0 sends DELETED when a container stops, with the container's status.
         let is_stop = own.is_some_and(|own| own.identity.kind == Kind::Container);
         if is_new && (event.event != EventType::Deleted || is_stop) {
             self.young.insert(event.id.as_str().into());
@@ -101,12 +101,12 @@ impl Losses {
         self.young.contains(id)
     }
 
-    /// The exit of an id, if an event has shown it. The inner `None`: the event had no exit code.
+    /// The exit code of an id, if an event has shown the exit. `Some(None)`: the event had no exit code.
     pub(super) fn shown_end(&self, id: &Id) -> Option<Option<i32>> {
         self.ends.get(id).copied()
     }
 
-    /// Compares missed events with lost ones. An id with contradictory answers of the runtime may count twice.
+    /// Checks that the core counts no more missed events than were lost. Each of `excused` ids may add two wrong ones.
     pub(super) fn check(&self, missed: MissedCounts, excused: u64) -> Result<(), String> {
         match missed.total() > self.lost + 2 * excused {
             true => Err(format!("missed {missed:?}, lost {}", self.lost)),
@@ -114,7 +114,7 @@ impl Losses {
         }
     }
 
-    /// Checks that the relist period is long if the stream has lost nothing.
+    /// Checks that the relist period is at least 32 s if the stream is proven and has lost no event.
     pub(super) fn check_period(&self, counters: &Counters, health: &Health) -> Result<(), String> {
         let is_proven = matches!(health.stream, StreamState::Subscribed { proven: true, .. });
         let is_good = counters.missed.total() == 0 && self.lost == 0 && is_proven;

@@ -1,7 +1,7 @@
-//! The checker. It sees inputs, outputs and the truth, and shares no code with the core.
+//! The checker. It compares the inputs and outputs of the core with the true state of the simulated node.
 //!
-//! The checker has three ledgers: one of reads (the instants of request, reading and answer), one of events (the fate
-//! of each), and, in the node, one of the states of each id over time.
+//! The checker shares no code with the core. It records when the core requested and got each list, and which events
+//! were lost. The node (`pleg_node_model::Node`) records when each container and sandbox entered each state.
 
 mod announcements;
 mod answers;
@@ -26,16 +26,16 @@ use losses::Losses;
 
 pub(crate) use losses::Fate;
 
-/// The answer of a list, with the instants of its request, of the reading in the runtime, and of the answer.
+/// The instants at which the core requested a list, the runtime read the rows, and the core got the list.
 #[derive(Debug)]
 pub(crate) struct ReadOfRows<'a> {
-    /// The instant at which the list was requested.
+    /// The instant at which the core requested the list.
     pub(crate) began: u64,
-    /// The instant at which the first of the rows were requested.
+    /// The instant at which the runtime read the first rows.
     pub(crate) taken: u64,
-    /// The instant at which the list was answered.
+    /// The instant at which the core got the list.
     pub(crate) answered: u64,
-    /// The pod, or the whole node.
+    /// The uid of the listed pod. `None`: a list of the whole node.
     pub(crate) pod: Option<&'a str>,
 }
 
@@ -44,16 +44,16 @@ pub(crate) struct ReadOfRows<'a> {
 pub(crate) struct Checker {
     faults: Faults,
     error: Option<String>,
-    /// Ids with contradictory answers of the runtime: only some rules hold for them.
+    /// Ids about which the runtime gives contradictory answers. The checker skips most of its checks for these ids.
     excused: BTreeSet<Id>,
-    /// Ids that a timed-out call or a third party started: the worker may not know them yet.
+    /// Ids that a timed-out call or a third party started. Workers may not know these ids yet and start duplicates.
     late_starts: BTreeSet<Id>,
     announced: BTreeMap<Id, Announced>,
-    /// The instant of the first announcement.
+    /// The instant at which the core announced its first event.
     announced_since: Option<u64>,
-    /// The start and the end of the first complete relist.
+    /// The start and the end of the first successful relist.
     first_relist: Option<(u64, u64)>,
-    /// The states that were published at the end of the first complete relist.
+    /// By id: the state in the cache when the first successful relist ended.
     at_first: BTreeMap<Id, State>,
     cache: Cache,
     waits: Waits,
@@ -87,7 +87,7 @@ impl Checker {
         }
     }
 
-    /// The first violation.
+    /// Returns the first violation, if the checker has found any.
     pub(crate) fn result(&self) -> Result<(), String> {
         self.error.clone().map_or(Ok(()), Err)
     }
@@ -121,7 +121,7 @@ impl Checker {
         self.excused.insert(id.clone());
     }
 
-    /// Exempts an id that a timed-out call or a third party started from the rules for workers, which may not know it.
+    /// Records that a timed-out call or a third party started an id: workers may start a duplicate of it.
     pub(crate) fn excuse_start(&mut self, id: &Id) {
         self.late_starts.insert(id.clone());
     }
@@ -155,13 +155,13 @@ impl Checker {
         self.freshness.delivered(now, event, node);
     }
 
-    /// Records that a call about a pod, or about the node, failed or hung.
+    /// Records that a call about a pod failed or hung. `pod` is `None`: a call about the whole node.
     pub(crate) fn failed(&mut self, now: u64, pod: Option<&str>) {
         self.freshness.failed(now, pod);
         self.budget.failed();
     }
 
-    /// Records the answer of a list before the core receives that answer.
+    /// Records a successful list. Call this before the core receives the list.
     pub(crate) fn read_of_rows(&mut self, read: &ReadOfRows<'_>, node: &Node) {
         self.freshness.read_of_rows(read, node);
         if read.pod.is_some() {
@@ -204,7 +204,7 @@ impl Checker {
         self.waits.cancelled(waiter);
     }
 
-    /// Checks that no other container of the same name runs, when a worker has started container `id`.
+    /// Checks, after a start of the container `id`, that no other container of its pod with the same name runs.
     pub(crate) fn started(&mut self, now: u64, id: &Id, node: &Node) {
         let Some(own) = node.object(id) else { return };
         let is_other = |o: &&Object| {
@@ -227,7 +227,7 @@ impl Checker {
         }
     }
 
-    /// Checks that no other sandbox of the same pod is ready, when a worker runs a sandbox.
+    /// Checks, before a worker runs a sandbox of the pod `uid`, that no sandbox of this pod is ready.
     pub(crate) fn runs_sandbox(&mut self, now: u64, uid: &str, node: &Node) {
         let is_ready = |o: &&Object| {
             o.kind == Kind::Sandbox && *o.pod.uid == *uid && o.state() == State::Running
@@ -249,7 +249,7 @@ impl Checker {
         self.synced += 1;
     }
 
-    /// Compares the cache with the truth and with the reads.
+    /// Compares the published states with the true states, and checks that the core publishes changes in time.
     pub(crate) fn compare(&mut self, now: u64, node: &Node, health: &Health, is_down: bool) {
         let outcome = self.budget.ready(now, health, is_down);
         self.note(outcome);
@@ -290,19 +290,19 @@ impl Checker {
         }
     }
 
-    /// The highest share of the budget of calls that was used, per mille.
+    /// The core's calls, in thousandths of the number of calls that the world allows.
     pub(crate) const fn budget_used(&self) -> u64 {
         self.budget.used
     }
 
-    /// Starts the last 40 s.
+    /// Starts the last 40 s of the world, whose pod reads are counted.
     pub(crate) fn last(&mut self, now: u64, counters: &Counters) {
         self.budget.last(now, counters);
     }
 
-    /// The last checks of a world.
+    /// Makes the checks that need a finished world.
     pub(crate) fn end(&mut self, now: u64, node: &Node, counters: &Counters, health: &Health) {
-        // A runtime probe reads one id every 15 s. After probes of all ids, the core must have even late exit codes.
+        // The core's runtime probe reads one status every 15 s. After a probe of each id, the core must have all codes.
         let probed = now.saturating_sub(15 * SECOND * node.objects().count() as u64);
         for o in node.objects() {
             if !self.is_excused(o) && o.since() + 70 * SECOND < now {
@@ -333,7 +333,7 @@ impl Checker {
         self.note(period);
     }
 
-    /// Checks that the core stores only existing ids after ten minutes without changes.
+    /// Checks that the core stores at most `most` entries. Without changes for ten minutes, it forgets removed ids.
     pub(crate) fn footprint(&mut self, entries: usize, most: usize) {
         if entries > most {
             self.fail(format!("{entries} entries are stored instead of {most}"));
@@ -341,7 +341,7 @@ impl Checker {
     }
 }
 
-/// An instant for messages, in milliseconds since the start of the world.
+/// Formats an instant for messages, in milliseconds since the start of the world.
 fn time(at: u64) -> String {
     format!(
         "{:.3}",

@@ -1,4 +1,4 @@
-//! Small worlds, in which every order of actions and every fault is tried.
+//! Explores small worlds: tries every order of a few actions, with and without each fault.
 
 mod shift;
 mod worlds;
@@ -13,22 +13,22 @@ pub use worlds::{LARGE_WORLDS, SmallWorld, WORLDS};
 /// The result of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct Explored {
-    /// Different states.
+    /// The number of different states that were found.
     pub states: usize,
-    /// Steps that were taken.
+    /// The number of steps that were taken.
     pub steps: usize,
-    /// States in which nothing is left to choose. From each, the world ran to its end and was checked.
+    /// The number of states in which nothing is left to choose. From each of them, the world ran to its end.
     pub ends: usize,
-    /// True if no state was left out.
+    /// True if the exploration did not stop at the limit of states.
     pub is_complete: bool,
-    /// The violation, and every action that led to it.
+    /// The first violation that the checker found, and every action that led to it.
     pub failure: Option<(String, Vec<String>)>,
 }
 
-/// Enumerates every combination of the choices of one step.
+/// Enumerates every combination of the choices that a world makes in one step.
 #[derive(Debug, Default)]
 struct Enumerated {
-    /// Each choice, and the number of its alternatives.
+    /// For each choice of the step: the chosen number, and the number of alternatives.
     choices: Vec<(u32, u32)>,
     at: usize,
 }
@@ -62,7 +62,7 @@ impl Enumerated {
     }
 }
 
-/// Choices that are replayed, and 0 after them.
+/// Repeats recorded choices. After the last recorded one, every choice is 0.
 #[derive(Debug)]
 struct Replayed<'a>(&'a [u32]);
 
@@ -76,7 +76,7 @@ impl Choose for Replayed<'_> {
     }
 }
 
-/// Tries every order of the actions of a world and every fault, up to `most` states.
+/// Tries every order of the actions of a world, with and without each fault, until it has found `most` states.
 pub fn explore(start: &World, most: usize) -> Explored {
     let mut explored = Explored {
         is_complete: true,
@@ -122,7 +122,7 @@ pub fn explore(start: &World, most: usize) -> Explored {
     explored
 }
 
-/// The trace of a world that makes the choices in `path`, up to the end of the world.
+/// Runs a world that makes the choices in `path` to its end, and returns the trace.
 fn replay(start: &World, path: &[u32]) -> Vec<String> {
     let mut world = start.clone();
     world.with_trace();

@@ -1,22 +1,22 @@
-//! A hash for the search of small worlds: two states that differ only by a shift in time get the same hash.
+//! A hash for the exploration of small worlds: two states that differ only by a shift in time get the same hash.
 //!
 //! The clock of a world starts at [`EPOCH`], above every other number in a state, so a hasher recognises instants.
-//! Instead of the instant itself, the hasher hashes the position of the instant among all instants of the state: the
-//! instants are sorted, and a gap below a millisecond counts as one step. The wall clock runs in step with the clock.
-//! The core only compares instants with each other and with sums of instants and durations, and its durations are much
-//! longer than the steps of a small world. So states with the same hash continue in the same way.
+//! It sorts all instants of a state, and replaces each instant by its distance from the present, in which every gap
+//! below a millisecond counts as the same small step. The wall clock of the world runs in step with its clock. The core
+//! only compares instants with each other and with sums of instants and durations, and these durations are much longer
+//! than the steps of a small world. So states with the same hash continue in the same way.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::world::{EPOCH, MS, SECOND};
 
-/// The highest bit, which the wall clock of the core sets.
+/// The highest bit of a number. A number counts as an instant whether this bit is set or not.
 const WALL: u64 = 1 << 63;
 
-/// Nothing in a small world takes longer than this, so all older instants count as equal.
+/// The age from which instants count as equal: nothing in a small world takes longer.
 const OLD: u64 = 200 * SECOND;
 
-/// The hash of a state at an instant.
+/// The hash of a state, relative to the present instant `now`.
 pub(crate) fn hash(state: &impl Hash, now: u64) -> u64 {
     let mut found = Instants(vec![now]);
     state.hash(&mut found);
@@ -49,7 +49,7 @@ const fn is_instant(n: u64) -> bool {
     at >= EPOCH && at < EPOCH << 1
 }
 
-/// Collects the instants of a state.
+/// A hasher that collects the instants of a state, and computes no hash.
 struct Instants(Vec<u64>);
 
 impl Hasher for Instants {
@@ -70,7 +70,7 @@ impl Hasher for Instants {
     }
 }
 
-/// Hashes the place of each instant, relative to the place of `now`.
+/// A hasher that replaces each instant by the distance of its place from the place of `now`.
 struct Places {
     inner: DefaultHasher,
     places: Vec<(u64, u64)>,

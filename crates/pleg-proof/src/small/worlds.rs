@@ -6,10 +6,10 @@ use crate::faults::{Fault, Faults};
 use crate::worker::Policy;
 use crate::world::{Act, MS, World};
 
-/// The name of a small world, and how it begins: with the ready sandbox `s1` and the running container `k2`.
+/// The name of a small world, and a function that makes it. It begins with a ready sandbox and a running container.
 pub type SmallWorld = (&'static str, fn() -> World);
 
-/// Small worlds that take seconds. Each name lists what happens, in any order and during every read.
+/// Small worlds whose exploration takes seconds. The name lists the actions, which happen in any order.
 pub const WORLDS: &[SmallWorld] = &[
     // Events.
     (
@@ -55,7 +55,7 @@ pub const WORLDS: &[SmallWorld] = &[
     ("birth, the status hangs", || {
         containerd(&[Fault::Hang], 1, &[birth(), Act::Relist])
     }),
-    // Containers start and exit between two reads, because actions are put off for less than the core's shortest pause.
+    // Containers start and exit between two reads: the world postpones no action for as long as the core's pauses.
     ("life between two reads", || {
         let acts = [birth(), Act::Exit(second(), 3), Act::ThirdRemoval(second())];
         containerd(&[], 0, &acts).with_patience(20 * MS)
@@ -79,7 +79,7 @@ pub const WORLDS: &[SmallWorld] = &[
     }),
 ];
 
-/// Small worlds that take minutes.
+/// Small worlds whose exploration takes minutes.
 pub const LARGE_WORLDS: &[SmallWorld] = &[
     ("container is replaced", || {
         containerd(&[], 0, &[exit(), birth(), removal()])
@@ -128,7 +128,7 @@ fn sandbox() -> Id {
     "s1".into()
 }
 
-/// The container that [`birth`] makes.
+/// The id of the container that [`birth`] creates.
 fn second() -> Id {
     "k3".into()
 }
@@ -153,7 +153,7 @@ fn crio(acts: &[Act]) -> World {
     small(Profile::crio("1.36.3"), &[], 0, acts)
 }
 
-/// A small world in which at most `most` of the faults `these` happen.
+/// A small world in which faults of the kinds `these` happen at most `most` times.
 fn small(profile: Profile, these: &[Fault], most: u32, acts: &[Act]) -> World {
     let mut faults = Faults::none();
     for &fault in these {

@@ -1,4 +1,4 @@
-//! The calls of the core: lists, statuses and `Version`, with their faults.
+//! Answers the calls that the core makes (lists, statuses and `Version`), and lets some of them hang or fail.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use crate::choose::Dice;
 use crate::convert;
 use crate::faults::Fault;
 
-/// The deadline of `Version`.
+/// The time after which a call of `Version` fails.
 const VERSION_DEADLINE: u64 = 5 * SECOND;
 
-/// The calls in flight.
+/// The core's calls that are not answered yet, except `Version`.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Calls {
     in_flight: BTreeMap<u64, Call>,
 }
 
-/// A call in flight.
+/// A call of the core that is not answered yet.
 #[derive(Clone, Debug, Hash)]
 struct Call {
     began: u64,
     deadline: u64,
     what: What,
-    /// The instants at which the rows of sandboxes and of containers were read.
+    /// The instants at which the runtime read the rows: first those of sandboxes, then those of containers.
     taken: Vec<u64>,
     rows: Vec<Report>,
     failed: Option<CallError>,
@@ -45,24 +45,24 @@ enum What {
     Statuses(Vec<(pleg_core::Id, Kind)>),
 }
 
-/// The calls that hang or fail for a while, each with the end of this time.
+/// Which calls hang or fail for a while. The numbers are the instants from which these calls work again.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Sick {
-    /// The ids whose status calls do not work.
+    /// Status calls about these ids hang or fail.
     pub(super) ids: Until,
-    /// The pods about which no call works.
+    /// All calls about these pods hang or fail.
     pub(super) pods: BTreeMap<usize, u64>,
-    /// No status call works.
+    /// All status calls hang or fail.
     statuses: u64,
-    /// No call works, because the runtime is frozen.
+    /// All calls hang, because the runtime is frozen.
     pub(super) frozen: u64,
-    /// No list of the node works.
+    /// All lists of the node hang or fail.
     pub(super) lists: u64,
-    /// Lists of the node fail because of their size.
+    /// True if all lists of the node fail because they exceed the message size.
     pub(super) too_large: bool,
 }
 
-/// A fault of a call.
+/// The way in which a call goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Hangs,
@@ -70,7 +70,7 @@ enum Trouble {
 }
 
 impl Calls {
-    /// The earliest deadline of a call.
+    /// The earliest deadline of the calls that are not answered yet.
     pub(super) fn deadline(&self) -> Option<u64> {
         self.in_flight.values().map(|call| call.deadline).min()
     }
@@ -86,7 +86,7 @@ impl Calls {
 }
 
 impl World {
-    /// Takes all outputs of the core.
+    /// Takes all outputs from the core, and acts on each: starts a call, or passes the output to the checker.
     pub(super) fn outputs(&mut self, dice: &mut Dice<'_>) {
         while let Some(output) = self.core.poll_output() {
             self.output(dice, output);
@@ -167,7 +167,7 @@ impl World {
         self.coverage.calls += 1;
         self.checker.call(self.now);
         let deadline = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-        // A list that hangs for longer would still hang after the phase without faults, when the cache must be right.
+        // Limit the hang of a list: in the phase without faults, the cache must become right again.
         let deadline = self.now + deadline.min(30 * SECOND);
         let ticket = ticket.get();
         let statuses = match &what {
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// The time that one step of a call takes.
+    /// Chooses the time that one step of a call takes.
     pub(super) fn pause(&mut self, dice: &mut Dice<'_>) -> u64 {
         match self.fault(dice, Fault::Slow) {
             true => dice.ms(6, 700),
@@ -225,7 +225,7 @@ impl World {
         self.queue.push(at, Act::Answer(ticket));
     }
 
-    /// Chooses a fault for a list.
+    /// Chooses whether and how a list goes wrong.
     fn trouble(&mut self, dice: &mut Dice<'_>, call: &Call) -> Option<Trouble> {
         let fails = Trouble::Fails(CallErrorKind::Failed);
         let is_sick = match &call.what {
@@ -256,7 +256,7 @@ impl World {
         self.fault(dice, fault).then_some(fails)
     }
 
-    /// Reads the rows of sandboxes or of containers, separately: the two lists show different instants.
+    /// Reads sandbox rows at the first call, container rows at the second one: the two show different instants.
     pub(super) fn take_rows(&mut self, dice: &mut Dice<'_>, ticket: u64) {
         let now = self.now;
         let Some(mut call) = self.calls.in_flight.remove(&ticket) else {
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// Reads one status.
+    /// Reads status number `n` of a call for several statuses.
     pub(super) fn take_status(&mut self, dice: &mut Dice<'_>, ticket: u64, n: usize) {
         let Some(call) = self.calls.in_flight.get(&ticket) else {
             return;
@@ -326,7 +326,7 @@ impl World {
         };
         call.answers.push((id, answer));
         if trouble == Some(Trouble::Hangs) {
-            // The core gets all statuses of a call together, at the deadline at the latest.
+            // The core gets all statuses of a call together, so the call ends only at its deadline.
             call.failed = Some(error(CallErrorKind::DeadlineExceeded));
         }
         let hangs = call.failed.is_some();
@@ -374,7 +374,7 @@ impl World {
         denied.then_some(Trouble::Fails(CallErrorKind::NotFound))
     }
 
-    /// Answers a call. As the driver does, first passes all waiting hints to the core.
+    /// Passes all waiting hints to the core, then the answer of a call. The real driver keeps this order.
     pub(super) fn answer(&mut self, dice: &mut Dice<'_>, ticket: u64) {
         self.drain();
         self.outputs(dice);
@@ -421,7 +421,7 @@ impl World {
         }
     }
 
-    /// Records the answer of a list in the ledgers of the checker.
+    /// Passes the instants of a list, or its failure, to the checker.
     fn record(&mut self, call: &Call) {
         let pod = match &call.what {
             What::Statuses(_) => return,
@@ -449,7 +449,7 @@ impl World {
         self.core.handle_version(ended, Version { ticket, outcome });
     }
 
-    /// Postpones an action of a frozen runtime, or lets its call hang until the deadline.
+    /// Postpones an action of the runtime while it is frozen, or lets the action's call hang until the deadline.
     pub(super) fn thaw(&mut self, act: Act) -> Option<Act> {
         let until = self.sick.frozen;
         if self.now >= until {
@@ -478,7 +478,7 @@ impl World {
         (0..self.pods.len()).find(|&pod| *pod_uid(pod) == *uid.as_str())
     }
 
-    /// Chooses calls that do not work for seconds.
+    /// Chooses calls that hang or fail for seconds from now on.
     pub(super) fn sicken(&mut self, dice: &mut Dice<'_>, pod: usize) {
         let until = self.now + 500 * MS;
         if self.fault(dice, Fault::SickId) {

@@ -1,4 +1,4 @@
-//! Actions of third parties, the runtime and the kubelet during the disturbed time.
+//! Chooses faults while a world is in [`Phase::Disturbed`]: actions of third parties, of the runtime and of kubelets.
 
 use pleg_node_model::{Id, Kind, Label, Object, State};
 
@@ -7,7 +7,7 @@ use crate::choose::Dice;
 use crate::faults::Fault;
 
 impl World {
-    /// Chooses disturbances, and schedules the next choice a short time later.
+    /// Chooses faults that happen now, and schedules the next such choice 20 to 400 ms later.
     pub(super) fn disturb(&mut self, dice: &mut Dice<'_>) {
         if self.phase != Phase::Disturbed {
             return;
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Chooses faults of single objects.
+    /// Chooses faults of single containers or sandboxes.
     fn disturb_objects(&mut self, dice: &mut Dice<'_>) {
         if self.fault(dice, Fault::Unknown)
             && let Some(id) = self.any(dice, |_| true)
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// The id of an existing object.
+    /// Chooses the id of an existing container or sandbox for which `is` returns true.
     pub(super) fn any(&self, dice: &mut Dice<'_>, is: impl Fn(&Object) -> bool) -> Option<Id> {
         let existing = self.node.objects().filter(|o| o.exists() && is(o));
         let ids: Vec<&Id> = existing.map(|o| &o.id).collect();
@@ -107,7 +107,7 @@ impl World {
         self.later(removed, Act::ThirdRemoval(id));
     }
 
-    /// Runs another sandbox of the pod for a third party, with a container of its own.
+    /// Runs another sandbox of the pod, as a third party.
     fn second_sandbox(&mut self, dice: &mut Dice<'_>, pod: usize) {
         let attempt = 100 + u32::try_from(self.ids).unwrap_or(0);
         let label = self.label(dice, Fault::WrongLabel, pod);
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// The pod-uid label of an object of the pod. If `fault` occurs: no label, or the uid of the next pod, even if there is no such pod.
+    /// Chooses the pod-uid label of an object of the pod. If `fault` occurs: none, or the label of another pod.
     fn label(&mut self, dice: &mut Dice<'_>, fault: Fault, pod: usize) -> Label {
         let other = Label::Wrong(super::pod_uid(pod + 1).into());
         match self.fault(dice, fault) {
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// Ends all faults.
+    /// Ends all faults that are in effect, except contradictions for good.
     pub(super) fn end_disturbance(&mut self) {
         self.faults.calm();
         self.sick = super::Sick::default();

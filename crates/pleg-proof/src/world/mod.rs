@@ -1,6 +1,6 @@
-//! One node with a runtime, the core under test and acting pod workers, in virtual time.
+//! A simulated node in virtual time: a runtime, pod workers that act on views, and the core (`pleg-core`) under test.
 //!
-//! A world advances by one action at a time. Everything that is not fixed is chosen by a [`Choose`].
+//! A world advances by one action at a time. A [`Choose`] decides on faults, durations and the order of actions.
 
 mod calls;
 mod disturb;
@@ -35,27 +35,27 @@ pub const MS: u64 = 1_000_000;
 /// A second.
 pub const SECOND: u64 = 1_000 * MS;
 
-/// The longest time for which an action is put off: longer than the core's pause between an event and its read.
+/// The longest time for which a small world postpones an action: longer than the core's pause from event to read.
 const PATIENCE: u64 = 260 * MS;
 
-/// The start of every world, on both clocks: a day in 2006. Larger than every other number in a state, so a
-/// hash can recognise instants.
+/// The start of every world, on the monotonic and the wall clock: a day in 2006. All other numbers in a state are
+/// smaller, so a hasher can recognise instants.
 pub const EPOCH: u64 = 1 << 60;
 
-/// The phases of a world.
+/// The phases of a world, in the order in which they follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Phase {
     /// Faults happen.
     Disturbed,
     /// No faults happen, but containers still exit.
     Calm,
-    /// Nothing happens any more.
+    /// No faults happen, and no container exits by itself.
     Still,
-    /// The last 40 s, in which calls are counted.
+    /// The last 40 s, in which the checker counts pod reads. No faults happen, and no container exits by itself.
     Last,
 }
 
-/// One node with a runtime, the core and workers.
+/// A simulated node with a runtime and pod workers, and the core that observes this runtime.
 #[derive(Clone, Debug)]
 pub struct World {
     now: u64,
@@ -67,18 +67,18 @@ pub struct World {
     calls: Calls,
     stream: EventStream,
     sick: Sick,
-    /// The runtime does not answer until its restart has ended.
+    /// True while the runtime restarts and so refuses every call.
     is_down: bool,
     ids: u64,
     phase: Phase,
-    /// The end of the present phase; then the length of [`Phase::Still`].
+    /// The instant at which the present phase ends.
     ends: u64,
     still_for: u64,
-    /// True in a small world: every order of actions is possible, and durations are not chosen.
+    /// True in a small world: due actions may happen in every order, and every duration is the shortest possible.
     is_small: bool,
-    /// The longest time for which an action of a small world is put off.
+    /// In a small world: the longest time for which a due action is postponed.
     patience: u64,
-    /// In a small world: may actions happen between the two lists of a read, and does a worker act?
+    /// In a small world: true if actions may happen between the sandbox list and the container list of one read.
     has_spans: bool,
     has_worker: bool,
     compare_at: u64,
@@ -88,19 +88,19 @@ pub struct World {
     trace: Option<Vec<String>>,
 }
 
-/// The failure of a world.
+/// A world in which the checker found a violation.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The violation that the checker found.
     pub violation: String,
-    /// The faults of the world.
+    /// The faults that can happen in the world, and their chances.
     pub faults: String,
-    /// Every action, if a trace was requested.
+    /// Every action up to the violation. Empty if no trace was requested.
     pub trace: Vec<String>,
 }
 
 impl World {
-    /// A random world.
+    /// A world whose runtime, faults and pods `choose` decides.
     pub fn random(choose: &mut dyn Choose, with_trace: bool) -> Self {
         let mut dice = Dice::new(choose, false);
         let dice = &mut dice;
@@ -142,7 +142,7 @@ impl World {
         world
     }
 
-    /// An empty world.
+    /// A world without pods.
     fn new(profile: Profile, faults: Faults, is_polling: bool) -> Self {
         let mut settings = Settings::default();
         if is_polling {
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// Plans the start: the subscription, pods that already run, workers, disturbances.
+    /// Schedules the first actions: the subscription, workers and faults. Runs pods that exist before the core starts.
     fn begin(&mut self, dice: &mut Dice<'_>) {
         if self.stream.is_used {
             let after = dice.ms(0, 50);
@@ -200,7 +200,7 @@ impl World {
         self.outputs(dice);
     }
 
-    /// Does the next action. Returns false once the world has ended.
+    /// Makes the next action happen, or starts the next phase. Returns false once the world has ended.
     ///
     /// # Errors
     /// The violation that the checker found.
@@ -233,7 +233,7 @@ impl World {
         Ok(true)
     }
 
-    /// The next action by time: `Some(None)` is the timer of the core. `None`: the phase is over.
+    /// The earliest action. `Some(None)`: the core's timer is earlier. `None`: nothing else happens in this phase.
     #[allow(
         clippy::option_option,
         reason = "an action, the timer, or the end of the phase"
@@ -248,7 +248,7 @@ impl World {
         Some(if timer < due { None } else { self.queue.pop() })
     }
 
-    /// The next action of a small world: any action that is due, or the passing of time until the next action.
+    /// In a small world: chooses one of the due actions, or the next later one. `Some(None)`: the core's timer.
     #[allow(
         clippy::option_option,
         reason = "an action, the timer, or the end of the world"
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// Compares the cache with the truth, twice a second.
+    /// Counts missed events and, every half second, compares the published views with the node's true state.
     fn observe(&mut self) {
         let missed = self.core.counters().missed.total();
         if missed != self.missed {
@@ -370,7 +370,7 @@ impl World {
         if self.still_for >= 600 * SECOND {
             let gone = self.node.objects().filter(|o| !o.exists()).count();
             let existing = self.node.objects().count() - gone;
-            // The core may store three facts about each existing object: it is published, was announced, had an event.
+            // For each existing object, the core may store its published state, its announcements and its last event.
             let most = 3 * existing + gone + 4 * self.pods.len() + 8;
             self.checker.footprint(self.core.footprint(), most);
         }
@@ -400,19 +400,19 @@ impl World {
         self.now
     }
 
-    /// Counts of everything that has happened.
+    /// Counts of faults, calls and other situations so far.
     pub const fn coverage(&self) -> &Coverage {
         &self.coverage
     }
 
-    /// Every action so far, if a trace was requested.
+    /// Every action so far. Empty if no trace was requested.
     pub fn trace(&self) -> &[String] {
         self.trace.as_deref().unwrap_or_default()
     }
 
     // ----------------------------------------------------------------------------------------- helpers
 
-    /// Advances the time by a nanosecond, so that no instant comes twice.
+    /// Advances the time by a nanosecond, so that no two actions have the same instant.
     const fn tick(&mut self) -> Instant {
         self.now += 1;
         self.at()
@@ -426,7 +426,7 @@ impl World {
         self.queue.push(self.now + after, act);
     }
 
-    /// Returns true if that fault happens now.
+    /// Chooses whether a fault happens now, and counts it if it does.
     fn fault(&mut self, dice: &mut Dice<'_>, fault: Fault) -> bool {
         let happens = dice.chance(self.faults.chance(fault));
         if happens {
@@ -453,7 +453,7 @@ fn world_text(is_polling: bool) -> &'static str {
     if is_polling { "polling" } else { "with events" }
 }
 
-/// A random runtime.
+/// Chooses a runtime: its profile, and its version (or why it has no events).
 fn profile(dice: &mut Dice<'_>) -> (Profile, &'static str) {
     let containerd = ["2.1.0", "1.7.24", "2.4.0"];
     let crio = ["1.36.3", "1.27.0", "1.32.0"];
@@ -471,7 +471,7 @@ fn profile(dice: &mut Dice<'_>) -> (Profile, &'static str) {
     }
 }
 
-/// Hashes all that decides the future: two worlds with the same hash continue in the same way.
+/// Hashes everything that decides how a small world continues: worlds with the same hash continue in the same way.
 impl Hash for World {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.queue.hash(state);
@@ -486,5 +486,5 @@ impl Hash for World {
     }
 }
 
-/// Instants by the id of something.
+/// By id of a container or sandbox: the instant until which something lasts.
 pub(crate) type Until = BTreeMap<Id, u64>;

@@ -1,4 +1,4 @@
-//! The actions that will happen, by time.
+//! The scheduled actions of a world, in the order of time.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -8,44 +8,44 @@ use pleg_node_model::{Due, Id};
 
 use crate::worker::Op;
 
-/// An action: something that happens at an instant.
+/// An action that can be scheduled in a world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Act {
     /// A container exits with a code.
     Exit(Id, i32),
-    /// A container is killed for its memory.
+    /// The kernel kills a container because it uses too much memory.
     OomKill(Id),
-    /// A pause process is killed.
+    /// The pause process of a sandbox is killed.
     KillSandbox(Id),
     /// A third party stops a container.
     ThirdStop(Id),
     /// A third party removes an exited container.
     ThirdRemoval(Id),
-    /// Disturbances are chosen.
+    /// The world chooses faults that happen now.
     Disturb,
-    /// The restart of the runtime has ended.
+    /// The runtime has restarted, and answers again.
     Restarted,
-    /// The driver subscribes.
+    /// The driver subscribes to events.
     Open,
-    /// The runtime makes an event (CRI-O does it after a while).
+    /// The runtime reads the statuses for an event and sends it. CRI-O does this some time after the change.
     Generate(Due),
-    /// An event arrives on the stream with the given number.
+    /// An event arrives: the number of its stream, the event, and the instant of the change.
     Deliver(u64, RuntimeEvent, u64),
-    /// The driver takes the map of hints.
+    /// The driver takes all hints out of its hint map, and passes them to the core.
     Drain,
-    /// A call reads rows.
+    /// The runtime reads the rows for the list with this ticket.
     Rows(u64),
-    /// A call reads one of its statuses.
+    /// The runtime reads a status for the call with this ticket: the index of the id in the call.
     Status(u64, usize),
-    /// A call is answered.
+    /// The core gets the answer of the call with this ticket.
     Answer(u64),
-    /// `Version` is answered, or fails if its deadline has passed.
+    /// The core gets the answer of `Version`, or its failure if the deadline (the second number) has passed.
     Version(u64, u64),
-    /// The stream ends.
+    /// The event stream ends.
     Cut,
-    /// A consumer asks for a relist.
+    /// A consumer requests a relist.
     Relist,
-    /// A third party runs a container in the given sandbox.
+    /// A third party runs a container in this sandbox.
     Birth(Id),
     /// A third party removes a sandbox with its containers.
     ThirdRemovePod(Id),
@@ -53,17 +53,17 @@ pub(crate) enum Act {
     ThirdRunPod,
     /// The runtime is killed. Its restart ends later.
     Kill,
-    /// A worker waits for a view.
+    /// The worker of the pod with this number starts to wait for a view.
     Wake(usize),
-    /// A worker's call begins.
+    /// The worker of the pod with this number makes a call.
     Perform(usize, Op),
-    /// A worker's call that has timed out takes effect.
+    /// A call that has timed out for the worker of the pod with this number takes effect.
     Effect(Op, usize),
-    /// A worker's call ends.
+    /// The call of the worker of the pod with this number has ended.
     Done(usize),
 }
 
-/// The actions that will happen. Actions at the same instant happen in the order in which they were added.
+/// The scheduled actions. Of actions with the same instant, the one that was added first happens first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     acts: BTreeMap<(u64, u64), Act>,
@@ -76,7 +76,7 @@ impl Queue {
         self.acts.insert((at, self.number), act);
     }
 
-    /// The instant of the next action.
+    /// The instant of the earliest action.
     pub(crate) fn due(&self) -> Option<u64> {
         self.acts.keys().next().map(|&(at, _)| at)
     }
@@ -89,36 +89,36 @@ impl Queue {
         self.acts.retain(|_, act| stays(act));
     }
 
-    /// The actions that could happen by `now`, each with its place and its time.
+    /// The actions that are due at `now` or earlier, each with its instant.
     pub(crate) fn by(&self, now: u64) -> impl Iterator<Item = (u64, &Act)> {
         let range = self.acts.range(..=(now, u64::MAX));
         range.map(|(&(at, _), act)| (at, act))
     }
 
-    /// The instant of the first action after `now`.
+    /// The instant of the earliest action later than `now`.
     pub(crate) fn after(&self, now: u64) -> Option<u64> {
         let mut later = self.acts.range((now, u64::MAX)..);
         later.next().map(|(&(at, _), _)| at)
     }
 
-    /// Removes the first action after `now`.
+    /// Takes the earliest action later than `now`.
     pub(crate) fn pop_after(&mut self, now: u64) -> Option<Act> {
         let key = *self.acts.range((now, u64::MAX)..).next()?.0;
         self.acts.remove(&key)
     }
 
-    /// Removes the action at the place `place` of [`by`](Self::by).
+    /// Takes the action with the index `place` in the order of time, as [`by`](Self::by) counts.
     pub(crate) fn take(&mut self, place: usize) -> Option<Act> {
         let key = *self.acts.keys().nth(place)?;
         self.acts.remove(&key)
     }
 }
 
-/// The order in which actions of one instant were added does not count: a small world tries every order.
+/// Ignores in which order actions of one instant were added, because a small world tries every order anyway.
 impl Hash for Queue {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let acts = self.acts.iter().map(|(&(at, _), act)| {
-            // The debug text of an action begins with its kind and an id.
+            // Sort by the debug text, which begins with the kind of the action and an id.
             let text: String = format!("{act:?}").chars().take(60).collect();
             (text, at, act)
         });

@@ -1,4 +1,4 @@
-//! Restarts of the runtime: objects end, are lost, or are not loaded.
+//! Restarts of the runtime, in which containers and sandboxes may stop, get lost, or not be loaded.
 
 use pleg_node_model::{Id, Kind, Object, State};
 
@@ -7,7 +7,7 @@ use crate::choose::Dice;
 use crate::faults::Fault;
 
 impl World {
-    /// Kills the runtime. Containers go on without it.
+    /// Kills the runtime. Its containers keep running, unless the fault is a reboot.
     pub(super) fn restart(&mut self, dice: &mut Dice<'_>) {
         if self.is_down {
             return;
@@ -34,7 +34,7 @@ impl World {
         self.later(after, Act::Restarted);
     }
 
-    /// Starts the runtime again. It may fail to load some objects.
+    /// Starts the runtime again. It may fail to load some containers and sandboxes.
     pub(super) fn restarted(&mut self, dice: &mut Dice<'_>) {
         self.log(|| "RUNTIME UP".to_owned());
         self.is_down = false;
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// Ends a container or sandbox while the runtime is down.
+    /// Stops a running container or sandbox while the runtime is down and so sends no events.
     fn end_silently(&mut self, dice: &mut Dice<'_>, id: &Id) {
         if self.node.state(id) != Some(State::Running) {
             return;
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Loses an object in a restart: a container, or a sandbox with its containers.
+    /// Removes a container, or a sandbox with its containers, while the runtime is down and so sends no events.
     fn lose(&mut self, dice: &mut Dice<'_>, id: &Id) {
         let is_sandbox = self
             .node

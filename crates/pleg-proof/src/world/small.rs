@@ -1,4 +1,4 @@
-//! Small worlds: one pod that is known to the core, and a few actions that happen in any order.
+//! Small worlds: one pod that the core knows already, and a few actions that can happen in any order.
 
 use pleg_core::WaiterId;
 use pleg_node_model::{Id, Label, NewContainer, Profile};
@@ -9,13 +9,13 @@ use crate::faults::Faults;
 use crate::worker::Policy;
 use crate::world::workers::PodWorker;
 
-/// The least time for which the actions of a small world are tried in every order.
+/// The exploration of a small world lasts at least this long after its actions become due.
 const HORIZON: u64 = 100 * MS;
 
 impl World {
-    /// A pod with a ready sandbox `s1` and a running container `k2`, which the core knows. The stream has delivered an
-    /// event. From now on actions happen in any order. Containers that `acts` creates ([`Act::Birth`]) exist already,
-    /// and their events are on the way.
+    /// A world with a ready sandbox `s1` and a running container `k2`, which the core knows. The event stream has
+    /// delivered an event. From now on, `acts` happen in any order. The container of an [`Act::Birth`] already runs,
+    /// and the event of its start has been sent.
     pub(crate) fn small(profile: Profile, faults: Faults, acts: Vec<Act>) -> Self {
         let mut world = Self::new(profile, Faults::none(), false);
         let mut quiet = Quiet;
@@ -46,7 +46,7 @@ impl World {
         world
     }
 
-    /// Advances without faults, in the order of time.
+    /// Runs the world to the instant `at` without faults, with all actions in the order of time.
     fn run_until(&mut self, at: u64) {
         self.ends = at;
         let mut quiet = Quiet;
@@ -64,7 +64,7 @@ impl World {
         self.now = self.now.max(at);
     }
 
-    /// Returns true if no order is left to choose: nothing is in flight, and everything has happened.
+    /// Returns true if all actions have happened and no call of the core is in flight, so no order is left to choose.
     pub(crate) fn is_over(&self) -> bool {
         let soon = self.now + 2 * self.patience;
         let mut acts = self.queue.by(soon);
@@ -72,7 +72,7 @@ impl World {
         !has_more && self.now >= self.ends
     }
 
-    /// Runs the world without faults until the cache must show the truth, and checks that it does.
+    /// Runs the world without further faults to its end; the checker compares the published views with the truth.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.is_small = false;
         self.phase = Phase::Calm;
@@ -84,13 +84,13 @@ impl World {
         Ok(())
     }
 
-    /// Limits the time for which an action is put off.
+    /// Sets the longest time for which a due action is postponed.
     pub(crate) const fn with_patience(mut self, patience: u64) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Lets things happen between the two lists of a read.
+    /// Lets actions happen between the sandbox list and the container list of one read.
     pub(crate) const fn with_spans(mut self) -> Self {
         self.has_spans = true;
         self
@@ -105,7 +105,7 @@ impl World {
         self
     }
 
-    /// Lets the worker remove everything of its pod.
+    /// Deletes the pod: its worker must remove all containers and sandboxes.
     pub(crate) fn with_deletion(mut self) -> Self {
         self.pods[0].spec.deleted = true;
         self
@@ -115,7 +115,7 @@ impl World {
         self.trace = Some(Vec::new());
     }
 
-    /// A third party creates and starts a container. Its CREATED is lost: otherwise there would be too many orders.
+    /// Lets a third party create and start a container. CREATED is not sent, because it would double the orders.
     pub(super) fn birth(&mut self, dice: &mut Dice<'_>, sandbox: &Id) {
         let id = self.new_id("k");
         let mut new = NewContainer::new(&id, sandbox, "c");

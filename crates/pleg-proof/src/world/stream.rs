@@ -1,4 +1,4 @@
-//! The event stream: how events are made, stored, lost, delayed and delivered.
+//! The event stream between runtime and core. Faults lose, delay, repeat and falsify its events.
 
 use pleg_core::{
     Arrival, EventProfile, EventType, HintMap, Instant, RuntimeEvent, StreamChange, StreamEnd,
@@ -16,25 +16,25 @@ use crate::faults::Fault;
 /// The time for which containerd 2 stores events without a subscriber.
 const STORED_FOR: u64 = 300 * SECOND;
 
-/// The time after a change in which the core expects its event, minus the time that the delivery may take.
+/// The time after a change within which the core expects the event of the change, minus a margin for the delivery.
 const EXPECTED_FOR: u64 = 10 * SECOND - 100 * MS;
 
 /// The event stream.
 #[derive(Clone, Debug)]
 pub(super) struct EventStream {
     pub(super) is_used: bool,
-    /// The number of the open stream.
+    /// The number of the open stream. `None`: no stream is open.
     open: Option<u64>,
     number: u64,
-    /// Events that are sent before this instant are lost: the runtime registers the subscriber later.
+    /// The instant at which the runtime registers the subscriber. It loses the events that it sends earlier.
     registered_at: u64,
-    /// Events without a subscriber, and when they were sent.
+    /// Events that containerd 2 stores while nobody is subscribed, each with the instant at which it was sent.
     stored: Vec<(u64, RuntimeEvent)>,
     past: Vec<RuntimeEvent>,
     /// Until this instant, another subscriber takes half of the events.
     pub(super) shared_until: u64,
     pub(super) is_mute: bool,
-    /// The driver is slow to take the hints, so the map merges events of one id into one hint.
+    /// True if the driver takes hints late. Events of one id that arrive meanwhile are merged into one hint.
     is_joined: bool,
     map: HintMap,
     drain_is_due: bool,
@@ -62,7 +62,7 @@ impl EventStream {
     }
 }
 
-/// The hash leaves out the map of hints, which small worlds do not use.
+/// Leaves out the hint map: in small worlds, the driver takes each hint at once.
 impl Hash for EventStream {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.open, &self.stored, self.is_mute).hash(state);
@@ -70,7 +70,7 @@ impl Hash for EventStream {
 }
 
 impl World {
-    /// Makes the events that the runtime is about to send.
+    /// Makes the runtime send `events`; CRI-O may send them later.
     pub(super) fn emit(&mut self, dice: &mut Dice<'_>, events: Vec<Due>) {
         for due in events {
             if self.is_down {
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Makes an event with the statuses that the runtime reads now, that is, later than the change.
+    /// Makes CRI-O send a late event. It has the statuses of now, not those of the instant of the change.
     pub(super) fn generate(&mut self, dice: &mut Dice<'_>, due: &Due) {
         if self.is_down {
             return self.fate(due, Fate::Lost);
@@ -135,7 +135,7 @@ impl World {
             return self.stream.stored.push((self.now, event));
         };
         let after = old + self.delay(dice);
-        // The state of a small world must not depend on the time, so its events do not store the time of the change.
+        // In a small world, leave out the instant of the change: states would differ only by it.
         let since = if self.is_small { u64::MAX } else { due.at };
         if self.fault(dice, Fault::EventTwice) {
             let after = after + self.delay(dice);
@@ -155,7 +155,7 @@ impl World {
         self.checker.fate(self.now, &due.subject, due.what, fate);
     }
 
-    /// Subscribes, as the driver does.
+    /// Subscribes to events, and tells the core that the stream is open or cannot be opened, as the driver does.
     pub(super) fn open(&mut self, dice: &mut Dice<'_>) {
         if self.stream.open.is_some() {
             return;
@@ -198,7 +198,7 @@ impl World {
         self.deliver_stored(dice);
     }
 
-    /// Delivers events that were stored for the next subscriber, and some that are replayed.
+    /// Delivers the stored events to a new subscriber. With the fault `Replay`, also repeats earlier events.
     fn deliver_stored(&mut self, dice: &mut Dice<'_>) {
         let now = self.now;
         let is_fresh = |at: u64| at + STORED_FOR > now;
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// Ends the stream, and lets the driver subscribe again.
+    /// Ends the event stream. The driver subscribes again later.
     pub(super) fn cut(&mut self, dice: &mut Dice<'_>) {
         if self.stream.open.take().is_none() {
             return;
@@ -243,7 +243,7 @@ impl World {
         if self.stream.open != Some(stream) {
             return self.checker.lost_on_the_way(self.now, &event);
         }
-        // The runtime was frozen, so the event is late. If a read has shown the change, the core counted it as missed.
+        // The runtime was frozen. If a read has shown the change, the core has counted this late event as missed.
         if self.now.saturating_sub(since) > EXPECTED_FOR {
             self.checker.lost_on_the_way(self.now, &event);
         }
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// Hands all hints to the core, as the driver does.
+    /// Passes all hints of the hint map to the core, as the driver does.
     pub(super) fn drain(&mut self) {
         self.stream.drain_is_due = false;
         let (hints, lost) = self.stream.map.take();
@@ -287,7 +287,7 @@ impl World {
         self.core.handle_hints(at, hints, lost);
     }
 
-    /// Chooses faults of the stream.
+    /// Chooses faults of the event stream that happen now.
     pub(super) fn disturb_stream(&mut self, dice: &mut Dice<'_>) {
         if self.fault(dice, Fault::Cut) {
             self.cut(dice);
@@ -303,7 +303,7 @@ impl World {
     }
 }
 
-/// Returns the event, perhaps without its container statuses.
+/// Returns `event`. With the fault `EventNil`, it loses its container statuses, and perhaps its sandbox status.
 fn event_or_nil(world: &mut World, dice: &mut Dice<'_>, mut event: Event) -> Event {
     if world.fault(dice, Fault::EventNil) {
         event.containers.clear();

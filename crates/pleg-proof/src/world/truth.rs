@@ -1,4 +1,4 @@
-//! Changes of the node, and their consequences.
+//! Changes of the node's containers and sandboxes: each updates the true state and makes the runtime send events.
 
 use pleg_node_model::{Due, Id, Kind, Label, NewContainer, Node, Skew, State};
 
@@ -7,7 +7,7 @@ use crate::choose::Dice;
 use crate::faults::Fault;
 
 impl World {
-    /// Runs containers before the start, with events that no client has read.
+    /// Runs a pod's sandbox and containers before the core starts.
     pub(super) fn before_start(&mut self, dice: &mut Dice<'_>, pod: usize) {
         let Some(sandbox) = self.run_sandbox(dice, pod, 0, Label::Right, false) else {
             return;
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Chooses the faults of a new object.
+    /// Chooses whether the row and the status of a new container or sandbox contradict each other for good.
     fn born(&mut self, dice: &mut Dice<'_>, id: &Id) {
         if self.fault(dice, Fault::Skew) {
             let until = u64::MAX;
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Starts a created container, which may fail.
+    /// Starts a created container. The start may fail, and the program may exit later.
     pub(super) fn start(&mut self, dice: &mut Dice<'_>, id: &Id) {
         if self.fault(dice, Fault::FailedStart) {
             if self.node.fail_start(id, self.now).is_ok() {
@@ -149,7 +149,7 @@ impl World {
         self.end(dice, id, |node, now| node.stop(id, now));
     }
 
-    /// Ends a container, if it runs. Its exit code may become known late, and a third party may remove the container.
+    /// Ends a container by `call`. If it ran, faults may delay or falsify the exit code, or remove the container.
     fn end(&mut self, dice: &mut Dice<'_>, id: &Id, call: impl FnOnce(&mut Node, u64) -> Vec<Due>) {
         let before = self.node.state(id);
         let events = call(&mut self.node, self.now);
@@ -220,7 +220,7 @@ impl World {
         self.end(dice, id, |node, now| node.exit(id, 137, "Error", now));
     }
 
-    /// `RemovePodSandbox`. The runtime may be killed between its steps.
+    /// Removes a sandbox as `RemovePodSandbox` does, in steps. A fault may kill the runtime between two steps.
     pub(super) fn remove_sandbox(&mut self, dice: &mut Dice<'_>, id: &Id) {
         for step in self.node.removal(id) {
             if self.fault(dice, Fault::RemovalCut) {
@@ -249,7 +249,7 @@ impl World {
         self.emit(dice, events);
     }
 
-    /// Advances the clock past a change, and chooses how late reads show it.
+    /// Tells the checker and the trace about a change. Chooses how long reads still show the earlier state.
     pub(super) fn changed(&mut self, dice: &mut Dice<'_>, id: &Id) {
         self.now = self.now.max(self.node.latest());
         let Some(object) = self.node.object(id) else {

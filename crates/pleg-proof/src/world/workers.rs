@@ -1,4 +1,4 @@
-//! The pod workers: they wait for a view, decide on it, and make a call.
+//! Pod workers, as in a kubelet: each waits for a view of its pod, decides what to do, and makes one call.
 
 use pleg_core::{CallError, Instant, LifecycleType, PodLifecycleEvent, PodView, WaiterId};
 use pleg_node_model::{Label, State};
@@ -13,9 +13,9 @@ use crate::worker::{Op, Policy, Spec, decide};
 #[derive(Clone, Debug, Hash)]
 pub(super) struct PodWorker {
     pub(super) spec: Spec,
-    /// The instant at which the worker's last call ended: the worker needs a view newer than that.
+    /// The instant at which the worker's last call ended. The worker acts only on a view from a later instant.
     changed: u64,
-    /// The wait for a view, and the instant that the worker named.
+    /// The waiter that waits for a view, and the instant after which the view must have been read.
     waiting: Option<(WaiterId, u64)>,
     is_busy: bool,
     waiters: u64,
@@ -38,13 +38,13 @@ impl PodWorker {
     }
 }
 
-/// The uid of the pod number `pod`.
+/// The uid of the pod with the number `pod`.
 pub(crate) fn pod_uid(pod: usize) -> String {
     format!("p{pod}")
 }
 
 impl World {
-    /// Lets a worker wait for a view that is newer than its last call.
+    /// Makes a worker wait for a view that was read after its last call.
     pub(super) fn wait(&mut self, dice: &mut Dice<'_>, pod: usize) {
         let worker = &self.pods[pod];
         if worker.waiting.is_some() || worker.is_busy {
@@ -98,7 +98,7 @@ impl World {
             let after = dice.ms(100, 1_000);
             return self.later(after, Act::Wake(pod));
         };
-        // The worker was restarted, or its call has ended since the wait began: wait for a newer view.
+        // The worker has made a call, or was restarted, after the wait began. It needs a newer view.
         if self.pods[pod].is_busy || after < self.pods[pod].changed {
             return self.later(0, Act::Wake(pod));
         }
@@ -115,7 +115,7 @@ impl World {
         self.later(begins, Act::Perform(pod, op));
     }
 
-    /// Starts a call of a worker. A call that times out may take effect later.
+    /// Makes a call of a worker. With the fault `LateWrite`, it times out for the worker and takes effect later.
     pub(super) fn perform(&mut self, dice: &mut Dice<'_>, pod: usize, op: Op) {
         if self.is_down {
             let after = dice.ms(100, 1_000);
@@ -134,7 +134,7 @@ impl World {
         self.later(after, Act::Done(pod));
     }
 
-    /// Lets a call take effect after its time-out.
+    /// Makes a timed-out call of a worker take effect, unless the runtime is down.
     pub(super) fn take_effect(&mut self, dice: &mut Dice<'_>, pod: usize, op: Op) {
         if !self.is_down {
             self.log(|| format!("WORKER p{pod} {op:?} takes effect late"));
@@ -166,7 +166,7 @@ impl World {
                     if is_late {
                         self.checker.excuse_start(&id);
                     }
-                    // The worker stops between the create and the start, or the start fails.
+                    // Sometimes the start does not follow: the worker was stopped, or the start call failed.
                     if !self.is_small && self.phase == Phase::Disturbed && dice.chance(20) {
                         return;
                     }
@@ -203,7 +203,7 @@ impl World {
         self.later(after, Act::Wake(pod));
     }
 
-    /// Cancels a worker and starts it anew.
+    /// Restarts a worker: cancels its wait, and lets it begin a new one.
     pub(super) fn restart_worker(&mut self, dice: &mut Dice<'_>, pod: usize) {
         if let Some((waiter, _)) = self.pods[pod].waiting.take() {
             self.core.cancel(waiter);
@@ -247,7 +247,7 @@ impl World {
     }
 }
 
-/// A view as text, for traces.
+/// Formats a view for traces.
 pub(super) fn summary(view: &PodView) -> String {
     let mut out = String::new();
     let mark = |missing: bool| if missing { "?" } else { "" };

@@ -1,4 +1,4 @@
-//! Plays the script on a runtime that serves CRI: a real one, or the simulator.
+//! Plays the script of this test over CRI, on a real runtime or on the simulator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use super::{Act, Order, Received, SCRIPT, Step};
 use crate::SOON;
 
-/// An object that the test kills outside of CRI.
+/// A process that the test kills without a CRI call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Victim<'a> {
     /// Kill the pause process of this sandbox.
@@ -24,7 +24,7 @@ pub(super) enum Victim<'a> {
     Container(&'a Id),
 }
 
-/// Plays the script. `kill` kills a sandbox or container outside of CRI. Returns the events of each step.
+/// Plays the script, and returns the events of each step. `kill` kills a process without a CRI call.
 pub(super) async fn play(
     endpoint: &Endpoint,
     kubelet: Kubelet,
@@ -75,8 +75,8 @@ impl Player {
         let client = CriRuntime::new(CriConfig::new(endpoint.clone()))?.runtime_client();
         let (sender, events) = mpsc::unbounded_channel();
         let mut subscriber = client.clone();
-        // A separate task waits for the response headers, because containerd sends them only with the first event.
-        // Events are not lost meanwhile: containerd queues them until there is a subscriber.
+        // Wait for the response headers in a separate task, because containerd sends them only with the first event.
+        // No event is lost meanwhile, because containerd queues events until there is a subscriber.
         tokio::spawn(async move {
             let answer = subscriber
                 .get_container_events(v1::GetEventsRequest {})
