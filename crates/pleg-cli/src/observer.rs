@@ -91,7 +91,7 @@ impl Observer {
         Picture::now(&self.pleg, facts, &mut self.generator.lock())
     }
 
-    /// A receiver that is notified when the view has changed, except for ages and durations.
+    /// A receiver that is notified of each change of the view. Ages and durations, which always grow, do not count.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
