@@ -137,7 +137,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A runtime whose lists, statuses and `Version` are measured. Subscriptions are not measured.
+/// A runtime whose lists, statuses and `Version` are measured. Subscribing is not measured: it only makes a connection.
 pub(crate) struct ObservedRuntime<R> {
     pub(crate) runtime: R,
     pub(crate) meter: Meter,
