@@ -109,7 +109,7 @@ pub(crate) enum Belongs {
 
 /// Returns true if a line of `/proc/PID/cgroup` names the control group of a pod.
 fn is_pods(line: &str) -> bool {
-    // Seen from inside a control group namespace, paths of groups outside it begin with `/..`.
+    // If this process has its own control group namespace, paths of groups outside of this namespace begin with `/..`.
     let path = line.splitn(3, ':').nth(2).unwrap_or_default();
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let is_digit = |c: char| c.is_ascii_hexdigit() || matches!(c, '-' | '_');
@@ -171,7 +171,7 @@ impl Proc {
             && self.read("1/cmdline").is_ok()
     }
 
-    /// The text of a file of the kernel. Makes two fewer system calls than [`bounded::read`]: many files are read.
+    /// The text of a file of the kernel. Makes two fewer system calls than [`bounded::read`], as it reads many files.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::with_capacity(1024);
         let file = fs::File::open(self.path(path))?;

@@ -48,7 +48,7 @@ function showHealth(view) {
   const first = all.filter((reason) => reason.cause === undefined);
   const none = h('li', { class: 'dim' }, 'No problem is known.');
   patch(byId('reasons'), first.length > 0 ? first.map((reason) => reasonItem(reason, all)) : [none]);
-  // A screen reader reads this text aloud when it changes. So it has no ages, which change each second.
+  // This text has no ages, which change each second: a screen reader reads it aloud whenever it changes.
   const [word] = healthWord(view);
   const codes = all.map((reason) => reason.code).join(', ');
   patch(byId('announcement'), [`The node is ${word}${codes ? `: ${codes}` : ''}.`]);
@@ -67,7 +67,7 @@ function streamText(stream, seconds) {
 const STREAM_WORDS = { losing: 'loses events', silent: 'unknown', down: 'down', polling: 'not used' };
 const STREAM_TONES = { losing: 'bad', silent: 'bad', down: 'bad' };
 
-// The rate of calls is shown if they were counted for this time. The agent starts to count after its first minute.
+// The rate of calls is shown once calls were counted for this time. The agent does not count during its first minute.
 const RATE_AFTER_SECONDS = 60;
 
 function callRate(cost) {

@@ -69,7 +69,7 @@ const DESTROY: Codes = "list_failed list_slow list_large dead_containers dead_sa
                         container_runs_twice sandbox_twice shim_missing shim_zombie init_gone";
 /// The findings that follow from the lists of the runtime. They are made only if the lists are current.
 pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orphaned init_gone";
-/// The findings that follow if the runtime does not answer or does not exist.
+/// The findings that follow if the runtime does not answer or cannot be reached.
 const ANSWERS: Codes = "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale \
                         runtime_status_failed runtime_silent";
 /// The findings about calls. A cause on the host may explain these findings.

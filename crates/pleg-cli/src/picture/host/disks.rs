@@ -10,7 +10,7 @@ use super::*;
 const LITTLE: u64 = 5 << 30;
 /// With less free space than this, no file of the runtime can be written.
 const NOTHING: u64 = 1 << 20;
-/// If a smaller share than `SHORT` of space or inodes is free, it is a warning; if smaller than `FULL`, it is critical.
+/// A free share of space or inodes below `SHORT` is a warning, and below `FULL` it is critical.
 const SHORT: f64 = 0.05;
 const FULL: f64 = 0.005;
 

@@ -228,7 +228,7 @@ impl Watch {
         }
     }
 
-    /// Takes a sample, and returns the previous sample and this one.
+    /// Takes a sample, and returns it together with the previous sample.
     async fn sample(&mut self, daemon: Option<u32>, thorough: bool) -> Result<Samples, String> {
         let (target, last) = (self.target.clone(), Arc::clone(&self.last));
         let take = move || Sample::take(&target, daemon, thorough, &last);

@@ -5,7 +5,7 @@
 use super::*;
 use crate::picture::finding::STARVED;
 
-/// The file in /proc/pressure; the finding's code, noun, least shares of time in which some or all tasks wait, advice.
+/// Of a resource: file in /proc/pressure, code, noun, least shares of time in which some and all tasks wait, advice.
 const RESOURCES: [(&str, &str, &str, [f64; 2], &str); 3] = [
     ("io", "io_pressure", "disks", [0.2, 0.1], IO),
     ("memory", "memory_pressure", "memory", [0.1, 0.05], MEMORY),

@@ -25,12 +25,12 @@ const MOST_NAMED: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Shims {
-    /// True if all processes of the host are visible and no shim runs in a pod: all shims are found.
+    /// True if all processes of the host are visible and no shim runs in a pod, so `shims` has all shims.
     pub(crate) complete: bool,
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
     pub(crate) processes: Vec<Member>,
-    /// Programs such as `runc` that hang. Not those that a user started, which may run for long.
+    /// Programs such as `runc` that hang, but none that a user started, because those may run for long.
     pub(crate) helpers: Vec<Member>,
     /// Containers whose init process was gone or a zombie in both samples.
     pub(crate) dead_inits: Vec<DeadInit>,
@@ -193,7 +193,7 @@ pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<S
     inits.collect()
 }
 
-/// The containers whose init process has ended. The bundle exists until the runtime has noticed.
+/// The containers whose init process has ended. The bundle exists until the runtime has noticed the end.
 fn dead(sample: &Sample) -> impl Iterator<Item = DeadInit> {
     sample.inits.iter().filter_map(|(container, pid)| {
         let seen = sample.processes.get(pid);
@@ -416,7 +416,7 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) -> Option<F
     found("shim_missing", summary, next, rows.collect())
 }
 
-/// Shims without a child in the control group of a container, whose sandbox is in neither of the two lists.
+/// Shims without a container's process, and whose sandbox is in no list before or after the examination.
 fn orphaned(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let listed = &calls.listed()?.listed;
     let keeping = shims.processes.iter().filter_map(|p| p.shim.as_deref());

@@ -155,7 +155,7 @@ impl Lists {
         median(complete.map(Round::millis))
     }
 
-    /// For each of [`MARKS`], the number of pods with which a relist takes this time; 0 pods take two `Version` calls.
+    /// For each of [`MARKS`], how many pods make a relist take this time. Two `Version` calls stand for 0 pods.
     pub(crate) fn marks(&self, pods: usize) -> Vec<(Duration, f64)> {
         let Some(relist) = self.relist().filter(|_| pods >= ENOUGH) else {
             return Vec::new();
