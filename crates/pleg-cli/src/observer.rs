@@ -100,7 +100,7 @@ impl Observer {
         self.view_and_picture(query).0
     }
 
-    /// The view, and the picture that it shows.
+    /// Computes the view for `query`. Also returns the picture, from which the view is computed.
     pub(crate) fn view_and_picture(&self, query: &Query) -> (View, Picture) {
         let (pleg, picture) = (&self.pleg, self.picture());
         let ends = match &*query.pod {

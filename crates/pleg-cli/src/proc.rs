@@ -210,7 +210,7 @@ impl Proc {
         numbers(&self.0)
     }
 
-    /// The process or thread of this directory. A process may end at any time.
+    /// The process or thread in this directory of `/proc`. Returns `None` if the process has ended.
     pub(crate) fn process(&self, directory: impl Display) -> Option<Process> {
         // The kernel returns the file, which is shorter than the buffer, in one read, so no second read is needed.
         let mut bytes = [0; 1024];
@@ -240,7 +240,7 @@ impl Proc {
 
     /// The sum of the times that the threads of a process have waited for a CPU.
     pub(crate) fn waited(&self, pid: u32) -> Option<Duration> {
-        // The words are the time on a CPU and the time of waiting for one, in nanoseconds.
+        // Word 0 of `schedstat` is the time on a CPU, and word 1 the time of waiting for a CPU, in nanoseconds.
         let waited = |(_, dir)| self.word(&format!("{dir}/schedstat"), 1);
         let waited = self.threads(pid).filter_map(waited);
         waited.reduce(u64::saturating_add).map(Duration::from_nanos)

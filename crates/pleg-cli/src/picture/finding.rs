@@ -51,7 +51,7 @@ pub(crate) struct Finding {
     pub(crate) not_ready: bool,
     /// The code of the finding that explains this one, and is shown before it.
     pub(crate) cause: Option<Code>,
-    /// The codes of findings that this one explains, where both are found.
+    /// The codes of the findings that this one explains if they are found together.
     #[serde(skip)]
     pub(crate) explains: Codes,
 }
@@ -83,7 +83,7 @@ pub(super) const STARVED: Codes = "runtime_silent runtime_unreachable list_slow 
 /// The findings that may follow if a process of a pod does not react.
 const OF_POD: Codes = "status_slow pods_hung pods_failing init_gone shim_zombie runc_hangs";
 
-/// The layer and the severity of a finding, and the findings that it explains where both are found.
+/// The layer and the severity of a finding, and the findings that it explains if they are found together.
 fn kind(code: &str) -> (Layer, Severity, Codes) {
     use Layer::{Calls, Host, Kubelet, Network, Pod, Runtime, Stream};
     use Severity::{Critical, Info, Warning};
@@ -102,7 +102,7 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
         "daemon_blocked" | "daemon_descriptors" => (Runtime, Warning, CALLS),
         "runtime_not_ready" | "runtime_status_failed" => (Runtime, Critical, ""),
         "daemon_restarted" => (Runtime, Info, ""),
-        // The runtime has forgotten its containers.
+        // The cause is a runtime that has lost its data about the containers.
         "ended_container_runs" => {
             let lost = "shim_orphaned init_gone pods_failing status_slow shim_missing";
             (Pod, Critical, lost)

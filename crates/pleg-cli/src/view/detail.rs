@@ -96,7 +96,7 @@ fn sandboxes(view: &PodView, inputs: &Inputs<'_>) -> Vec<SandboxRow> {
     sandboxes.map(row).collect()
 }
 
-/// The newest exits. A sandbox has an empty name.
+/// The newest exits in the pod. The exit of a sandbox has an empty name.
 fn ends(inputs: &Inputs<'_>) -> Vec<ExitRow> {
     let older = inputs.ends.len().saturating_sub(MOST_ENDS);
     let row = |end: &Exit| ExitRow {

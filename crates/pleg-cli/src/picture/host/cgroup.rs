@@ -4,7 +4,7 @@ use super::*;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 /// In a pod with its own cgroup namespace, this process sees the group of another process as a path below the nearest
-/// common parent of the two groups. That parent is one of these groups, or the root.
+/// common parent of the two groups. That parent is one of the groups in this list, or the root.
 const ABOVE: &str = " /kubepods /kubepods/burstable /kubepods/besteffort /kubepods.slice \
                      /kubepods.slice/kubepods-burstable.slice /kubepods.slice/kubepods-besteffort.slice";
 /// A process that uses at least this share of a limit is close to the limit.

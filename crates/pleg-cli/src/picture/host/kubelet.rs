@@ -35,7 +35,7 @@ pub(crate) struct Kubelet {
     pub(crate) pid: u32,
     /// True if the kubelet was in state T (stopped by a signal) in both samples.
     pub(crate) stopped: bool,
-    /// The endpoint of the kubelet's runtime, if another one was examined. Then nothing else of the kubelet was read.
+    /// The endpoint of the kubelet's runtime, unless it is the examined one. If set, nothing else was read.
     pub(crate) other_runtime: Option<String>,
     pub(crate) healthz: Option<Healthz>,
     pub(crate) relists: Option<Relists>,

@@ -7,7 +7,7 @@ use crate::kubelet::Kubelet;
 use crate::proc::Blocked;
 
 /// The threads of all shims are read if the load of the last minute is at least this. A thread that has been blocked in
-/// the kernel for 22 s adds as much, so below it no thread blocks for long. This saves reads on an idle node.
+/// the kernel for 22 s adds this much to the load, so at a lower load no thread blocks for long. This saves reads.
 const LOAD: f64 = 0.3;
 
 #[derive(Debug, Default)]

@@ -109,7 +109,7 @@ pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
     lists
 }
 
-/// Makes a list, and returns the size of its rows.
+/// Makes a list call. Returns its duration, its error if it failed, and the size of its rows.
 async fn list(runtime: &CriRuntime, kind: Kind, scope: &Scope) -> (ListCall, u64) {
     let (clock, mut size) = (runtime.clock(), 0);
     let began = clock.now();

@@ -179,7 +179,7 @@ pub(crate) fn check_conditions(conditions: &Conditions) -> impl Iterator<Item = 
 }
 
 impl Evidence {
-    /// The results of the calls that decide what the host's evidence means.
+    /// The results of the runtime's calls, on which the findings about the host depend.
     pub(crate) fn calls(&self) -> Calls<'_> {
         let silent = self.stream.degraded.contains_key("runtime_silent");
         let slow = silent || self.lists.are_slow() || self.statuses.are_slow();

@@ -151,7 +151,7 @@ async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
     reads.for_each(async |_| ()).await;
 }
 
-/// Adds the degraded reasons until `until`, and counts the lifecycle events after the initial ones.
+/// Until the instant `until`, records degraded reasons, and counts the lifecycle events that are not initial.
 async fn watch(pleg: &Pleg, mut events: Subscription, until: Instant) -> Generator {
     let (mut stream, health, clock) = (Generator::default(), pleg.health(), pleg.clock());
     let mut looks = tokio::time::interval(LOOK);

@@ -1,4 +1,4 @@
-//! The first lines: the worst finding and what to do about it, old data, and the figures of the node.
+//! The first lines of the screen: the worst finding and what to do about it, old data, and the figures of the node.
 
 use super::*;
 
