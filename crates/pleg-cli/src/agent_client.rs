@@ -103,7 +103,7 @@ impl AgentClient {
         })
     }
 
-    /// The first line of the response, which counts the missing records, and the records in the other lines.
+    /// Requests `/debug/events`. The response's first line counts missing records; the other lines are records.
     pub(crate) async fn events(&self, query: &str) -> anyhow::Result<(Page, Vec<Record>)> {
         let body = self.get_ok(&format!("/debug/events?{query}")).await?;
         let mut lines = body.lines();
@@ -179,7 +179,7 @@ impl AgentClient {
     }
 }
 
-/// The TLS error inside `error`, in a few words, because `pleg check` shows only 80 characters.
+/// Returns the TLS error inside `error`, if any, in a few words: `pleg check` shows only 80 characters.
 fn of_tls(error: anyhow::Error) -> anyhow::Error {
     let mut causes = error.chain().filter_map(<dyn Error>::downcast_ref);
     match causes.find_map(|e: &io::Error| e.get_ref()?.downcast_ref().cloned()) {
@@ -190,7 +190,7 @@ fn of_tls(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// The status and the body of a response from a server on this host. Has no deadline.
+/// Sends a GET request to a server on this host, and returns status and body. The caller must set a deadline.
 pub(crate) async fn get_from(address: SocketAddr, path: &str) -> Answer {
     let stream = TcpStream::connect(address).await?;
     let request = Request::get(path).header(HOST, address.to_string());
@@ -202,7 +202,7 @@ async fn exchange(stream: impl Connection + 'static, request: Request<Empty<Byte
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await;
     if answer.is_err() {
-        // If the connection has failed, return its error, which has caused the error of the request.
+        // If the connection has failed, returns the connection's error, because it has caused the request's error.
         drop(sender);
         connection.await??;
     }

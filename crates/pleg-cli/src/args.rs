@@ -110,7 +110,7 @@ pub(crate) struct RuntimeArgs {
     #[arg(num_args = 0..=1, require_equals = true, conflicts_with = "runtime_endpoint")]
     #[arg(default_missing_value = Simulated::Containerd2.name())]
     pub(crate) sim: Option<Simulated>,
-    /// The file or variable that set the endpoint, if the flag did not.
+    /// The configuration file or environment variable that set `runtime_endpoint`. `None` if the flag set it.
     #[arg(skip)]
     pub(crate) origin: Option<String>,
 }
@@ -397,7 +397,7 @@ fn modes() -> impl TypedValueParser<Value = Simulated> {
     PossibleValuesParser::new(modes).try_map(|name| name.parse())
 }
 
-/// Checks that the text is a valid knob. The simulated runtime sets it at its start.
+/// Checks a `KNOB=VALUE`, which names a fault. The simulated runtime sets this fault when it starts.
 fn knob(text: &str) -> Result<String, pleg_sim::SimError> {
     pleg_sim::check_knob(text).map(|()| text.to_owned())
 }
@@ -440,7 +440,7 @@ Examples:
     )
 }
 
-/// A name and its explanation, in lines of at most 80 characters.
+/// An entry of a help text: a name and its explanation, in lines of at most 80 characters.
 fn entry(name: &str, about: &str) -> String {
     let indent = " ".repeat(26);
     let about = wrapped(about, 54).join(&format!("\n{indent}"));

@@ -19,7 +19,7 @@ pub(crate) fn read_up_to(file: &Path, most: u64) -> io::Result<String> {
     text(open(file)?, most)
 }
 
-/// The text of a file of any kind. An error if the file has more than `most` bytes.
+/// Reads the text of a file, of any type. Returns an error if the file has more than `most` bytes.
 pub(crate) fn text(file: File, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;

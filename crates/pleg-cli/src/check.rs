@@ -42,7 +42,7 @@ async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
     Ok(problem(&client.view(&query).await?))
 }
 
-/// The first finding. For a finding about pods, only the pod that has hung or failed longest, to keep the line short.
+/// The first finding. If it is about pods, only the pod that has hung or failed longest is named: the line is short.
 fn problem(view: &View) -> Option<String> {
     let reason = view.health.reasons.first()?;
     let of_pods = reason.code.starts_with("pods_");
@@ -55,7 +55,7 @@ fn problem(view: &View) -> Option<String> {
     of_pod.or_else(|| Some(sentence(reason)))
 }
 
-/// A reason as a sentence: `(code) for 4s: message`.
+/// A finding as a sentence such as `(code) for 4s: message`.
 pub(crate) fn sentence(reason: &Reason) -> String {
     let Reason { code, message, .. } = reason;
     format!("({code}){}: {message}", lasting(reason.seconds))

@@ -1,4 +1,4 @@
-//! The settings of `pleg agent`: flags, then environment variables, then a file.
+//! The settings of `pleg agent`. Flags override environment variables, and these override the configuration file.
 //!
 //! Each flag, such as `--relist-period`, is also the variable `PLEG_RELIST_PERIOD` and the key `relist-period` in the
 //! file. The settings of the variables and of the file become the defaults of the flags.
@@ -24,7 +24,7 @@ use crate::text::{safe, safe_lines};
 use crate::{agent, bounded};
 
 const CONFIG: &str = "config";
-/// The flag that has no value, but whose repetitions are counted: `-vv`.
+/// The flag without a value. The number of its repetitions counts, as in `-vv`.
 const VERBOSE: &str = "verbose";
 /// The flags that select a real or a simulated runtime. They exclude each other.
 pub(crate) const ENDPOINT: &str = "runtime-endpoint";
@@ -52,7 +52,7 @@ pub(crate) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Parses the command line, with environment and file for `pleg agent`. Exits after help or an invalid flag.
+/// Parses the command line; for `pleg agent`, also environment and file. Ends the process on --help or an invalid flag.
 pub(crate) fn parse(args: &[OsString]) -> anyhow::Result<Args> {
     let matches = Args::command().get_matches_from(args);
     let Some((AGENT, flags)) = matches.subcommand() else {
@@ -70,7 +70,7 @@ pub(crate) fn parse(args: &[OsString]) -> anyhow::Result<Args> {
             continue;
         };
         check(key, &value).map_err(|why| anyhow!("invalid value of {name}: {why}"))?;
-        // A runtime that is set by a variable replaces the one in the file.
+        // If a variable selects a runtime, removes the file's selection: the two flags exclude each other.
         match key {
             ENDPOINT => {
                 settings.remove(SIM);
@@ -123,7 +123,7 @@ fn settable(command: &Command) -> impl Iterator<Item = &Arg> {
     args.filter(|arg| arg.get_long().is_some_and(|name| name != CONFIG))
 }
 
-/// The settings in a TOML file without tables, or all problems of the file.
+/// Reads the settings from a TOML file without tables. The error has all problems of the file.
 fn read(file: &Path) -> Result<Settings, Vec<String>> {
     let shown = file.display();
     let unread = |error| vec![format!("cannot read {shown}: {error}")];
@@ -153,7 +153,7 @@ fn read(file: &Path) -> Result<Settings, Vec<String>> {
     }
 }
 
-/// The value of a setting in a file, as on the command line. An error if the key or the value is not valid.
+/// Converts a TOML value to the text of a flag's value. Returns an error if the key or the value is not valid.
 fn setting(key: &str, value: &DeValue<'_>) -> Result<String, String> {
     let types = "a string, a number or a boolean; there are no tables";
     let value = match value {

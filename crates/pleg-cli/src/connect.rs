@@ -28,7 +28,7 @@ const PERMANENT: [CallErrorKind; 4] = {
     [TooLarge, PermissionDenied, Unimplemented, Malformed]
 };
 
-/// The chosen runtime, which may be found later. Clones share it.
+/// The runtime that a command uses. `pleg agent` may start before the runtime, and finds it later. Clones share it.
 #[derive(Clone, derive_more::Constructor, derive_more::Display)]
 #[display("{}", found.get().map_or_else(|| NONE_YET.to_owned(), ToString::to_string))]
 pub(crate) struct Chosen {
@@ -69,7 +69,7 @@ impl Target {
         Self::search(runtime)?.ok_or_else(not_found)
     }
 
-    /// As [`Target::choose`]. For a table on a terminal, starts a simulation if nothing is found, and returns true.
+    /// As [`Target::choose`]. If none is found, simulates a runtime for a table on a terminal, and then returns true.
     pub(crate) fn choose_or_simulate(args: &RuntimeArgs, output: Output) -> Result<(Self, bool)> {
         match Self::search(args)? {
             Some(target) => Ok((target, false)),
@@ -81,7 +81,7 @@ impl Target {
         }
     }
 
-    /// As [`Target::choose`], but if nothing is found, each new connection searches again: the runtime may start later.
+    /// As [`Target::choose`], but if no runtime is found, each new connection searches again: it may start later.
     pub(crate) fn choose_or_wait(runtime: &RuntimeArgs) -> Result<Self> {
         Ok(Self::search(runtime)?.unwrap_or_else(|| Self::new(OnceLock::new(), None)))
     }
@@ -126,7 +126,7 @@ impl Target {
         self.meter.clock.now().since(self.started)
     }
 
-    /// Starts a generator for this runtime, whose calls are measured.
+    /// Starts a generator for this runtime. The calls that the generator makes are measured.
     pub(crate) fn spawn(
         &self,
         events: EventsPolicy,
@@ -158,7 +158,7 @@ impl Target {
         let found = self.runtime.found.clone();
         let endpoint = match found.get() {
             Some(found) => return Ok(CriRuntime::new(config(found.endpoint.clone()))?),
-            // Only messages show this endpoint: `connect` below searches the host for a socket, and connects to that.
+            // Only messages show this endpoint: `connect` below searches this host for a socket, and connects to that.
             None => "/run/containerd/containerd.sock".parse()?,
         };
         let connect = move || {
@@ -177,7 +177,7 @@ impl Target {
         Ok(CriRuntime::with_connector(config(endpoint), connect)?)
     }
 
-    /// Waits for the first list: ten seconds or `limit`, whichever is shorter. Returns permanent errors at once.
+    /// Waits for the first list, for ten seconds or `limit`, whichever is shorter. Returns `PERMANENT` errors at once.
     pub(crate) async fn until_listed(&self, pleg: &Pleg, limit: Option<Duration>) -> Result<()> {
         let found = self.runtime.found()?;
         let (endpoint, origin) = (&found.endpoint, &found.origin);

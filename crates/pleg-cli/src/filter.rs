@@ -28,7 +28,7 @@ pub(crate) struct Filters {
     /// Leave out what existed at the start
     #[arg(long)]
     no_initial: bool,
-    /// By pod uid: true if the pod has the labels. Remembered, because the cache has no labels of a removed pod.
+    /// By pod uid: true if the selector matches the pod's labels. The cache has no labels of a removed pod.
     #[arg(skip)]
     has_labels: HashMap<String, bool>,
 }
@@ -93,7 +93,7 @@ impl Filters {
             && (self.pod.is_empty() || self.pod.iter().any(named))
     }
 
-    /// Returns true if the pod of this record has the labels, according to the cache.
+    /// Returns true if the label selector matches the record's pod. The labels come from the cache of `pleg`.
     pub(crate) fn match_labels(&mut self, record: &Record, pleg: &Pleg) -> bool {
         let (Some(selector), Some(pod)) = (&self.pods.selector, &record.pod) else {
             return true;
@@ -104,7 +104,7 @@ impl Filters {
             return matches;
         }
         let known = self.has_labels.get(&pod.uid).copied();
-        // Keep the result until the sandbox is removed, because the cache may be ahead of the pod's records.
+        // Keeps the result until the sandbox's removal is recorded: the cache may have lost the pod before that.
         let is_sandbox = record.kind.as_deref() == Some("sandbox");
         if !status.exists() && is_sandbox && record.r#type == "ContainerRemoved" {
             self.has_labels.remove(&pod.uid);
@@ -121,7 +121,7 @@ pub(crate) struct Selector {
     requirements: Vec<Requirement>,
 }
 
-/// `KEY` or, with a value, `KEY=VALUE`. `!KEY` and `KEY!=VALUE` are negated.
+/// One part of a selector: `KEY` or `KEY=VALUE`; if `negated`, `!KEY` or `KEY!=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq, Constructor)]
 struct Requirement {
     key: String,
@@ -174,7 +174,7 @@ impl Selector {
         })
     }
 
-    /// Matches the labels of the pod's sandbox. `None`: they are not known.
+    /// Matches the labels of the pod's sandbox. Returns `None` if the pod has no sandbox, and thus no known labels.
     pub(crate) fn matches_pod(&self, status: &PodStatus) -> Option<bool> {
         let labels = &status.sandboxes.first()?.details.labels;
         Some(self.matches(|key| labels.get(key)))

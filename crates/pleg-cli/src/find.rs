@@ -82,7 +82,7 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The well-known sockets that exist: the file after links were followed, and the path. Each file is listed once.
+/// The well-known sockets that exist: for each, the file without links, and the path. Lists each file only once.
 fn sockets(root: &Path) -> Vec<(PathBuf, &'static str)> {
     let sockets = well_known().iter().filter_map(|known| {
         let real = fs::canonicalize(below(root, Path::new(known.path))).ok()?;
@@ -105,7 +105,7 @@ fn crictl_endpoint(file: &Path) -> anyhow::Result<Option<Endpoint>> {
         Err(error) => return Err(error.into()),
     };
     let crictl: Option<Crictl> = serde_saphyr::from_str(&text).map_err(|error| {
-        // Only the first line of the error: the other lines are an excerpt of the file.
+        // Shows only the first line of the error, because its other lines are an excerpt of the file.
         let error = error.to_string();
         let first = error.lines().next().unwrap_or_default();
         anyhow!("{}", first.trim_start_matches("error: "))

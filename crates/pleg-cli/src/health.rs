@@ -1,4 +1,4 @@
-//! Changes of health as records: the beginning and the end of each trouble, with its duration.
+//! Changes of health as records: each trouble gets a record when it begins, and one with its duration when it ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::picture::finding::Severity::{self, Critical};
 use crate::record::{DEGRADED, NOT_READY, READY, RECOVERED, Record};
 use crate::text::duration;
 
-/// The period of checks while nothing changes, because some troubles begin only as time passes.
+/// The period of health checks while nothing changes: some troubles begin because time passes, such as a hung call.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// A trouble younger than this is recorded without a duration. A wait for the first list is recorded only if longer.
+/// A trouble younger than this is recorded without a duration, and a shorter wait for the first list not at all.
 const SECOND: Duration = Duration::from_secs(1);
 /// The codes of the findings about pods whose calls fail, and about pods whose calls hang.
 const OF_PODS: [&str; 2] = ["pods_failing", "pods_hung"];
@@ -27,9 +27,9 @@ pub(crate) struct HealthChanges(Option<BTreeMap<String, Trouble>>);
 struct Trouble {
     since: Instant,
     severity: Severity,
-    /// The record of the beginning of the trouble, without its duration.
+    /// The record that says that the trouble has begun, without its duration.
     record: Record,
-    /// The message when the trouble is over, without the duration, which is added at the end.
+    /// The message of the record that says that the trouble is over. The duration is appended to the message.
     end: String,
 }
 
@@ -50,7 +50,7 @@ impl HealthChanges {
         }
         for finding in &picture.findings {
             let is_shown = finding.severity > Severity::Info || last.contains_key(finding.code);
-            // Each pod whose calls hang or fail gets a record of its own.
+            // Makes no record of the findings about pods: below, each pod whose calls hang or fail gets its own record.
             if is_shown && !finding.not_ready && !OF_PODS.contains(&finding.code) {
                 let end = match finding.code {
                     "runtime_silent" => "the runtime answers again; no answer for",

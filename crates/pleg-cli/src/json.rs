@@ -28,7 +28,7 @@ pub(crate) fn utc(time: WallTime) -> jiff::Timestamp {
     jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }
 
-/// Removes the fields of an object that do not apply: the null ones.
+/// Removes the fields of an object whose value is null: they do not apply.
 pub(crate) fn applicable(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.retain(|_, value| !value.is_null());

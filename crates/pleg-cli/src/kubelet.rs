@@ -1,4 +1,4 @@
-//! The kubelet of this node: its process, flags and configuration. With the gate EventedPLEG, it subscribes to events.
+//! The kubelet of this node: process, flags, configuration. With the gate EventedPLEG, a kubelet subscribes to events.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,9 +13,9 @@ use crate::proc::{Belongs, Proc, Process};
 /// The configuration file of kubeadm, in case the kubelet's command line names none.
 const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 const HEALTHZ_PORT: u16 = 10248;
-/// Programs that contain a kubelet, which then has no command line of its own.
+/// Programs that run a kubelet inside their own process, so that the kubelet has no command line of its own.
 const EMBEDDING: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
-/// The feature gate of the evented PLEG, and the gates that include it.
+/// The kubelet's feature gate for events, and the gates that set it together with others.
 const EVENTED: &str = "EventedPLEG";
 const INCLUDING: [&str; 2] = ["AllAlpha", "AllBeta"];
 type Gates = BTreeMap<String, bool>;
@@ -138,7 +138,7 @@ impl Kubelet {
         if let Some(dir) = flag("--config-dir") {
             match fs::read_dir(self.here(&dir)) {
                 Ok(all) => others.extend(all.flatten().map(|entry| dir.join(entry.file_name()))),
-                // The directory cannot be read, so it counts as a file that cannot be read.
+                // If the directory cannot be read, it counts as one file that cannot be read.
                 Err(_) => others.push(dir.join("*.conf")),
             }
         }
@@ -205,7 +205,7 @@ fn values<'a>(arguments: &'a [String], flag: &'a str) -> impl Iterator<Item = &'
     })
 }
 
-/// The value of the first of `flags` that is given. If this flag is given several times, its last value.
+/// The value of the first of `flags` that `arguments` contain. If they contain this flag several times, its last value.
 pub(crate) fn value<'a>(arguments: &'a [String], flags: &[&'a str]) -> Option<&'a str> {
     flags.iter().find_map(|flag| values(arguments, flag).last())
 }
@@ -219,7 +219,7 @@ pub(crate) fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> Op
     let inside = proc.inside(pid, &address.to_string_lossy());
     let theirs = match inside.try_exists() {
         Ok(_) => identity(&inside),
-        // AppArmor, or the lack of SYS_PTRACE, hides the root. The sockets in it may be mounted at the same paths here.
+        // AppArmor, or a lack of SYS_PTRACE, hides the process's root. Its sockets may have the same paths here.
         Err(_) => Some(identity(address)?),
     };
     Some(theirs == Some(ours))

@@ -50,7 +50,7 @@ pub(crate) fn show_error(error: &anyhow::Error) {
     print(Level::ERROR, style, "error:", &format!("{error:#}"));
 }
 
-/// Prints a line. In the text format, the label has the style `style`, or the message if the label is empty.
+/// Prints a line. In the text format, `style` applies to the label or, if the label is empty, to the message.
 fn print(level: Level, style: Style, label: &str, message: &str) {
     let line = match FORMAT.get().copied().unwrap_or_default() {
         LogFormat::Text if label.is_empty() => format!("{style}{}{style:#}\n", safe(message)),
@@ -62,7 +62,7 @@ fn print(level: Level, style: Style, label: &str, message: &str) {
     let _ = write!(anstream::stderr(), "{}{line}", priority.unwrap_or_default());
 }
 
-/// Logs to standard error at the level in `PLEG_LOG` or `verbose`. `quiet`: no warnings, which the output shows.
+/// Logs to standard error at the level in `PLEG_LOG` or `verbose`. `quiet`: logs no warnings, as the output has them.
 pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::Result<()> {
     FORMAT.get_or_init(|| format);
     // Escapes the fields, because a message may contain text of a runtime.
@@ -89,7 +89,7 @@ fn is_journal() -> bool {
     env::var_os(JOURNAL).is_some_and(|stream| own.is_some_and(|own| *stream == *own))
 }
 
-/// The format, and whether each line begins with the priority of its level, such as `<4>`.
+/// Formats log lines as text or JSON. If the flag is true, each line begins with its priority, such as `<4>`.
 struct Lines(LogFormat, bool);
 
 impl<S, N> FormatEvent<S, N> for Lines

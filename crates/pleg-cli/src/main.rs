@@ -98,7 +98,7 @@ fn run(args: Args) -> Outcome {
     }
 }
 
-/// Runs a command that a signal ends at once, with the exit code that shells expect after a signal.
+/// Runs a command until it or a signal ends it. After a signal, returns the exit code that shells expect.
 fn until_signal(command: impl Future<Output = Outcome>) -> Outcome {
     block_on(async {
         let signal = first_signal([130, 143])?;
@@ -127,7 +127,7 @@ fn block_on(command: impl Future<Output = Outcome>) -> Outcome {
     let runtime = runtime.worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start")?;
     let result = runtime.block_on(command);
-    // Do not wait for a hanging call to the container runtime.
+    // Ends without waiting for threads: one may hang in a call to the container runtime.
     runtime.shutdown_background();
     result
 }

@@ -75,7 +75,7 @@ impl Calls {
 /// The measurements of one runtime's calls. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
-    /// The clock of all instants of the measurements.
+    /// The clock that all instants in the measurements are read from.
     pub(crate) clock: Clock,
     calls: Arc<Mutex<Calls>>,
 }
@@ -86,7 +86,7 @@ impl Meter {
         Self { clock, calls }
     }
 
-    /// From now on, keeps the time of each call about one pod, by its key.
+    /// From now on, also records each call about one pod separately, under its [`Key`]. Used by `pleg doctor`.
     pub(crate) fn keep_each(&self) {
         self.calls.lock().each.get_or_insert_default();
     }
@@ -100,7 +100,7 @@ impl Meter {
         self.calls().each.unwrap_or_default()
     }
 
-    /// Measures a call, even one that is cancelled.
+    /// Makes a call and measures it, even if the call is cancelled.
     async fn measure<T>(
         &self,
         operation: &'static str,
@@ -137,7 +137,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A runtime whose lists, statuses and `Version` are measured. Subscribing is not: it only makes a connection.
+/// A runtime whose lists, statuses and `Version` are measured. Subscribing is not measured: it only makes a connection.
 pub(crate) struct ObservedRuntime<R> {
     pub(crate) runtime: R,
     pub(crate) meter: Meter,

@@ -17,7 +17,7 @@ use crate::table::{Cell, Table, Width, colour, dim};
 use crate::text::{duration, exit, seconds, short};
 use crate::view::ago;
 
-/// The time limit of the status calls after the first list: the deadline of the calls of one pod.
+/// The time for all status calls after the first list: as long as a generator waits for the calls of one pod.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: PodsArgs) -> anyhow::Result<ExitCode> {

@@ -109,7 +109,7 @@ pub(crate) enum Belongs {
 
 /// Returns true if a line of `/proc/PID/cgroup` names the control group of a pod.
 fn is_pods(line: &str) -> bool {
-    // Seen from inside a control group namespace, paths of groups outside it begin with `/..`.
+    // If this process has its own control group namespace, paths of groups outside of this namespace begin with `/..`.
     let path = line.splitn(3, ':').nth(2).unwrap_or_default();
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let is_digit = |c: char| c.is_ascii_hexdigit() || matches!(c, '-' | '_');
@@ -171,7 +171,7 @@ impl Proc {
             && self.read("1/cmdline").is_ok()
     }
 
-    /// The text of a file of the kernel. Makes two fewer system calls than [`bounded::read`]: many files are read.
+    /// The text of a file of the kernel. Makes two fewer system calls than [`bounded::read`], as it reads many files.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::with_capacity(1024);
         let file = fs::File::open(self.path(path))?;
@@ -210,7 +210,7 @@ impl Proc {
         numbers(&self.0)
     }
 
-    /// The process or thread of this directory. A process may end at any time.
+    /// The process or thread in this directory of `/proc`. Returns `None` if the process has ended.
     pub(crate) fn process(&self, directory: impl Display) -> Option<Process> {
         // The kernel returns the file, which is shorter than the buffer, in one read, so no second read is needed.
         let mut bytes = [0; 1024];
@@ -240,7 +240,7 @@ impl Proc {
 
     /// The sum of the times that the threads of a process have waited for a CPU.
     pub(crate) fn waited(&self, pid: u32) -> Option<Duration> {
-        // The words are the time on a CPU and the time of waiting for one, in nanoseconds.
+        // Word 0 of `schedstat` is the time on a CPU, and word 1 the time of waiting for a CPU, in nanoseconds.
         let waited = |(_, dir)| self.word(&format!("{dir}/schedstat"), 1);
         let waited = self.threads(pid).filter_map(waited);
         waited.reduce(u64::saturating_add).map(Duration::from_nanos)

@@ -11,7 +11,7 @@ use crate::text::{counted, exit};
 
 /// The type of the record that follows the initial events.
 pub(crate) const SYNCED: &str = "Synced";
-/// The type of the record that reports lost records: their reader was too slow.
+/// The type of the record that reports that records were lost, because a reader of the records was too slow.
 pub(crate) const LAGGED: &str = "Lagged";
 pub(crate) const DEGRADED: &str = "Degraded";
 pub(crate) const RECOVERED: &str = "Recovered";
@@ -40,7 +40,7 @@ pub(crate) struct Record {
     pub(crate) latency_ms: Option<f64>,
     /// Only with the type `Synced`: the number of pods on the node.
     pub(crate) pods: Option<usize>,
-    /// With `Lagged`: the number of exits and removals that are not shown; with `pleg watch --agent`, of records.
+    /// With `Lagged`: the number of lost exits and removals, or, with `pleg watch --agent`, of lost records.
     pub(crate) missed: Option<u64>,
     /// The code of a change of health, as in the runbook.
     pub(crate) code: Option<String>,
@@ -96,11 +96,11 @@ impl Record {
         }
     }
 
-    /// A lifecycle event. Without a latency if the change is from before `started`, or if the runtime's clock is ahead.
+    /// The record of an event. It has no latency if the change precedes `started`, or if the runtime's clock is ahead.
     fn event(event: &PodLifecycleEvent, clock: Clock, started: WallTime) -> Self {
         let subject = event.subject.as_ref();
         let detected = clock.wall_at(event.detected);
-        // `ContainerChanged` for a late exit code has the time of the exit, so a latency would be too long.
+        // `ContainerChanged` may report an exit code that became known late, but has the time of the exit: no latency.
         let is_late = event.event == LifecycleType::ContainerChanged;
         let happened = event.happened_at.filter(|_| !is_late);
         let happened = happened.filter(|at| (started..=detected).contains(at));
@@ -183,9 +183,9 @@ pub(crate) struct Page {
     pub(crate) agent: String,
     /// The time since which the agent has kept every record.
     pub(crate) complete_since: jiff::Timestamp,
-    /// The number of records after the given one that are missing, because the agent has dropped them.
+    /// How many records after the requested number are missing, because the agent has dropped them.
     pub(crate) missed: u64,
-    /// The number of the last record of the page, which has every record up to this one.
+    /// The number of the last record of this page. The next request asks for records after this number.
     pub(crate) last: u64,
     pub(crate) more: bool,
 }

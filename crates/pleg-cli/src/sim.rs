@@ -1,4 +1,4 @@
-//! `pleg sim`, and the embedded simulated runtime of `--sim`. Both serve a unix socket, so that one client fits both.
+//! `pleg sim`, and the embedded simulated runtime of `--sim`. Both serve a unix socket, for the usual client.
 
 use std::io::Write;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -
         notice(&listens);
         std::future::pending().await
     };
-    // The signal must also end a creation of pods that hangs because of a configured fault.
+    // The signal must also end this process if the creation of a pod hangs because of a configured fault.
     let ended = tokio::select! {
         code = signal => Ok(code),
         failed = serve => failed,

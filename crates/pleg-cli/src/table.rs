@@ -43,7 +43,7 @@ pub(crate) struct Width {
     /// The present width; 0 if the column is omitted.
     pub(crate) now: usize,
     least: usize,
-    /// The place in the order in which columns are omitted; 0: never omitted.
+    /// On a narrow terminal, the column with the lowest number is omitted first. A column with 0 is never omitted.
     omitted: u8,
 }
 
@@ -71,7 +71,7 @@ impl Width {
     }
 }
 
-/// Makes the columns fit into `total`: omits as few as possible, and then narrows the others, the last one first.
+/// Makes the columns fit into `total`: omits as few columns as possible, and narrows the rest, the last column first.
 pub(crate) fn fit(mut widths: Vec<&mut Width>, total: usize) {
     let excess = |widths: &[&mut Width]| {
         let shown = widths.iter().filter(|width| width.now > 0);
@@ -133,7 +133,7 @@ impl Table {
     }
 }
 
-/// The width of the terminal, or a large width if the output is not a terminal.
+/// The width of the terminal in columns, or a large number if the output is not a terminal.
 pub(crate) fn terminal_width() -> usize {
     terminal_size_of(io::stdout()).map_or(160, |(width, _)| usize::from(width.0))
 }

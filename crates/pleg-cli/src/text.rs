@@ -12,7 +12,7 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c.escape_unicode().to_string())
 }
 
-/// Escapes the characters of [`safe`] in JSON text. serde_json escapes only those below U+0020.
+/// Escapes in JSON text the same characters as [`safe`]. serde_json escapes only those below U+0020.
 pub(crate) fn safe_json(json: &str) -> Cow<'_, str> {
     let unit = |unit: &mut u16| format!("\\u{unit:04x}");
     escaped(json, |c| {
@@ -42,7 +42,7 @@ fn is_unsafe(c: char) -> bool {
             | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The maximum number of bytes of one character on the terminal: combining marks can be stacked without end.
+/// The maximum number of bytes for one character on the terminal: a name may stack combining marks without end.
 const MOST_CLUSTER: usize = 32;
 
 /// The number of terminal columns that an escaped text needs.
@@ -111,7 +111,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
     duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
-/// Formats an age or duration in whole seconds: the display would change all the time with milliseconds.
+/// Formats an age or duration in whole seconds. With milliseconds, the display would change all the time.
 pub(crate) fn age(seconds: f64) -> String {
     match Duration::try_from_secs_f64(seconds).unwrap_or_default() {
         time if time.as_secs() == 0 => "0s".to_owned(),

@@ -28,7 +28,7 @@ use crate::text::{short, span, time_of_day};
 /// The first word of every line if the pods are simulated although `--sim` was not given.
 const SIMULATED: &str = "simulated";
 
-/// The widths are chosen before the rows are known.
+/// The columns of the table. Their widths are fixed, because the rows are not known yet.
 const COLUMNS: [(&str, Width); 9] = [
     ("TIME", Width::new(12)),
     ("TYPE", Width::new(16)),
@@ -129,7 +129,7 @@ impl Printer {
         let mark = Cell::new(SIMULATED).style(colour(AnsiColor::Yellow));
         let mark = self.simulated.then_some(mark);
         let time = match record.initial {
-            // The record shows what existed at the start, so the time of its detection has no meaning.
+            // The record shows what existed at the start. Shows no time, because nothing has changed then.
             Some(true) => "initial".to_owned(),
             _ => time_of_day(&record.time, "%H:%M:%S%.3f"),
         };

@@ -5,7 +5,7 @@ use crate::check::sentence;
 
 const MOST_PODS: usize = 100;
 
-/// The names of the checks, each with the layer whose findings make it fail.
+/// The name of each check of `/readyz`, and the layer: a check fails if there is a finding of its layer.
 const CHECKS: [(&str, Layer); 7] = [
     ("host", Layer::Host),
     ("runtime", Layer::Runtime),
@@ -31,7 +31,7 @@ pub(super) fn brief(view: &View, problems: &[Problem]) -> String {
     safe_lines(&lines)
 }
 
-/// One line for each check. Below a failed check: the evidence, and what to do.
+/// Writes one line for each check, and below a failed check the evidence for its findings and what to do.
 pub(super) fn verbose(view: &View, problems: &[Problem]) -> String {
     let mut lines = Vec::new();
     for (name, layer) in CHECKS {

@@ -8,13 +8,13 @@ use futures::{Stream, stream};
 
 use super::*;
 
-/// The maximum number of clients. The agent keeps the last view sent to each client: 60 kB with usual names.
+/// The maximum number of clients of `/debug/live`. For each, the agent keeps the last view it sent: usually 60 kB.
 pub(super) const CLIENTS: usize = 16;
-/// The pause after new records were sent, so that the records of a storm are sent in few messages.
+/// The pause after a message with records, so that many records in a short time need only few messages.
 const RECORDS_PAUSE: Duration = Duration::from_millis(50);
-/// The pause between two views if something has changed.
+/// The pause between two views while pods, events or health of the node change.
 const VIEW_PAUSE: Duration = Duration::from_millis(250);
-/// The pause between two views if nothing has changed. After 7 s without a message, the page reports old data.
+/// The pause between two views while nothing changes. After 7 s without a message, the page says its data is old.
 const IDLE_PAUSE: Duration = Duration::from_secs(2);
 /// The age of the oldest records that a client gets when it connects for the first time.
 const HISTORY: Duration = Duration::from_secs(15 * 60);
@@ -36,7 +36,7 @@ pub(super) fn stream(
         observer,
         query,
         sent: known.map_or(0, |(_, number)| number.parse().unwrap_or(0)),
-        // A client that connects again gets all later records, or if the agent was restarted, all that the agent has.
+        // A client that connects again gets all records after `last_id`, or all records if the agent was restarted.
         since: last.is_none().then(|| clock.wall().before(HISTORY)),
         has_changed: true,
         records_due: now,
@@ -58,11 +58,11 @@ struct Client {
     /// The earliest time of the records to send. `None`: sends records of any age.
     since: Option<WallTime>,
     has_changed: bool,
-    /// The instant from which records may be sent next; then the instant of the next view.
+    /// The earliest instant for the next message with records. `view_due` is the instant at which a view is sent.
     records_due: Instant,
     view_due: Instant,
     view_sent: Instant,
-    /// The last view that was sent, as text, which needs a tenth of the memory of a `Value`.
+    /// The last view that was sent, as JSON text: a `serde_json::Value` would need ten times the memory.
     view: Option<Box<str>>,
 }
 
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// A message with one page of new records. `None` if there are none, except in the first message.
+    /// A message with one page of new records. `None` if there are none; but the first message may be without records.
     fn records(&mut self) -> Option<String> {
         let page = self.observer.lines(self.since, self.sent);
         if self.view.is_some() && page.lines.is_empty() && page.head.missed == 0 {

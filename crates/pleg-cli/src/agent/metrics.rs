@@ -1,7 +1,7 @@
 //! The response of `/metrics`: the recorded metrics, and metrics about this process.
 //!
-//! The crates record some metrics under the names of the kubelet. A sum over the metrics of agent and kubelet would
-//! count a node twice, so `/metrics` shows these metrics as `pleg_*`. Histograms are shown as their sum and count,
+//! The crates record some metrics under the names of the kubelet. A sum over agents and kubelets would then
+//! count each node twice, so `/metrics` shows these metrics as `pleg_*`. Histograms are shown as their sum and count,
 //! because with buckets a node would have three times as many series.
 
 use std::convert::Infallible;
@@ -19,18 +19,18 @@ use crate::proc::{Open, Proc};
 
 /// The period of the metrics recorder's upkeep, which aggregates the histograms.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Prometheus' default buckets, as in the kubelet, and smaller ones, because handling an event takes less than 1 ms.
+/// Histogram buckets in seconds: Prometheus' defaults and smaller ones, as handling an event takes less than 1 ms.
 const BUCKETS: [f64; 17] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 60.0,
 ];
 
-/// Kubelet metrics that `/metrics` does not repeat as `pleg_*`: `pleg_stream_state`, `pleg_streams_lost_total`, and the
-/// count of `pleg_runtime_operations_duration_seconds` show the same.
+/// Metrics with kubelet names that get no `pleg_*` name, because other metrics show the same: `pleg_stream_state`,
+/// `pleg_streams_lost_total`, and the count of `pleg_runtime_operations_duration_seconds`.
 const REDUNDANT: &str = "kubelet_evented_pleg_connection_error_count kubelet_evented_pleg_connection_success_count \
                          kubelet_runtime_operations_total";
 
-/// Metrics about this process, under the names that all Prometheus clients use, and one with the version of the build.
+/// Names of the metrics about this process: one with pleg's version, and those that all Prometheus clients use.
 const BUILD: &str = "pleg_build_info";
 const CPU: &str = "process_cpu_seconds_total";
 const CPU_HELP: &str = "CPU time of this process, user and system.";
@@ -69,7 +69,7 @@ impl Metrics {
         show_process();
         let recorded = self.recorded.render() + &cpu();
         if self.kubelet_names {
-            // First all metrics as recorded, with histogram buckets; then those with kubelet names again, as `pleg_*`.
+            // Show all metrics as recorded, with histogram buckets, and repeat those with kubelet names as `pleg_*`.
             let renamed = own_names(&recorded, KUBELET);
             recorded + &renamed
         } else {
@@ -94,7 +94,7 @@ pub(super) fn describe() {
 
 const KUBELET: &str = "kubelet_";
 
-/// The `pleg_` name of a metric. `None` if only `--kubelet-names` shows it.
+/// The `pleg_` name of a metric. `None` if `/metrics` shows the metric only with `--kubelet-names`.
 pub(super) fn own_name(name: &str) -> Option<String> {
     if contains(REDUNDANT, name) {
         return None;
@@ -105,7 +105,7 @@ pub(super) fn own_name(name: &str) -> Option<String> {
 }
 
 /// The recorded metrics whose names begin with `prefix`, as `pleg_*`. A histogram becomes a summary without quantiles.
-/// The gauges of findings that are over are left out, because the recorder cannot remove a gauge.
+/// Leaves out the gauges of findings that no longer exist: the metrics recorder cannot remove a gauge.
 fn own_names(recorded: &str, prefix: &str) -> String {
     let mut page = String::with_capacity(recorded.len());
     for line in recorded.lines() {
@@ -133,7 +133,7 @@ fn show_process() {
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     let proc = Proc::below(Path::new("/"));
     if let Some(Open { open, limit }) = proc.descriptors(std::process::id()) {
-        // One of the open descriptors reads the directory of descriptors.
+        // Does not count the descriptor through which this code lists the open descriptors.
         gauge!(OPEN_FILES).set(open.saturating_sub(1) as f64);
         gauge!(MOST_FILES).set(limit as f64);
     }
@@ -147,7 +147,7 @@ fn show_process() {
     }
 }
 
-/// The CPU time in Prometheus' text format. A counter of the recorder would have whole numbers only.
+/// This process's CPU time in Prometheus' text format. A counter of the metrics recorder could only be an integer.
 fn cpu() -> String {
     let used = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from);
     let shown = used.map(|used| {

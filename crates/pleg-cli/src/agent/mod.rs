@@ -98,7 +98,7 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     let mut settings = Settings::default();
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;
-    // No flag sets this period: limit its default to the two periods above, whose values `validate` checks.
+    // No flag sets `relist_period_unproven`: put its default between the two periods that `validate` checks below.
     let unproven = settings.relist_period_unproven.min(args.relist_period_max);
     settings.relist_period_unproven = unproven.max(args.relist_period);
     settings.unready_after = args.unready_after;
@@ -131,9 +131,9 @@ async fn reload(
 }
 
 const TUNABLES: &str = "GLIBC_TUNABLES";
-/// Without this setting, glibc raises the threshold to the size of each larger block that is freed, and keeps it.
+/// Keeps glibc's mmap threshold constant: otherwise, glibc raises it to the size of each larger block that is freed.
 const MMAP_THRESHOLD: &str = "glibc.malloc.mmap_threshold=131072";
-/// Marks the program that was started again, because glibc may remove [`TUNABLES`] from the environment.
+/// Set when this program starts itself again, to do that only once: glibc may remove [`TUNABLES`] from the environment.
 const STARTED_AGAIN: &str = "PLEG_STARTED_AGAIN";
 
 /// Executes this program again in the same process with [`MMAP_THRESHOLD`], which glibc reads only at the start, so

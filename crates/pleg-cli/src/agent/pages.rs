@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::{json, page};
 
-/// The time for which a rendered response is served again, so that frequent requests cost little.
+/// For this long, the same rendered response is sent to all clients, so that frequent requests cost little.
 const RENDERED_FOR: Duration = Duration::from_millis(250);
 const MOST_PODS: usize = 500;
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -43,7 +43,7 @@ impl Pages {
             ("/healthz", _) => self.alive(),
             ("/readyz", true) => self.ready(query.split('&').any(|p| p.starts_with("verbose"))),
             ("/readyz", false) => match self.health().ready() {
-                // A bare "ok" would mean that the node has no findings.
+                // Not a bare "ok": that is the full response for a node without findings.
                 Ok(()) => found(TEXT, "ok (brief)\n"),
                 Err(_) => unavailable("not ready\n"),
             },
@@ -59,7 +59,7 @@ impl Pages {
                 match Query::from_parameters(query) {
                     Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
                     Ok(query) if path == "/debug/live" => self.live(request, query),
-                    // The node as `pleg top` shows it: one page of its pods.
+                    // The view of the node that `pleg top` shows, with one page of its pods.
                     Ok(query) => json_reply(&self.observer.view(&query)),
                 }
             }
@@ -67,7 +67,7 @@ impl Pages {
         }
     }
 
-    /// Answers on the listener for the kubelet's probes: liveness and readiness, without the names of pods.
+    /// The response on `--health-listen`, for the kubelet's probes: liveness and readiness, without the names of pods.
     pub(super) fn probe(&self, request: &Request<Incoming>) -> Reply {
         match request.uri().path() {
             "/healthz" | "/readyz" => self.reply(request, false),
@@ -94,7 +94,7 @@ impl Pages {
         }
     }
 
-    /// Readiness: the pods of the node are known. Other findings do not change the result.
+    /// Readiness: the agent is ready if it knows the node's pods. Other findings change only the text of the response.
     fn ready(&self, verbose: bool) -> Reply {
         let (view, picture) = self.observer.view_and_picture(&Query::default());
         let pods = &picture.problems;
@@ -143,9 +143,9 @@ impl Pages {
 
 #[derive(Deserialize)]
 struct Wanted {
-    /// Selects only records with a higher number.
+    /// Selects only records whose number is higher than this one.
     after: Option<u64>,
-    /// Selects only records of the last `since` seconds.
+    /// Selects only records from the last `since` seconds before the request.
     since: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 //! Notifies systemd of the agent's state: `sd_notify(3)`.
 //!
-//! The service is ready when it serves; the runtime may start later. The watchdog is fed while the generator is alive:
+//! The agent reports ready once it serves HTTP, even without a runtime. It feeds the watchdog if its generator lives:
 //! systemd restarts an agent that stalls, but not an agent whose runtime is down.
 
 use std::env;
@@ -39,7 +39,7 @@ impl Manager {
         }
     }
 
-    /// Sends the status when it changes, and feeds the watchdog.
+    /// Sends the agent's status to systemd when it changes, and feeds systemd's watchdog.
     pub(super) async fn run(&self, observer: &Observer) -> Infallible {
         let clock = observer.pleg.clock();
         let (mut sent, mut feed_at) = (String::new(), clock.now());
@@ -89,7 +89,7 @@ fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
 fn status(picture: &Picture) -> String {
     let mut text = match &picture.ready {
         Ok(()) => "ready".to_owned(),
-        // Does not show the time since the last list, with which the status would change every second.
+        // Leaves out the time since the last list: with it, the status would change every second.
         Err(reason) => format!("not ready ({})", reason.as_str()),
     };
     let shown = picture.findings.iter();

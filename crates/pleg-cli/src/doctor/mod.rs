@@ -1,7 +1,7 @@
-//! `pleg doctor`: reads a node for some seconds; reports whether its PLEG is or will be unhealthy, why, what to do.
+//! `pleg doctor`: examines a node for some seconds; reports whether its PLEG is or will be unhealthy, why, what to do.
 //!
-//! The findings follow from the evidence alone, so a recording gives the same findings elsewhere. By default it has
-//! numbers instead of the names of pods, containers and mounts, and no text of the runtime. Command lines,
+//! The findings follow from the evidence alone, so a recording gives the same findings elsewhere. A recording has, by
+//! default, numbers instead of the names of pods, containers and mounts, and no text of the runtime. Command lines,
 //! environments, labels and annotations are never collected.
 
 mod report;
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: DoctorArgs) -> ExitCode {
     }))
 }
 
-/// Returns the exit code, as a monitoring plugin: 0 healthy, 1 warning, 2 critical, 3 nothing could be examined.
+/// Returns an exit code as monitoring plugins do: 0 healthy, 1 warning, 2 critical, 3 if nothing could be examined.
 async fn examine(args: DoctorArgs) -> anyhow::Result<u8> {
     let examination = match &args.replay {
         Some(file) => load(file)?,
@@ -139,7 +139,7 @@ fn load(file: &Path) -> anyhow::Result<Examination> {
     Ok(recording.examination)
 }
 
-/// The examination without names and without texts of the runtime.
+/// A copy of the examination with numbers instead of names, and without texts of the runtime.
 fn redacted(examination: &Examination) -> Examination {
     let mut examination = examination.clone();
     let (runtime, host) = (&mut examination.runtime, &mut examination.host);
@@ -178,7 +178,7 @@ fn redacted(examination: &Examination) -> Examination {
     examination
 }
 
-/// Replaces names by numbers. Equal names get equal numbers.
+/// Replaces each name by `what` and a number. Equal names get equal numbers.
 fn number<'a>(what: &str, names: impl IntoIterator<Item = &'a mut String>) {
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for name in names.into_iter().filter(|name| !name.is_empty()) {

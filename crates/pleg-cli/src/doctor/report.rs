@@ -16,7 +16,7 @@ use crate::text::{bytes, enclosed, lower, millis, safe, seconds, span, wrapped};
 
 const SLOWEST: usize = 3;
 const NAME: usize = 12;
-/// A number of pods that no node reaches.
+/// No node has so many pods: a higher estimate is shown as "more than 100,000 pods".
 const MANY: f64 = 100_000.0;
 
 fn verdict(findings: &[Finding]) -> String {
@@ -119,7 +119,7 @@ fn pods(pods: &Pods) -> String {
     format!("{all} pods; containers: {containers}; {sandboxes} dead sandboxes")
 }
 
-/// The duration of a generic PLEG's relist, and the numbers of pods at which this duration would be too long.
+/// The duration of a generic PLEG's relist, and estimates: with how many pods a relist would take 1, 10 and 180 s.
 fn relist(runtime: &Evidence) -> Option<String> {
     let now = span(runtime.lists.relist()?);
     let mut shown = Vec::new();

@@ -21,7 +21,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Reads the files. An address that other hosts can connect to needs tokens or certificates of clients.
+    /// Reads the files. Returns an error if other hosts can connect to `listen`, but no client must prove who it is.
     pub(crate) fn load(args: &AccessArgs, listen: &Listen) -> Result<Self> {
         let requires_certificate = args.tls_client_ca.is_some();
         ensure!(
@@ -48,7 +48,7 @@ impl Access {
         !self.digests.is_empty() || self.requires_certificate
     }
 
-    /// Checks whether a request with these headers may read everything. TLS has checked the client's certificate.
+    /// Checks if a request with these headers may read everything. TLS has already checked the client's certificate.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         if self.digests.is_empty() {
             return Ok(());
@@ -82,7 +82,7 @@ fn hex(token: &[u8]) -> String {
     bytes.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Reads one digest from each line, which may end with a comment. Errors do not show what is in the file.
+/// Reads one digest per line. A line may end with a comment. Errors do not quote the file, which may have secrets.
 fn read_digests(file: &Path) -> Result<Vec<String>> {
     let shown = file.display();
     let text = bounded::read(file).with_context(|| format!("cannot read {shown}"))?;

@@ -92,7 +92,7 @@ impl Listener {
         })
     }
 
-    /// A connection, and its client for the log.
+    /// Accepts a connection. Also returns a name for its client: the IP address, or `unix socket`.
     pub(super) async fn accept(&self) -> io::Result<(Box<dyn Connection>, String)> {
         match self {
             Self::Tcp(listener) => {

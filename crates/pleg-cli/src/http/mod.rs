@@ -130,7 +130,7 @@ async fn accept(listener: &Listener, server: &Arc<Server>) -> Infallible {
     }
 }
 
-/// The connection to close for a new one of `client`: its own oldest if it has more than half, otherwise the oldest.
+/// The index of the connection to close: the oldest, but `client`'s oldest if `client` has more than half of all.
 fn to_close<T>(open: &VecDeque<(String, T)>, client: &str) -> usize {
     let has_most = open.iter().filter(|(other, _)| other == client).count() > CONNECTIONS / 2;
     let may_close = |(other, _): &(String, T)| !has_most || other == client;
@@ -149,7 +149,7 @@ async fn serve_one(mut stream: Box<dyn Connection>, client: String, server: Arc<
     let service = service_fn(|request: Request<Incoming>| {
         let checked = access.check(request.headers());
         let reply = (server.handler)(&request, checked.is_ok());
-        // A kubelet's probe sends no token and needs none.
+        // Does not log a kubelet's probe, which sends no token and needs none.
         if let Err(reason) = checked
             && (reason != NO_TOKEN || reply.status() == StatusCode::UNAUTHORIZED)
         {

@@ -6,12 +6,12 @@ use super::*;
 
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Clients that were rejected and are not logged yet: for each reason their number, and the last one.
+/// Clients that were rejected and are not logged yet: for each reason, their number and the last client.
 #[derive(Default)]
 pub(super) struct Rejected(Mutex<BTreeMap<&'static str, (u64, String)>>);
 
 impl Rejected {
-    /// Logs a client, or counts it if a client with the same reason was logged a short time ago.
+    /// Logs a rejected client, or only counts it if another client with the same reason was logged a short time ago.
     pub(super) fn note(&self, reason: &'static str, client: &str) {
         let mut reasons = self.0.lock();
         match reasons.get_mut(reason) {

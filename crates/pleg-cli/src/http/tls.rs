@@ -1,4 +1,4 @@
-//! TLS 1.3 of the agent and of the commands that read it. The files are PEM.
+//! TLS 1.3 for the agent and for the commands that connect to it. Certificates and keys are PEM files.
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -9,7 +9,7 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 
-/// Serves with a certificate. Accepts only clients with a certificate of one of the authorities, if there are any.
+/// The server's side, with its certificate and key. With `client_ca`, accepts only clients whose certificate it signed.
 pub(super) fn acceptor(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<TlsAcceptor> {
     let builder = ServerConfig::builder_with_protocol_versions(&[&TLS13]);
     let builder = match client_ca {
@@ -26,7 +26,7 @@ pub(super) fn acceptor(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Res
     Ok(Arc::new(config).into())
 }
 
-/// Connects to servers whose certificate is from one of the authorities. `own`: the client's own certificate and key.
+/// The client's side. An authority in `ca` must have signed the server's certificate. `own`: own certificate and key.
 pub(crate) fn connector(ca: &Path, own: Option<(&Path, &Path)>) -> Result<TlsConnector> {
     let builder = ClientConfig::builder_with_protocol_versions(&[&TLS13]);
     let builder = builder.with_root_certificates(authorities(ca)?);

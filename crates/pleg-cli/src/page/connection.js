@@ -1,6 +1,6 @@
 // The connection to the agent: server-sent events over fetch, which can send a token.
 
-// The agent sends a view or a patch of one at least every two seconds.
+// After this time without a message, the page connects again: the agent sends one at least every two seconds.
 const SILENCE_MS = 7000;
 const RETRY_MS = [250, 500, 1000, 2000, 5000];
 
@@ -33,7 +33,7 @@ class Connection {
     sessionStorage.setItem('token', token);
   }
 
-  // Connects with these parameters, and ends the connection with the earlier ones.
+  // Ends the present connection, and connects with these parameters of `/debug/live`.
   open(parameters) {
     this.parameters = parameters;
     this.attempt?.abort();

@@ -1,4 +1,4 @@
-// One pod in detail.
+// Shows one pod in detail: its sandboxes, its containers and its history.
 
 function showDetail(detail, uid) {
   const section = byId('detail');

@@ -1,6 +1,6 @@
 // The events and changes of health, newest first.
 
-// The number of records that the page keeps, and the number of those that it shows.
+// The page keeps the newest `MOST_RECORDS` records, and shows the newest `MOST_SHOWN` of those that match.
 const MOST_RECORDS = 2000;
 const MOST_SHOWN = 200;
 

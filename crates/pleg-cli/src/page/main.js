@@ -39,7 +39,7 @@ function parameters() {
 
 let reopening = 0;
 
-// Connects with the new parameters after a short pause: once while somebody types or scrolls.
+// Connects with the new parameters after a short pause, so that typing or scrolling makes only one connection.
 function reopen() {
   clearTimeout(reopening);
   reopening = setTimeout(() => connection.open(parameters()), 80);
@@ -85,7 +85,7 @@ function render() {
   showLatencies(view);
 }
 
-// Renders new data: at once, but at most ten times a second.
+// Renders new data from the agent at once, but at most ten times a second.
 let renderTimer = 0;
 let rendered = 0;
 function news() {
@@ -99,7 +99,7 @@ function news() {
   }, Math.max(0, pause));
 }
 
-// The data grow old even if nothing arrives.
+// Checks twice a second if the data are old: they grow old if no message arrives.
 setInterval(renderAge, 500);
 
 function pause(is) {

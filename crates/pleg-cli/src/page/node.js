@@ -17,7 +17,7 @@ function oldData(view, silence, error) {
 
 const lasting = (reason) => (reason.at === undefined ? '' : ` for ${duration(ago(reason.at))}`);
 
-// One finding; the findings that it explains are below it, without advice of their own.
+// Shows a finding, and below it, without their advice, the findings that it explains.
 function reasonItem(reason, all) {
   const explained = all.filter((other) => other.cause === reason.code);
   return h(
@@ -48,7 +48,7 @@ function showHealth(view) {
   const first = all.filter((reason) => reason.cause === undefined);
   const none = h('li', { class: 'dim' }, 'No problem is known.');
   patch(byId('reasons'), first.length > 0 ? first.map((reason) => reasonItem(reason, all)) : [none]);
-  // A screen reader reads this text aloud whenever it changes, so it has no ages.
+  // This text has no ages, which change each second: a screen reader reads it aloud whenever it changes.
   const [word] = healthWord(view);
   const codes = all.map((reason) => reason.code).join(', ');
   patch(byId('announcement'), [`The node is ${word}${codes ? `: ${codes}` : ''}.`]);
@@ -67,7 +67,7 @@ function streamText(stream, seconds) {
 const STREAM_WORDS = { losing: 'loses events', silent: 'unknown', down: 'down', polling: 'not used' };
 const STREAM_TONES = { losing: 'bad', silent: 'bad', down: 'bad' };
 
-// The shortest time for which a rate is shown. The agent does not count its first minute.
+// The rate of calls is shown once calls were counted for this time. The agent does not count during its first minute.
 const RATE_AFTER_SECONDS = 60;
 
 function callRate(cost) {
@@ -111,7 +111,7 @@ function chartY(ms) {
   return (CHART_HEIGHT * (CHART_TOP - decades)) / (CHART_TOP - CHART_BOTTOM);
 }
 
-// A path with a part for each interval in which something was measured. `newest` is the number of the last interval.
+// The SVG path of a chart: a part for each interval with measurements. `newest`: the number of the last interval.
 function curve(points, part, newest, step) {
   const of = ([number, point]) => {
     const x = CHART_WIDTH - (newest - number + 1) * step;

@@ -3,10 +3,10 @@
 // A narrow window shows a pod's problem below its name, so its rows are higher.
 const NARROW = window.matchMedia('(max-width: 700px)');
 const rowHeight = () => (NARROW.matches ? 48 : 30);
-// The size of the page that the agent sends, and how many of its rows precede the first visible one.
+// The agent sends a page of `PAGE_ROWS` rows, and `ROWS_BEFORE` of them are above the first visible row.
 const PAGE_ROWS = 100;
 const ROWS_BEFORE = 35;
-// The number of rows that exist above the visible ones, and also below them.
+// The document also has this many rows above the visible rows, and as many below them.
 const ROWS_BEYOND = 6;
 
 class PodList {
@@ -38,7 +38,7 @@ class PodList {
     this.scrolled();
   }
 
-  // The first visible row, and the one after the last.
+  // The number of the first visible row, and the number of the row after the last visible one.
   visible() {
     const first = Math.floor(this.box.scrollTop / rowHeight());
     const count = Math.ceil(this.box.clientHeight / rowHeight());

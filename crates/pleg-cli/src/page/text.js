@@ -1,7 +1,7 @@
 // Text and elements. Every text that is shown goes through `safe`, because `patch` is the only place that
 // writes to the document.
 
-// Control, format and separator characters as an escape: in a name they could hide or reorder text.
+// Escapes control, format and separator characters: in a name, they could hide or reorder text.
 function safe(text) {
   return String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 }
@@ -9,7 +9,7 @@ function safe(text) {
 // The space between a number and its unit does not break, so no line ends there.
 const unit = (number, name) => `${number}\u00a0${name}`;
 
-// An age or duration: 9 s, 4 min, 3 h, 2 d. Milliseconds would change all the time.
+// An age or duration as 9 s, 4 min, 3 h or 2 d. With milliseconds, the text would change all the time.
 function duration(seconds) {
   if (seconds === undefined) return '–';
   if (seconds < 100) return unit(Math.floor(seconds), 's');
@@ -18,7 +18,7 @@ function duration(seconds) {
   return unit(Math.floor(seconds / 86400), 'd');
 }
 
-// The agent's time in the last view, and when the view arrived. Until the next view, the page adds its own time.
+// `time`: the agent's clock in the last view. `heard`: the browser's clock when that view arrived.
 const clock = { time: 0, heard: 0 };
 
 function setClock(time) {

@@ -20,14 +20,14 @@ use crate::connect::{Chosen, Target};
 use crate::text::{clip, duration, lower, safe};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// The period while the runtime does not answer or a thread may block: some facts need two looks at the host.
+/// The period while the runtime does not answer or a thread may be blocked: some facts need two looks at the host.
 const TROUBLED: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Limits of the metrics: the findings at a time, the characters of a runtime's name or version, the runtimes.
+/// Limits of the metrics: this many findings at a time, characters of a runtime's name or version, and runtimes.
 const MOST_SHOWN: usize = 12;
 const MOST_NAME: usize = 64;
 const MOST_RUNTIMES: usize = 16;
-/// Degraded reasons of a runtime whose calls are slow.
+/// The codes of the degraded reasons that say that calls to the runtime are slow.
 const SLOW: [&str; 4] = ["runtime_silent", "list_failed", "list_slow", "pods_hung"];
 
 const CONDITION: &str = "pleg_runtime_condition";
@@ -155,7 +155,7 @@ impl Collector {
             while is_usable(&health) == usable {
                 tokio::select! {
                     () = &mut rest => break,
-                    // False if the generator has ended.
+                    // `changed` returns false if the generator has ended.
                     true = health.changed() => {}
                 }
             }
@@ -214,7 +214,7 @@ impl Collector {
         self.pods = Pods::new(earlier, views, self.pleg.clock().wall());
     }
 
-    /// The findings about the host. Those that follow from lists need a new list, because events may have been lost.
+    /// The findings about the host. Before it reports those that follow from lists, lists again: events may be lost.
     async fn check_host(&mut self, host: &Host, slow: bool, usable: bool) -> Vec<Finding> {
         // Without `earlier`, a pod that has changed since the look at the host could become a finding.
         let usable = usable && self.earlier.is_some();

@@ -8,7 +8,7 @@ use serde_with::skip_serializing_none;
 
 use crate::text::more;
 
-/// The severity of a finding. The exit code of `pleg doctor` follows from the worst.
+/// The severity of a finding. The worst severity decides the exit code of `pleg doctor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
@@ -51,7 +51,7 @@ pub(crate) struct Finding {
     pub(crate) not_ready: bool,
     /// The code of the finding that explains this one, and is shown before it.
     pub(crate) cause: Option<Code>,
-    /// The codes of findings that this one explains, where both are found.
+    /// The codes of the findings that this one explains if they are found together.
     #[serde(skip)]
     pub(crate) explains: Codes,
 }
@@ -69,21 +69,21 @@ const DESTROY: Codes = "list_failed list_slow list_large dead_containers dead_sa
                         container_runs_twice sandbox_twice shim_missing shim_zombie init_gone";
 /// The findings that follow from the lists of the runtime. They are made only if the lists are current.
 pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orphaned init_gone";
-/// The findings that are explained by a runtime that does not answer or is not there.
+/// The findings that follow if the runtime does not answer or cannot be reached.
 const ANSWERS: Codes = "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale \
                         runtime_status_failed runtime_silent";
 /// The findings about calls. A cause on the host may explain these findings.
 const CALLS: Codes =
     "runtime_silent runtime_status_failed list_slow list_failed status_slow pods_hung pods_failing";
-/// The findings that are explained by a runtime or node that lacks CPU, memory, threads or disk space.
+/// The findings that may follow if the runtime or the node lacks CPU, memory, threads or disk space.
 pub(super) const STARVED: Codes = "runtime_silent runtime_unreachable list_slow list_failed status_slow pods_hung \
                                    pods_failing daemon_blocked daemon_restarted runc_hangs shim_blocked shim_zombie \
                                    init_gone container_blocked blocked_tasks kubelet_pleg_unhealthy \
                                    runtime_status_failed";
-/// The findings that are explained by a pod that does not react.
+/// The findings that may follow if a process of a pod does not react.
 const OF_POD: Codes = "status_slow pods_hung pods_failing init_gone shim_zombie runc_hangs";
 
-/// The layer and the severity of a finding, and the findings that it explains where both are found.
+/// The layer and the severity of a finding, and the findings that it explains if they are found together.
 fn kind(code: &str) -> (Layer, Severity, Codes) {
     use Layer::{Calls, Host, Kubelet, Network, Pod, Runtime, Stream};
     use Severity::{Critical, Info, Warning};
@@ -102,7 +102,7 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
         "daemon_blocked" | "daemon_descriptors" => (Runtime, Warning, CALLS),
         "runtime_not_ready" | "runtime_status_failed" => (Runtime, Critical, ""),
         "daemon_restarted" => (Runtime, Info, ""),
-        // The runtime has forgotten its containers.
+        // The cause is a runtime that has lost its data about the containers.
         "ended_container_runs" => {
             let lost = "shim_orphaned init_gone pods_failing status_slow shim_missing";
             (Pod, Critical, lost)
@@ -113,7 +113,7 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
         "init_gone" | "pods_hung" | "container_runs_twice" => (Pod, Critical, ""),
         "shim_orphaned" | "pods_failing" | "status_slow" => (Pod, Warning, ""),
         "sandbox_twice" | "container_not_started" => (Pod, Warning, ""),
-        // Such a sandbox is normal while an image cannot be pulled.
+        // A sandbox without containers is normal while an image cannot be pulled.
         "sandbox_empty" => (Pod, Info, ""),
         "containers_restart" => (Pod, Info, "dead_containers"),
         "list_failed" => (Calls, Critical, "never_listed stale"),
@@ -212,7 +212,7 @@ impl Finding {
 /// Sorts findings: the worst first. A cause precedes what it explains, and is at least as severe. Keeps each code once.
 pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
     let mut findings = findings.into_iter().unique_by(|f| f.code).collect_vec();
-    // Repeats this, because a cause can have a cause. Chains of more than four do not exist.
+    // Repeats the step four times, because a cause can have a cause. No chain of causes is longer.
     for _ in 0..4 {
         for at in 0..findings.len() {
             let explained = |other: &&Finding| contains(findings[at].explains, other.code);
@@ -233,7 +233,7 @@ pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
         let explains = |f: &Finding, code| f.code != code && contains(f.explains, code);
         let is_explained = |code| findings.iter().any(|f| explains(f, code));
         let cause = findings.iter().position(|f| !is_explained(f.code));
-        // If findings explain each other, the worst counts as the cause.
+        // If all remaining findings are explained by others, in a circle, the worst one counts as the cause.
         let cause = findings.remove(cause.unwrap_or(0));
         place(cause, &mut findings, &mut arranged);
     }
@@ -249,7 +249,7 @@ pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
     arranged
 }
 
-/// Moves the cause to `arranged`, and then those findings of `rest` that it explains.
+/// Moves `cause`, and then those findings of `rest` that `cause` explains, to `arranged`.
 fn place(cause: Finding, rest: &mut Vec<Finding>, arranged: &mut Vec<Finding>) {
     let (code, explains) = (cause.code, cause.explains);
     arranged.push(cause);

@@ -54,7 +54,7 @@ pub(crate) struct Reason {
 }
 
 impl Generator {
-    /// Notes the current degraded reasons, and those that are over.
+    /// Records the degraded reasons that hold now, and which earlier ones are over.
     pub(crate) fn watch(&mut self, health: &Health, now: Instant) {
         for reason in self.degraded.values_mut() {
             reason.since = reason.since.filter(|_| reason.lasts);
@@ -141,7 +141,7 @@ pub(super) fn next_step(code: &str) -> &'static str {
     }
 }
 
-/// The findings, except those about single pods, which follow from their statuses.
+/// The findings about the generator, without those about pods whose calls hang or fail.
 pub(super) fn check(generator: &Generator) -> Vec<Finding> {
     let reasons = REASONS.split(' ');
     let reasons = reasons.filter_map(|code| reason(generator, code));

@@ -29,7 +29,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Looks at a generator. `generator` remembers earlier looks, so it must be the same each time.
+    /// Looks at a generator. `generator` remembers earlier looks: pass the same one each time.
     pub(crate) fn now(pleg: &Pleg, facts: Facts, generator: &mut Generator) -> Self {
         let (watch, now) = (pleg.health(), pleg.now());
         let (health, ready) = (watch.current(), watch.ready());
@@ -40,7 +40,7 @@ impl Picture {
         Self::of(now, health, ready, generator, problems, facts)
     }
 
-    /// The picture that the arguments give. Leaves out facts about a silent runtime if it has answered after them.
+    /// Makes the picture. If the runtime answers now, leaves out older facts that say that it does not (`UNUSABLE`).
     pub(crate) fn of(
         now: Instant,
         health: Health,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The screen calls its data old after this time without an answer.
+/// After this time without an answer from the source of the views, the screen says that its data is old.
 const OLD_AFTER: Duration = Duration::from_secs(3);
 const RECORDS: usize = 100;
 
@@ -47,7 +47,7 @@ pub(super) struct App {
     pub(super) top: usize,
     pub(super) expanded: HashSet<String>,
     pub(super) all_expanded: bool,
-    /// The number of lines of a page that are scrolled away.
+    /// The number of the page's lines that are above the first visible line.
     pub(super) scroll: usize,
     pub(super) has_halves: bool,
     /// The number of lines that the list or the page has on the screen.
@@ -102,7 +102,7 @@ impl App {
             return;
         }
         let page = &view.pods;
-        // The answer to a query that had another pod selected has no place of the selected one.
+        // If another pod was selected when the query was sent, the answer lacks the place of the pod selected now.
         if !self.selected.is_empty() && answer.query.selected == self.selected {
             match page.selected {
                 Some(at) => self.cursor = at,
@@ -132,7 +132,7 @@ impl App {
         }
     }
 
-    /// Makes the cursor follow its pod. A cursor on the first line stays there instead, because problems appear there.
+    /// Makes the cursor follow its pod. But a cursor on the first line stays there, because problems appear there.
     pub(super) fn follow(&mut self) {
         self.selected = match self.cursor {
             0 => String::new(),

@@ -56,7 +56,7 @@ impl App {
         self.page = if self.page == page { Page::Pods } else { page };
     }
 
-    /// Leaves a page. On the list, shows the pods again if only events are shown, or clears the search.
+    /// Leaves the page. On the page of pods, shows the pods again if only events are shown, else clears the search.
     fn back(&mut self) {
         match self.page {
             Page::Pods if self.feed_only => self.feed_only = false,
@@ -100,7 +100,7 @@ impl App {
         }
     }
 
-    /// The new place after a key that moves: of the cursor in the list, or of the first visible line of a page.
+    /// For a key that moves: the new place of the cursor in the list, or the new first visible line of a page.
     fn moved(&self, key: KeyCode) -> Option<usize> {
         let from = match self.page {
             Page::Pods => self.cursor,

@@ -13,7 +13,7 @@ use crate::picture::facts::Collector;
 
 /// The period in which a view is computed, or requested from an agent.
 const PERIOD: Duration = Duration::from_millis(250);
-/// The pause after a view is at least this many times as long as its computation, which is slow for a large node.
+/// After a view, the pause is at least this many times as long as the view's computation: large nodes take long.
 const PAUSE: u32 = 9;
 
 #[derive(derive_more::Constructor)]
@@ -27,7 +27,7 @@ pub(super) struct Answer {
 pub(super) struct Source {
     queries: watch::Sender<Query>,
     pub(super) answers: mpsc::Receiver<Answer>,
-    /// The generator and its runtime, if this command started them. `None` if it asks an agent.
+    /// The generator of this command, and its runtime. `None` if the command gets its views from an agent.
     own: Option<(Pleg, Target)>,
 }
 

@@ -10,12 +10,12 @@ pub(crate) const COMPARED_AFTER: Duration = Duration::from_secs(60);
 /// The pause between two relists of the generic PLEG.
 const GENERIC_PERIOD_SECONDS: f64 = 1.0;
 
-/// The calls of at most the last quarter of an hour, without the first minute after the start.
+/// The calls in the last quarter of an hour. The first minute after the start is left out.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Cost {
-    /// The time in which the calls were made.
+    /// The length of the period in which the counted calls were made.
     pub(crate) seconds: f64,
     pub(crate) ours: CallCosts,
     /// Absent in the first two minutes after the start, and until a list has ended.
@@ -26,15 +26,15 @@ pub(crate) struct Cost {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Constructor)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CallCosts {
-    /// The calls of complete lists: two each.
+    /// The number of calls for complete lists. A complete list needs two calls.
     pub(crate) lists: u64,
     pub(crate) list_seconds: f64,
-    /// Calls about one pod, one container or one sandbox.
+    /// The number of calls about a single pod, container or sandbox.
     pub(crate) reads: u64,
 }
 
 impl Cost {
-    /// `statuses` has the status calls that the generic PLEG would have made.
+    /// `calls`: the calls that were made. `statuses`: the status calls that the generic PLEG would have made.
     pub(super) fn new(now: Instant, calls: &Calls, statuses: &Series) -> Self {
         let span = calls.lists.span(now);
         let (lists, list_time) = calls.lists.total(now);

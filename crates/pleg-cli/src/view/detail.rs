@@ -16,7 +16,7 @@ pub(crate) struct Detail {
     /// The pod does not exist any more. Only its records and the exits of its containers are known.
     pub(crate) gone: bool,
     pub(crate) ips: Vec<String>,
-    /// The age of the oldest details: the time since the start of the read that returned them.
+    /// The age of the oldest details of the pod: the time since the read that returned these details began.
     pub(crate) inspected_seconds: Option<f64>,
     pub(crate) error: Option<String>,
     pub(crate) sandboxes: Vec<SandboxRow>,
@@ -38,7 +38,7 @@ pub(crate) struct SandboxRow {
     pub(crate) state: String,
     pub(crate) attempt: u32,
     pub(crate) seconds: Option<f64>,
-    /// The sandbox's status could not be read, or the status call returns NotFound.
+    /// Set if the status call of the sandbox failed, or returned NotFound although the runtime lists the sandbox.
     pub(crate) problem: Option<String>,
 }
 
@@ -96,7 +96,7 @@ fn sandboxes(view: &PodView, inputs: &Inputs<'_>) -> Vec<SandboxRow> {
     sandboxes.map(row).collect()
 }
 
-/// The newest exits. A sandbox has an empty name.
+/// The newest exits in the pod. The exit of a sandbox has an empty name.
 fn ends(inputs: &Inputs<'_>) -> Vec<ExitRow> {
     let older = inputs.ends.len().saturating_sub(MOST_ENDS);
     let row = |end: &Exit| ExitRow {

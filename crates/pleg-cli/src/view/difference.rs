@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use super::View;
 use crate::picture::finding::contains;
 
-/// Ages, which grow by a second each second. `lastSeconds` is sent as the moment `lastAt`, and `seconds` as `at`.
+/// The fields with ages, which grow each second. `lastSeconds` is sent as the moment `lastAt`, and `seconds` as `at`.
 const AGES: &str = "seconds lastSeconds inFlightSeconds noAnswerSeconds changedSeconds freshSeconds problemSeconds \
                     inspectedSeconds";
-/// Parts whose `seconds` are no ages.
+/// In these parts of a view, the field `seconds` is no age.
 const TIMELESS: [&str; 3] = ["cost", "feed", "history"];
 /// Moments that differ by less than this count as the same, because an age is computed from two clocks.
 const SAME: f64 = 0.5;
@@ -36,7 +36,7 @@ pub(crate) fn with_moments(view: &View) -> Value {
             if let (Some(fresh), Some(listed)) = (fresh, listed)
                 && (fresh - listed).abs() < SAME
             {
-                // Leave out the moment if the last list has read the row: it would change in each row with each list.
+                // Replaces the moment if the last list has read the row: each list would change it in each row.
                 fields.remove("freshAt");
                 fields.insert("isListed".to_owned(), Value::Bool(true));
             }
@@ -81,7 +81,7 @@ fn to_moments(value: &mut Value, now: f64) {
     }
 }
 
-/// The patch from `old` to `new`; `None` if they are the same. Equal moments keep the value in `old`, and do not drift.
+/// The patch from `old` to `new`; `None` if they are the same. Equal moments in `new` get the value in `old`.
 pub(crate) fn difference(old: &Value, new: &mut Value) -> Option<Value> {
     if let (Value::Array(old), Value::Array(new)) = (old, &mut *new) {
         // An array is sent as a whole if it differs. First, moments that count as the same get the old value.

@@ -6,19 +6,19 @@ use super::*;
 const MOST_RECORDS: usize = 2_000;
 /// The maximum number of bytes of records in one response: there may be many clients.
 const PAGE_BYTES: usize = 64 << 10;
-/// The number of seconds over which the rate is averaged.
+/// The rate of events is an average over this number of seconds.
 const RATE_SECONDS: u64 = 10;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
-    /// The start of the feed. Record numbers are valid in one agent process only, which this time identifies.
+    /// The start of the feed. It identifies the agent's process: another process starts the record numbers again.
     pub(super) began_at: WallTime,
     records: VecDeque<(WallTime, Record)>,
     next: u64,
     /// The time since which the feed has every record.
     complete_since: WallTime,
     began: Instant,
-    /// The number of events in each of the last seconds that had any.
+    /// For each of the last seconds, the number of its events. A second without events has no entry.
     rates: BTreeMap<u64, u64>,
 }
 
@@ -68,7 +68,7 @@ impl Feed {
         }
     }
 
-    /// The records that were added later than `since` and after number `after`, as many as one response may hold.
+    /// The records with a number above `after` that are not older than `since`, as many as one response may hold.
     pub(crate) fn lines(&self, now: WallTime, since: Option<WallTime>, after: u64) -> Lines {
         let records = self.records.iter();
         let numbered = records.filter_map(|(at, record)| Some((*at, record.seq?, record)));
@@ -107,7 +107,7 @@ impl Feed {
         }
     }
 
-    /// The mean of the last seconds, without the time before the start. Leaves out the present second: it is not over.
+    /// The mean over the last [`RATE_SECONDS`], or since the start. Leaves out the present second: it is not over yet.
     fn events_per_second(&self, now: Instant) -> f64 {
         let now = second(now);
         let lasted = now.saturating_sub(second(self.began));

@@ -10,7 +10,7 @@ pub(crate) struct HealthView {
     /// The findings with a severity above information: the worst first, each cause before what it explains.
     pub(crate) reasons: Vec<Reason>,
     pub(crate) pods: usize,
-    /// The time since the runtime's last answer, if it does not answer now. The shown data has the same age.
+    /// Set while the runtime does not answer: the time since its last answer, which is the age of the shown data.
     pub(crate) no_answer_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) not_examined: Vec<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Reason {
     pub(crate) layer: String,
     /// The severity: `warning` or `critical`.
     pub(crate) severity: String,
-    /// The node is not ready because of this reason. If false, the node is degraded.
+    /// True if the node is not ready because of this reason. If false, the node is degraded.
     pub(crate) not_ready: bool,
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +76,7 @@ impl HealthView {
         let picture = inputs.picture;
         let shown = picture.findings.iter();
         let shown = shown.filter(|finding| finding.severity > Severity::Info);
-        // A runtime that answers lists with an error does answer.
+        // Some errors of lists are answers too: then the runtime does not count as silent.
         let unlisted = match &picture.health.list_error {
             Some(error) => !is_answer(error),
             None => picture.has("stale"),
@@ -124,7 +124,7 @@ pub(crate) struct StreamView {
     pub(crate) reason: Option<String>,
     /// The number of events since the start that the stream did not deliver.
     pub(crate) missed: u64,
-    /// The number of events that should have arrived in the last ten minutes; then the number of those that did not.
+    /// How many events should have arrived in the last ten minutes. `recently_missed`: how many of them did not.
     pub(crate) recently_expected: u64,
     pub(crate) recently_missed: u64,
 }

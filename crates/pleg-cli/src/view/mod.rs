@@ -52,7 +52,7 @@ pub(crate) use query::{MOST_ROWS, Query};
 use series::{INTERVAL, interval};
 pub(crate) use series::{Point, Series};
 
-/// The maximum number of characters of a name, and of a longer text. A runtime may report texts of any length.
+/// Names are cut to `MOST_NAME` characters, and other texts to `MOST_TEXT`: a runtime may send texts of any length.
 const MOST_NAME: usize = 256;
 const MOST_TEXT: usize = 1024;
 
@@ -82,9 +82,9 @@ pub(crate) struct View {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Latency {
     pub(crate) interval_seconds: f64,
-    /// The number of the last point's interval. It grows by one with each interval.
+    /// The number of the interval of the last point in each series. It grows by one with each interval.
     pub(crate) interval: u64,
-    /// A complete list, or a call about one pod, that takes longer than this is a finding.
+    /// A complete list that takes longer than this is a finding. `reads_slow_ms`: the same for a call about one pod.
     pub(crate) lists_slow_ms: f64,
     pub(crate) reads_slow_ms: f64,
     /// The calls of complete lists.

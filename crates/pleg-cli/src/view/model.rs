@@ -7,7 +7,7 @@ const MOST_CHANGED: usize = 10_000;
 /// The threshold of the finding `list_slow`.
 const LIST_SLOW_MS: f64 = 3_000.0;
 
-/// The recent records, and what was measured. Its size is bounded.
+/// The recent records, and the measurements for the view. The size of a model is bounded.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) feed: Feed,
@@ -51,7 +51,7 @@ impl Model {
         }
     }
 
-    /// Call this as often as the generic PLEG lists: once a second. `ids`: the statuses of a pod that it would read.
+    /// Call this as often as the generic PLEG lists: once a second. `ids`: how many statuses it would read of a pod.
     pub(crate) fn tick(&mut self, now: Instant, ids: impl Fn(&PodUid) -> usize) {
         for uid in self.changed.drain() {
             for _ in 0..ids(&uid) {

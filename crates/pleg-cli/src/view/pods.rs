@@ -11,7 +11,7 @@ pub(super) const MOST_OF_POD: usize = 20;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodsPage {
     pub(crate) total: usize,
-    /// The number of containers that exist; then the number of those that run.
+    /// The number of containers that exist. `running`: how many of these run.
     pub(crate) containers: usize,
     pub(crate) running: usize,
     pub(crate) matching: usize,
@@ -30,16 +30,16 @@ pub(crate) struct PodRow {
     pub(crate) state: PodState,
     /// A container has failed, and was not started again.
     pub(crate) failed: bool,
-    /// The number of container names in the pod, and for how many of them a container runs.
+    /// The number of container names in the pod. `running`: for how many of these names a container runs.
     pub(crate) names: usize,
     pub(crate) running: usize,
     pub(crate) restarts: u64,
     pub(crate) last_exit: Option<ExitRow>,
-    /// The time since the last change of a sandbox's or container's state.
+    /// The time since a container last changed its state, or since a sandbox was created if that was later.
     pub(crate) changed_seconds: Option<f64>,
-    /// The time since the start of the read that shows this state. Absent if the state is only known from events.
+    /// The time since the start of the read that showed this state. Absent if only events have shown the state.
     pub(crate) fresh_seconds: Option<f64>,
-    /// The problem with the calls about the pod; then its duration.
+    /// The problem with calls about the pod. `problem_seconds`: how long the problem has lasted.
     pub(crate) problem: Option<String>,
     pub(crate) problem_seconds: Option<f64>,
     /// The newest container of each name, by name.
@@ -63,7 +63,7 @@ pub(crate) struct ContainerRow {
     /// The last exit of the existing containers with this name.
     pub(crate) last_exit: Option<ExitRow>,
     pub(crate) image: String,
-    /// The container's status could not be read, or the status call returns NotFound.
+    /// Set if the status call of the container failed, or returned NotFound although the runtime lists the container.
     pub(crate) problem: Option<String>,
 }
 
@@ -144,7 +144,7 @@ impl PodRow {
         }
     }
 
-    /// Adds the newest container of each name, at most this many.
+    /// Adds the newest container of each name, but no more than `most` containers.
     pub(super) fn with_containers(mut self, of: &PodStatus, most: usize, wall: WallTime) -> Self {
         let (newest, all) = (newest(of), &of.containers);
         let shown = newest.iter().take(most);
@@ -212,9 +212,9 @@ pub(crate) enum PodState {
     Hung,
     /// Calls about the pod fail.
     Failing,
-    /// The runtime lists an id, and its status call returns NotFound.
+    /// The runtime lists a sandbox or container, but its status call returns NotFound.
     StatusMissing,
-    /// The runtime does not know the state of an id.
+    /// The runtime reports the state of a sandbox or container as unknown.
     #[default]
     Unknown,
     /// The pod's newest sandbox is not ready.
@@ -235,7 +235,7 @@ impl PodState {
     }
 }
 
-/// The newest container of each name, by name. The containers of a pod are newest first.
+/// The newest container of each name, ordered by name. In `status`, newer containers come first.
 fn newest(status: &PodStatus) -> Vec<&ContainerStatus> {
     let newest = status.containers.iter().unique_by(|c| &*c.name);
     newest.sorted_by_key(|c| &*c.name).collect()
@@ -262,7 +262,7 @@ fn state(status: &PodStatus, newest: &[&ContainerStatus]) -> PodState {
     }
 }
 
-/// The last change of a state, by the runtime's clock.
+/// The time of a container's last change of state, or of a sandbox's creation if that was later. The runtime's clock.
 fn changed(status: &PodStatus) -> Option<WallTime> {
     let containers = status.containers.iter().map(state_since);
     let sandboxes = status.sandboxes.iter().map(|s| s.created_at);

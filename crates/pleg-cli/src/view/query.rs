@@ -9,7 +9,7 @@ pub(crate) const MOST_ROWS: usize = 200;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Query {
-    /// Selects what contains this text, regardless of case: pods by name, uid, container, id or image.
+    /// Selects what contains this text, in any case. For pods: in the name, uid, or a container's name, id or image.
     pub(crate) search: String,
     /// Selects only pods in this namespace, unless it is empty.
     pub(crate) namespace: String,
@@ -21,12 +21,12 @@ pub(crate) struct Query {
     pub(crate) limit: usize,
     #[serde(default = "most")]
     pub(crate) records: usize,
-    /// The uid of the pod whose place in the list the view must have.
+    /// The uid of a pod. The view then has the place of this pod among the matching pods.
     pub(crate) selected: String,
     pub(crate) pod: String,
 }
 
-/// The order of the pods. Pods that are equal in it are ordered by namespace and name.
+/// The order of the pods. Pods that this order does not distinguish are ordered by namespace and name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Sort {
@@ -38,7 +38,7 @@ pub(crate) enum Sort {
     Restarts,
     /// The last change first.
     Change,
-    /// The least fresh first.
+    /// The pods whose last read is the oldest come first.
     Freshness,
 }
 
@@ -74,7 +74,7 @@ impl Query {
         self.labels.as_ref().is_none_or(selected) && self.shows(pod, texts)
     }
 
-    /// Returns true if the record is shown. Records about the whole node are always shown.
+    /// Returns true if the record matches the query. Records about the whole node always match.
     pub(super) fn matches_record(&self, record: &Record) -> bool {
         let Some(pod) = &record.pod else { return true };
         let texts = [Some(&pod.uid), record.name.as_ref(), record.id.as_ref()];
@@ -82,7 +82,7 @@ impl Query {
         self.shows([&pod.namespace, &pod.name], texts)
     }
 
-    /// Compares the namespace, and searches in the name and in other texts of a pod.
+    /// Returns true if namespace and search text match. Searches in the pod's name and in `texts`.
     fn shows<'a>(&self, pod: [&str; 2], mut texts: impl Iterator<Item = &'a str>) -> bool {
         let [namespace, _] = pod;
         let search = self.search.to_lowercase();

@@ -2,16 +2,16 @@
 
 use super::*;
 
-/// The length of an interval; then the number of intervals that are kept, a quarter of an hour.
+/// The length of an interval. A series has the last `INTERVALS` intervals, which are a quarter of an hour.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 const INTERVALS: usize = 90;
-/// Totals leave out this time at the start, because the reads of all pods then are not the usual rate of calls.
+/// Totals leave out this time at the start, in which all pods are read: more calls are made than usual.
 const START: Duration = Duration::from_secs(60);
 
-/// Durations, summed up by intervals. Its size is bounded.
+/// Measured durations, summed up for each interval. A series has a bounded size.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// The sums by the number of their interval. An interval without durations has no sum.
+    /// For each interval, by its number, the sum of its durations. An interval without durations has no entry.
     sums: BTreeMap<u64, Sum>,
     began: Instant,
 }
@@ -55,7 +55,7 @@ impl Series {
         }
     }
 
-    /// The intervals up to now, oldest first, without those before the series began.
+    /// A point for each interval from the start of the series, or the oldest interval, up to now; oldest first.
     pub(crate) fn points(&self, now: Instant) -> Vec<Point> {
         let numbers = self.oldest(now)..=interval(now);
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
@@ -68,7 +68,7 @@ impl Series {
         points.map(Option::unwrap_or_default).collect()
     }
 
-    /// The number of durations after the start, and their sum.
+    /// The number of durations, and their sum. Leaves out durations in the time [`START`] after the start.
     pub(crate) fn total(&self, now: Instant) -> (u64, Duration) {
         let sums = self.sums.range(self.settled(now)..).map(|(_, sum)| sum);
         sums.fold((0, Duration::ZERO), |(count, total), sum| {

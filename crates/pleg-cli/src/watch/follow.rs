@@ -9,7 +9,7 @@ use crate::text::duration;
 
 /// The period in which this command asks the agent for new records.
 const PERIOD: Duration = Duration::from_millis(500);
-/// The code of the record for an agent that does not answer.
+/// The code of the record that says that the agent does not answer.
 const SILENT: &str = "agent_silent";
 
 pub(super) async fn run(
@@ -41,13 +41,13 @@ pub(super) async fn run(
 }
 
 struct Follower {
-    /// The head of the last page, which has the position in the agent's records.
+    /// The head of the last page. It has the number of the last record that the agent has sent.
     head: Page,
     silent_since: Option<Instant>,
 }
 
 impl Follower {
-    /// The records to show after an answer.
+    /// The records to show after an answer of the agent, or after a request that failed.
     fn answered(&mut self, answer: anyhow::Result<(Page, Vec<Record>)>) -> Vec<Record> {
         let (now, at) = (Clock::start().now(), wall());
         let (head, records) = match answer {
@@ -70,7 +70,7 @@ impl Follower {
             });
         }
         if head.agent != self.head.agent {
-            // The agent was restarted: its record numbers start again, and nobody knows which records were lost.
+            // The agent was restarted: its record numbers start again, and the number of lost records is not known.
             let (last, more) = (0, true);
             self.head = Page { last, more, ..head };
             let message = "the agent was restarted: its last records may not be shown";

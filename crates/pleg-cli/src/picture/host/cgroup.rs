@@ -4,20 +4,20 @@ use super::*;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 /// In a pod with its own cgroup namespace, this process sees the group of another process as a path below the nearest
-/// common parent of the two groups. That parent is one of these groups, or the root.
+/// common parent of the two groups. That parent is one of the groups in this list, or the root.
 const ABOVE: &str = " /kubepods /kubepods/burstable /kubepods/besteffort /kubepods.slice \
                      /kubepods.slice/kubepods-burstable.slice /kubepods.slice/kubepods-besteffort.slice";
-/// The share of a limit at which a process is close to it.
+/// A process that uses at least this share of a limit is close to the limit.
 const CLOSE: f64 = 0.95;
-/// The share of a limit of threads at which a process is close: a Go program crashes when it cannot start a thread.
+/// Like [`CLOSE`], but for threads, and lower: a Go program crashes when it cannot start a thread.
 const CLOSE_PIDS: f64 = 0.9;
 /// Throttling is a finding if at least this percentage of the scheduler periods was throttled.
 const THROTTLED: f64 = 25.0;
-/// Version 1 shows a limit of about 2^63 if there is none.
+/// A limit of at least this means that there is none: version 1 then shows about 2^63.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The places of a limit's figures, by cgroup version: limit, use, the part of the use that can be dropped, events. A
-/// place is a file name, then nothing if the figure is the first word in the file, else `2nd` or the word before it.
+/// Where four figures are, by cgroup version: limit, use, the part of the use that can be dropped, events. A place is a
+/// file name, then nothing if the figure is the first word in the file, else `2nd` or the word before the figure.
 fn figures(group: &str, controller: &str) -> impl Iterator<Item = &'static str> {
     let figures = match (controller, is_old(group, controller)) {
         ("cpu", true) => "cpu.cfs_quota_us, cpu.cfs_period_us, , cpu.stat nr_throttled",
@@ -48,13 +48,13 @@ pub(crate) struct Limit {
     limit: u64,
     /// CPU: the period in microseconds. Memory: bytes in use, without the cache that can be dropped. PIDs: threads.
     used: u64,
-    /// Throttled periods, OOM kills, refused forks.
+    /// The number of throttled periods (CPU), OOM kills (memory) or refused forks (PIDs).
     events: u64,
     periods: u64,
 }
 
 impl Limit {
-    /// The extent to which the limit held the runtime back.
+    /// A number that is the greater, the more the limit held the runtime back.
     fn weight(&self) -> f64 {
         match &*self.controller {
             "cpu" => share(self.events, self.periods),

@@ -23,7 +23,7 @@ pub(crate) struct Daemon {
     pub(crate) cpus: f64,
     pub(crate) waiting_for_cpu: Option<f64>,
     pub(crate) age_seconds: Option<f64>,
-    /// Another process listened on the socket in the first of the two samples.
+    /// True if another process listened on the socket in the first of the two samples.
     pub(crate) replaced: bool,
 }
 

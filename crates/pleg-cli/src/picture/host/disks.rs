@@ -6,11 +6,11 @@ use toml::de::DeTable;
 
 use super::*;
 
-/// A disk with less free space than this is short of space, if that is also less than [`SHORT`] of the disk.
+/// A disk is short of space if its free space is less than this, and also less than the share [`SHORT`] of its size.
 const LITTLE: u64 = 5 << 30;
 /// With less free space than this, no file of the runtime can be written.
 const NOTHING: u64 = 1 << 20;
-/// With a smaller free share of space or inodes than these, a disk is short of them (a warning) or full (critical).
+/// A free share of space or inodes below `SHORT` is a warning, and below `FULL` it is critical.
 const SHORT: f64 = 0.05;
 const FULL: f64 = 0.005;
 
@@ -56,7 +56,7 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Result<String, S
     paths.chain(unread).collect()
 }
 
-/// The file systems of the daemon's directories, or without a daemon of the well-known ones, and what cannot be read.
+/// The file systems of the daemon's directories (without a daemon: of the well-known ones), and what cannot be read.
 pub(super) fn read(
     root: &Path,
     daemon: Option<u32>,
@@ -106,7 +106,7 @@ pub(super) fn check(disks: &[Disk]) -> Vec<Finding> {
         false => [space(disk), inodes(disk)],
     });
     for finding in found.flatten() {
-        // Both directories are often on one file system, which is one finding.
+        // The data and the state of the runtime are often on the same file system: make only one finding then.
         match findings.iter_mut().find(|other| other.code == finding.code) {
             Some(other) => other.evidence.extend(finding.evidence),
             None => findings.push(finding),

@@ -33,9 +33,9 @@ const FILES: &str = "/var/lib/rancher/rke2/agent/logs/kubelet.log, /var/log/kube
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Kubelet {
     pub(crate) pid: u32,
-    /// The kubelet was in state T (stopped by a signal) in both samples.
+    /// True if the kubelet was in state T (stopped by a signal) in both samples.
     pub(crate) stopped: bool,
-    /// The endpoint of the kubelet's runtime, if another one was examined. Then nothing else of the kubelet was read.
+    /// The endpoint of the kubelet's runtime, unless it is the examined one. If set, nothing else was read.
     pub(crate) other_runtime: Option<String>,
     pub(crate) healthz: Option<Healthz>,
     pub(crate) relists: Option<Relists>,
@@ -45,7 +45,7 @@ pub(crate) struct Kubelet {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Healthz {
-    /// The kubelet accepted a connection, but did not answer.
+    /// True if the kubelet accepted a connection, but did not answer.
     pub(crate) silent: bool,
     pub(crate) healthy: bool,
     pub(crate) failed: Vec<String>,
@@ -113,7 +113,7 @@ pub(super) async fn ask(
 async fn healthz(address: SocketAddr) -> Option<Healthz> {
     let answer = tokio::time::timeout(DEADLINE, get_from(address, "/healthz")).await;
     let silent = answer.is_err();
-    // After an error, there is no result: nothing listens, or another program does.
+    // After an error, returns `None`: no program listens on the port, or a program that is no kubelet.
     let (status, text) = answer.ok().transpose().ok()?.unwrap_or_default();
     // The names of failed checks, in lines such as `[-]syncloop failed: reason withheld`.
     let lines = text.lines().filter_map(|line| line.strip_prefix("[-]"));
@@ -254,7 +254,7 @@ fn time(line: &str, now: f64) -> Option<f64> {
         Some(millis / 1e3)
     };
     let at: f64 = unix().or_else(json).or_else(|| klog_time(line, now))?;
-    // The kubelet may have another time zone; then the time is not known.
+    // A time in the future is from another time zone, so the time is not known.
     (at <= now + RECENT).then_some(at)
 }
 

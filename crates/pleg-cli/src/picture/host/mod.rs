@@ -81,7 +81,7 @@ pub(crate) struct Calls<'a> {
     pods: &'a Pods,
     /// A list or a status call was slow or hung.
     pub(crate) slow: bool,
-    /// The runtime answered the last lists. If not, only names of pods are used, because their states may be old.
+    /// True if the runtime answered the last lists. If false, only names of pods are used: their states may be old.
     is_listed: bool,
 }
 
@@ -156,7 +156,7 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
 pub(crate) struct Watch {
     pub(crate) target: HostTarget,
     last: Arc<Sample>,
-    /// The last look saw a thread that may block for long, and the look before it did not.
+    /// True if the last look saw a blocked thread that the look before it did not see: it may be blocked for long.
     pub(crate) is_due_soon: bool,
     /// The process that listened on the socket.
     daemon: Option<u32>,
@@ -201,7 +201,7 @@ impl Watch {
         let read = move || disks::read(&root, daemon, &directories);
         let (disks, unread) = match self.target.socket {
             None => Ok(Default::default()),
-            // The root of process 1 is that of this pod, where the directories of the runtime may be mounted read-only.
+            // Here, process 1 belongs to this pod, in whose root the runtime's directories may be mounted read-only.
             Some(_) if daemon.is_none() && !end.shows_host => {
                 Err("not visible from here".to_owned())
             }
@@ -228,7 +228,7 @@ impl Watch {
         }
     }
 
-    /// Takes a sample, and returns it with the one before it.
+    /// Takes a sample, and returns it together with the previous sample.
     async fn sample(&mut self, daemon: Option<u32>, thorough: bool) -> Result<Samples, String> {
         let (target, last) = (self.target.clone(), Arc::clone(&self.last));
         let take = move || Sample::take(&target, daemon, thorough, &last);

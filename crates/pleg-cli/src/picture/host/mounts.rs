@@ -73,7 +73,7 @@ pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Optio
     (mounts, failed.or(skipped))
 }
 
-/// The time until the mount answered, if it did in time. An error is also an answer.
+/// The time until the mount answered, or `None` after a timeout. An error is also an answer.
 async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option<Duration>> {
     let mut child = command(&target.ask_mount)
         .arg(on_host(&target.root, path))
@@ -98,7 +98,7 @@ pub(crate) fn ask_mount(path: &Path) {
     let _answers = (fs::metadata(path), nix::sys::statfs::statfs(path));
 }
 
-/// The mounts that can hang: first those that depend on a server or process, then those of pods. Each path once.
+/// The mounts that can hang, each path once: first those that need a server or a process, then those of pods.
 fn relevant(table: &str) -> Vec<Mount> {
     let mounts = table.lines().filter_map(parse);
     let mounts = mounts.filter(|mount| is_remote(&mount.fs) || is_of_pod(mount));
@@ -119,7 +119,7 @@ fn parse(line: &str) -> Option<Mount> {
     })
 }
 
-/// The kernel writes these four characters of a path as three octal digits. The backslash is decoded last.
+/// Decodes a path from mountinfo: the kernel writes these four characters as octal numbers. Decodes the backslash last.
 fn unescaped(path: &str) -> String {
     let escapes = [
         ["\\011", "\t"],

@@ -5,7 +5,7 @@
 use super::*;
 use crate::picture::finding::STARVED;
 
-/// The file of /proc/pressure, the code, the name, the shares of time in which some and all tasks wait, the advice.
+/// Of a resource: file in /proc/pressure, code, noun, least shares of time in which some and all tasks wait, advice.
 const RESOURCES: [(&str, &str, &str, [f64; 2], &str); 3] = [
     ("io", "io_pressure", "disks", [0.2, 0.1], IO),
     ("memory", "memory_pressure", "memory", [0.1, 0.05], MEMORY),
@@ -48,7 +48,7 @@ pub(crate) struct BlockedProcess {
     pub(crate) at: String,
 }
 
-/// For some and for all tasks: the average over 10 s, and the sum of the times that they waited, in microseconds.
+/// For each resource, the lines `some` and `full`: the average over 10 s, and the total waiting time in microseconds.
 pub(super) type Counters = BTreeMap<&'static str, [(f64, u64); 2]>;
 
 /// Reads lines such as `some avg10=0.12 avg60=0.00 avg300=0.00 total=1234`.

@@ -7,7 +7,7 @@ use crate::kubelet::Kubelet;
 use crate::proc::Blocked;
 
 /// The threads of all shims are read if the load of the last minute is at least this. A thread that has been blocked in
-/// the kernel for 22 s adds as much, so below it no thread blocks for long. This saves reads on an idle node.
+/// the kernel for 22 s adds this much to the load, so at a lower load no thread blocks for long. This saves reads.
 const LOAD: f64 = 0.3;
 
 #[derive(Debug, Default)]
@@ -34,9 +34,9 @@ pub(super) struct Sample {
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) process: Process,
-    /// The role of the process; `None` if it has nothing to do with pods, or not yet.
+    /// The role of the process. `None` if the process has no role for pods; it may get one later.
     pub(super) role: Option<Arc<Role>>,
-    /// The threads in state D, and the first thread of a helper. Other threads are read only of daemon and shims.
+    /// Threads in state D: all of daemon and shims, only the first of other processes. A helper's first in any state.
     pub(super) blocked: BTreeMap<u32, Blocked>,
     /// The frozen control group of the process.
     pub(super) frozen: Option<String>,
@@ -91,7 +91,7 @@ impl Sample {
         for (pid, seen) in &mut processes {
             let Process { state, parent, .. } = seen.process;
             let helper = seen.role.as_deref() == Some(&Role::Helper);
-            // Leave out our own children that read mounts: one that hangs is a finding about its mount.
+            // Leaves out children of this process, which read mounts: if one hangs, the finding is about its mount.
             if state == 'D' && parent != own || helper {
                 seen.blocked.insert(*pid, proc.blocked(pid));
             }
@@ -140,7 +140,7 @@ impl Sample {
         self.processes.values()
     }
 
-    /// Returns true if a thread of a shim blocks that did not in sample `before`. The next sample shows if that lasts.
+    /// Returns true if a shim's thread blocks that did not block in `before`. The next sample shows if that lasts.
     pub(super) fn suspects(&self, before: &Self) -> bool {
         let all = self.processes.iter();
         let mut shims = all.filter(|(_, seen)| seen.shim().is_some());

@@ -17,7 +17,7 @@ const OLDER: f64 = 10.0;
 const HELPERS: [&str; 4] = ["runc", "crun", "youki", "kata-runtime"];
 /// A program of [`HELPERS`] hangs if it runs for more seconds than this: an operation takes some tens of milliseconds.
 const LONG: f64 = 10.0;
-/// The maximum numbers of bundles that are read, helpers that are reported, and arguments of a command.
+/// The maximum numbers: bundles that are read, helpers that are reported, arguments of a command in the advice.
 const MOST_BUNDLES: usize = 4096;
 const MOST_HELPERS: usize = 100;
 const MOST_NAMED: usize = 20;
@@ -25,12 +25,12 @@ const MOST_NAMED: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Shims {
-    /// True if all processes of the host are visible and no shim runs in a pod: only then a shim not found is missing.
+    /// True if all processes of the host are visible and no shim runs in a pod, so `shims` has all shims.
     pub(crate) complete: bool,
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
     pub(crate) processes: Vec<Member>,
-    /// Programs such as `runc` that hang. Only those that the runtime or a shim started: a user's may run for long.
+    /// Programs such as `runc` that hang, but none that a user started, because those may run for long.
     pub(crate) helpers: Vec<Member>,
     /// Containers whose init process was gone or a zombie in both samples.
     pub(crate) dead_inits: Vec<DeadInit>,
@@ -41,12 +41,12 @@ pub(crate) struct Shims {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Member {
     pub(crate) pid: u32,
-    /// For a shim, the id of its sandbox (CRI-O: container); for a process, of its container or sandbox; else a name.
+    /// Shim: its sandbox's id (CRI-O: its container's). Process: its container's or sandbox's id. Program: its name.
     pub(crate) id: String,
     /// The id of the shim that is the parent. `None` for a program that the runtime itself started.
     pub(crate) shim: Option<String>,
     pub(crate) age_seconds: f64,
-    /// The process is so old that the list before the examination should contain its sandbox or container.
+    /// True if the process is so old that the list before the examination should contain its sandbox or container.
     pub(crate) old: bool,
     #[serde(flatten)]
     pub(crate) lasting: Lasting,
@@ -61,7 +61,7 @@ impl Member {
         Self { pid, id, ..member }
     }
 
-    /// Returns true if the process is blocked in the kernel. A stopped or frozen process has another finding.
+    /// Returns true if the process is blocked in the kernel. A stopped or frozen process gets another finding.
     const fn is_blocked(&self) -> bool {
         let lasting = &self.lasting;
         !lasting.stopped && lasting.frozen.is_none() && !lasting.blocked.is_empty()
@@ -143,12 +143,12 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
 
 fn of_child(proc: &Proc, files: &Path, process: &Process) -> Option<Role> {
     let pid = process.pid;
-    // A program in a pod may have any name.
+    // Only outside of pods: a program in a pod may have the name of a helper.
     let is_helper = HELPERS.contains(&process.name.as_str());
     if is_helper && proc.belongs(pid) == Some(Belongs::System) && !is_session(proc, pid) {
         return Some(Role::Helper);
     }
-    // A child may become the process of a container later.
+    // Without a container's group, the child has no role yet: the runtime may move it into such a group later.
     let groups = proc.read(&format!("{pid}/cgroup")).ok()?;
     let id = groups.lines().find_map(container_in)?.to_owned();
     Some(Role::Container(id, Group::find(files, &groups, "freezer")))
@@ -193,7 +193,7 @@ pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<S
     inits.collect()
 }
 
-/// The containers whose init process has ended. Their bundles exist until the runtime has noticed.
+/// The containers whose init process has ended. The bundle exists until the runtime has noticed the end.
 fn dead(sample: &Sample) -> impl Iterator<Item = DeadInit> {
     sample.inits.iter().filter_map(|(container, pid)| {
         let seen = sample.processes.get(pid);
@@ -262,7 +262,7 @@ impl Shims {
     }
 }
 
-/// The name of a pod, a line of evidence, and the argument of the command in the next step.
+/// A row of a finding: a pod's name, a line of evidence, and an argument for the command in the next step.
 type Row = (String, String, String);
 
 /// One finding about all rows. `{}` stands for the pods' names in the summary, and for the arguments in the next step.
@@ -293,7 +293,7 @@ pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) ->
     });
     let of_shim = ["the shim", "", "task/*/"];
     let of_process = ["a process", ", and cannot be killed", ""];
-    // Findings that are causes come first.
+    // Findings that explain others come first.
     let findings = [
         helpers(shims, calls),
         ended_runs(shims, calls),
@@ -305,7 +305,7 @@ pub(super) fn check(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) ->
         ),
         frozen(shims, calls),
         blocked("shim_blocked", of_shim, &shims.shims, calls),
-        // A container with a blocked process cannot be stopped, nor can its pod.
+        // Neither a container with a blocked process nor its pod can be stopped.
         blocked("container_blocked", of_process, &shims.processes, calls),
         missing(shims, daemon, calls),
         orphaned(shims, calls),
@@ -345,7 +345,7 @@ fn helpers(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     found("runc_hangs", &summary, &next, rows)
 }
 
-/// Processes of containers that the runtime lists as ended or not at all. The kubelet starts such pods again.
+/// Processes of containers that the runtime lists as ended or not at all. The kubelet may start such pods again.
 fn ended_runs(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let listed = &calls.listed()?.listed;
     let rows = rows(&shims.processes, calls, |process| {
@@ -398,7 +398,7 @@ fn blocked(
     found(code, &summary, &next, rows)
 }
 
-/// Sandboxes that both lists show as Ready and that have no shim.
+/// Sandboxes without a shim that are Ready in the lists before and after the examination.
 fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) -> Option<Finding> {
     if !shims.complete || daemon.is_none_or(|daemon| daemon.name != "containerd") {
         return None;
@@ -416,7 +416,7 @@ fn missing(shims: &Shims, daemon: Option<&Daemon>, calls: Calls<'_>) -> Option<F
     found("shim_missing", summary, next, rows.collect())
 }
 
-/// Shims whose sandbox is in no list, and that have no child in the control group of a container.
+/// Shims without a container's process, and whose sandbox is in no list before or after the examination.
 fn orphaned(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let listed = &calls.listed()?.listed;
     let keeping = shims.processes.iter().filter_map(|p| p.shim.as_deref());
@@ -432,7 +432,7 @@ fn orphaned(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     found("shim_orphaned", summary, next, rows)
 }
 
-/// Containers that both lists show as Running and whose process is gone.
+/// Containers without a process that are Running in the lists before and after the examination.
 fn dead_inits(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     let pods = &calls.listed()?.pods;
     let rows = shims.dead_inits.iter().filter_map(|init| {

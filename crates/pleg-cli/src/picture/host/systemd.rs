@@ -10,7 +10,7 @@ const SOCKET: &str = "/run/dbus/system_bus_socket";
 const PROPERTY: &str = "get-property org.freedesktop.systemd1 /org/freedesktop/systemd1 \
                         org.freedesktop.systemd1.Manager Version";
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The first version with the fix. Distributions have it in some packages of earlier versions.
+/// The first version with the fix. Some distributions have also put the fix into packages of earlier versions.
 const FIXED: u32 = 242;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ const VERY_LATE: f64 = 30_000.0;
 const LARGE: f64 = 0.8;
 /// With fewer pods than this, the time per pod cannot be estimated.
 const ENOUGH: usize = 5;
-/// Durations of a relist in seconds. For each, the number of pods is estimated.
+/// Durations of a relist in seconds. For each, the report estimates with how many pods a relist takes this time.
 const MARKS: [u64; 3] = [1, 10, 180];
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -87,7 +87,7 @@ impl Round {
     }
 }
 
-/// Lists the node at the start, and after one and two thirds of the time. Then lists a pod that does not exist.
+/// Lists the node at the start, and after one third and two thirds of the time. Then lists a pod that does not exist.
 pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
     let (mut lists, clock) = (Lists::default(), runtime.clock());
     let begin = clock.now();
@@ -109,7 +109,7 @@ pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
     lists
 }
 
-/// Makes a list, and returns the size of its rows.
+/// Makes a list call. Returns its duration, its error if it failed, and the size of its rows.
 async fn list(runtime: &CriRuntime, kind: Kind, scope: &Scope) -> (ListCall, u64) {
     let (clock, mut size) = (runtime.clock(), 0);
     let began = clock.now();
@@ -155,7 +155,7 @@ impl Lists {
         median(complete.map(Round::millis))
     }
 
-    /// The number of pods with which a relist takes each of [`MARKS`]. Without pods, it takes two `Version` calls.
+    /// For each of [`MARKS`], how many pods make a relist take this time. Two `Version` calls stand for 0 pods.
     pub(crate) fn marks(&self, pods: usize) -> Vec<(Duration, f64)> {
         let Some(relist) = self.relist().filter(|_| pods >= ENOUGH) else {
             return Vec::new();
@@ -205,7 +205,7 @@ fn failed(lists: &Lists) -> Option<Finding> {
 fn slow(lists: &Lists) -> Option<Finding> {
     let worst = lists.rounds.iter().map(Round::millis).fold(0.0, f64::max);
     let usual = lists.relist().unwrap_or(worst);
-    // One slow list of three is no trend.
+    // If only one of the three lists is slow, it is no trend.
     if usual < LATE && worst < 3.0 * LATE {
         return None;
     }

@@ -63,15 +63,15 @@ pub(crate) struct Evidence {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Unusable {
-    /// A process listens and does not answer.
+    /// True if a process listens on the socket, but does not answer.
     pub(crate) silent: bool,
-    /// This process has no permission to connect.
+    /// True if `pleg` has no permission to connect.
     pub(crate) denied: bool,
     pub(crate) why: String,
 }
 
 impl Unusable {
-    /// Returns true if the load of the host may be the reason for slow calls (`slow`). Without a runtime it is not.
+    /// Returns true if load of the host may explain that calls are slow (`slow`) or that the runtime is silent.
     pub(crate) fn may_be_slow(unusable: Option<&Self>, slow: bool) -> bool {
         unusable.map_or(slow, |unusable| unusable.silent)
     }
@@ -179,7 +179,7 @@ pub(crate) fn check_conditions(conditions: &Conditions) -> impl Iterator<Item = 
 }
 
 impl Evidence {
-    /// The results of the calls that decide what the host's evidence means.
+    /// The results of the runtime's calls, on which the findings about the host depend.
     pub(crate) fn calls(&self) -> Calls<'_> {
         let silent = self.stream.degraded.contains_key("runtime_silent");
         let slow = silent || self.lists.are_slow() || self.statuses.are_slow();
@@ -208,7 +208,7 @@ pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
 }
 
 pub(crate) const NOT_EXAMINED: &str = "not_examined";
-/// The findings that are over when the runtime answers.
+/// The findings that no longer hold once the runtime answers.
 pub(super) const UNUSABLE: [&str; 3] = ["runtime_silent", "runtime_unreachable", NOT_EXAMINED];
 
 pub(crate) fn unusable(unusable: &Unusable) -> Finding {

@@ -107,7 +107,7 @@ fn of_pod(view: &PodView, now: WallTime) -> Vec<Oddity> {
     for (name, running) in of_name.into_group_map().into_iter().sorted() {
         add("container_runs_twice", name, &running, 0);
     }
-    // The newest of each name comes first.
+    // Of the containers with the same name, the newest comes first.
     for newest in view.status.containers.iter().unique_by(|c| &c.name) {
         let code = match newest.state {
             ContainerState::Created => "container_not_started",

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The number of dead containers from which lists become large and slow.
+/// With at least this many dead containers, lists become large and slow.
 const MANY_DEAD: usize = 1000;
 /// A kubelet keeps one dead container of each name and one dead sandbox of each pod. This many more are unusual.
 const MANY_SUPERFLUOUS: usize = 200;
@@ -85,7 +85,7 @@ impl Pods {
         self.created += with(ContainerState::Created).count();
         let dead = with(ContainerState::Exited).count();
         self.dead += dead;
-        // The newest container of a name comes first.
+        // Of the containers with the same name, the newest comes first.
         let newest = containers.clone().unique_by(|c| &c.name);
         self.superfluous += dead - newest.filter(|c| c.state == ContainerState::Exited).count();
         let dead = |sandbox: &&SandboxStatus| sandbox.state == SandboxState::NotReady;

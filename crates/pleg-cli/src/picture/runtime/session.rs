@@ -9,7 +9,7 @@ use super::*;
 use crate::args::EventsPolicy;
 use crate::connect::Target;
 
-/// The time that the generator has to read the node at the start, and again at the end.
+/// The generator gets this much time to read the node at the start, and again at the end.
 const READ: Duration = Duration::from_secs(4);
 const LOOK: Duration = Duration::from_millis(250);
 /// The generator relists at least this often, to check the stream.
@@ -47,12 +47,12 @@ pub(crate) async fn collect<T>(
         watch(&pleg, events, until),
         read_statuses(&pleg, &before, until),
     );
-    // If the relist fails, the pods are old, and health has the reason.
+    // If this relist fails, the pods below are old, and the generator's health has the reason.
     let _late = tokio::time::timeout(READ, pleg.relist_now()).await;
     let (health, counters, views) = (pleg.health(), pleg.counters(), pleg.snapshot());
     let problems = Problem::all(&health.pod_problems(), clock.now());
     stream.end(&health.current(), &counters, clock.now());
-    // End the generator, which cancels the calls that hang, so that the meter has them.
+    // The shutdown cancels the calls that hang. Then the meter has their durations.
     pleg.shutdown().await;
     let mut calls = target.meter.each();
     repeat_slow(&runtime, &mut calls).await;
@@ -147,11 +147,11 @@ async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
         pleg.details_newer_than(&view.status.uid, now, until.since(now))
     });
     let reads = futures::stream::iter(reads).buffer_unordered(PARALLEL);
-    // The meter counts the calls that fail.
+    // Results are ignored: the meter also counts calls that fail.
     reads.for_each(async |_| ()).await;
 }
 
-/// Adds the degraded reasons until `until`, and counts the lifecycle events after the initial ones.
+/// Until the instant `until`, records degraded reasons, and counts the lifecycle events that are not initial.
 async fn watch(pleg: &Pleg, mut events: Subscription, until: Instant) -> Generator {
     let (mut stream, health, clock) = (Generator::default(), pleg.health(), pleg.clock());
     let mut looks = tokio::time::interval(LOOK);

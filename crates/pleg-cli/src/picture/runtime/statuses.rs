@@ -14,7 +14,7 @@ const MOST: usize = 100;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Statuses {
     pub(crate) ids: usize,
-    /// The median of the status calls. For each id, the longest call counts.
+    /// The median duration of the status calls. If an id was read more than once, only its longest call counts.
     pub(crate) median_millis: Option<f64>,
     pub(crate) p99_millis: Option<f64>,
     pub(crate) total_millis: f64,
@@ -25,7 +25,7 @@ pub(crate) struct Statuses {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// The longest call of one kind about an id or a pod.
+/// The longest of the calls of one operation about the same id or the same pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodCall {
@@ -35,7 +35,7 @@ pub(crate) struct PodCall {
     /// The id of the status call; empty for a list of the pod.
     pub(crate) id: String,
     pub(crate) millis: f64,
-    /// The runtime did not answer within this time.
+    /// True if the runtime did not answer within `millis`.
     pub(crate) hangs: bool,
 }
 

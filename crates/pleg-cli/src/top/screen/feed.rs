@@ -5,7 +5,7 @@ use super::*;
 /// On a narrower screen, times have no milliseconds, and source and latency are not shown.
 const WIDE: usize = 100;
 
-/// The newest records that fit, the newest at the bottom.
+/// Shows as many of the newest records as fit, with the newest record at the bottom.
 pub(super) fn lines(view: &View, area: Rect) -> Lines {
     let mut lines = Lines::new(area.width);
     lines.heading("events");
@@ -21,7 +21,7 @@ pub(super) fn lines(view: &View, area: Rect) -> Lines {
     lines
 }
 
-/// Adds one record. In the history of a pod, `pod` is empty.
+/// Adds a line for one record. `pod`: the pod's name, or empty in the history of a single pod.
 pub(super) fn add(lines: &mut Lines, record: &Record, pod: &str) {
     let format = match lines.width {
         WIDE.. => "%H:%M:%S%.3f",

@@ -1,10 +1,10 @@
-//! The first lines: the worst finding and what to do about it, old data, and the figures of the node.
+//! The first lines of the screen: the worst finding and what to do about it, old data, and the figures of the node.
 
 use super::*;
 
-/// A screen with fewer lines shows the first finding and one line of what to do.
+/// A screen with fewer lines shows only the first finding, and only one line of its advice.
 const LOW: u16 = 20;
-/// The maximum number of lines for the other findings: on a screen with fewer than `TALL` lines, and on a taller one.
+/// The maximum number of lines for findings after the first: `FEW` on a screen of less than `TALL` lines, else `MANY`.
 const FEW: usize = 2;
 const MANY: usize = 8;
 const TALL: u16 = 36;
@@ -55,7 +55,7 @@ fn worst(lines: &mut Lines, app: &App, view: &View, reasons: &[Reason], most: us
         return lines.spans(&texts);
     };
     let used: usize = texts.iter().map(|(text, _)| text.len()).sum();
-    // A word of `x` stands for the text that is on the first line already, so that the rest is wrapped correctly.
+    // For wrapping, a word of `x` takes the place of the text that the first line already has.
     let text = format!("{} {}", "x".repeat(used - 1), sentence(reason));
     let parts = wrapped_within(most, &text, lines.width);
     let tone = tone_of(reason);

@@ -9,7 +9,7 @@ const RECENT_EXIT: f64 = 600.0;
 const MOST_WIDTH: u16 = 20;
 const GAP: u16 = 2;
 const LAST: &str = "PROBLEM OR LAST EXIT";
-/// The columns after the name: title, minimum width (0: what others leave), and the narrowest list that shows it.
+/// The columns after the name: title, least width (0: what other columns leave), least width of the list to show it.
 const COLUMNS: [(&str, u16, u16); 6] = [
     ("STATE", 9, 0),
     ("RUN", 5, 40),
@@ -95,7 +95,7 @@ impl<'a> Columns<'a> {
         let rest = width.saturating_sub(fixed);
         let name = 2 + longest(&|row| row.pod.shown());
         let mut name = name.clamp(22, 60).min(rest);
-        // The last column gets what the names leave, and at least two fifths of the width.
+        // The last column gets the width that the names leave, but at least two fifths of `rest`.
         if let Some(last @ 0) = widths.last_mut() {
             name = name.min(rest * 3 / 5);
             *last = rest - name;
@@ -201,7 +201,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &mut App, view: &View
     }
 }
 
-/// A line about the pods that match, their order, and which of them are on the screen; `last`: the last one's place.
+/// A line about the matching pods, their order, and which are visible. `last`: the place of the last visible pod.
 fn filters(app: &App, view: &View, last: usize) -> String {
     let query = app.wanted();
     let all = view.pods.matching;

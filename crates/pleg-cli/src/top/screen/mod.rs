@@ -24,7 +24,7 @@ use crate::text::{
 use crate::view::{CallCosts, ContainerRow, Detail, ExitRow, Latency, PodRow, Point, Reason, View};
 use text::{Lines, Tone, ago, cut, padded, sentence, tone_of, wrapped_within};
 
-/// The minimum number of lines of the pods, and of the events with their heading.
+/// The list of pods has at least `LEAST_PODS` lines, and the events with their heading at least `LEAST_FEED`.
 const LEAST_PODS: u16 = 6;
 const LEAST_FEED: u16 = 4;
 /// On a screen with at least this many columns, the selected pod is beside the list.

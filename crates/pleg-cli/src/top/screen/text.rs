@@ -42,7 +42,7 @@ impl Lines {
         }
     }
 
-    /// A heading, with a rule up to the width.
+    /// Adds a heading, filled up to the full width with a horizontal line.
     pub(super) fn heading(&mut self, text: &str) {
         let text = cut(&format!("── {text} "), self.width);
         let rule = "─".repeat(self.width - width(&text));
@@ -77,7 +77,7 @@ impl Lines {
     }
 }
 
-/// The text in at most this many lines. An ellipsis at the end replaces further lines.
+/// Wraps the text into at most `most` lines. An ellipsis at the end replaces further lines.
 pub(super) fn wrapped_within(most: usize, text: &str, columns: usize) -> Vec<String> {
     let mut lines = wrapped(text, columns);
     if lines.len() > most {
