@@ -18,9 +18,9 @@ use static_pods::node_status::NodeStatus;
 use crate::pods::is_to_run;
 use crate::status::{Statuses, is_terminal};
 
-/// The time limit of a run's calls to the API server.
+/// The time limit for a report of a pod's status to the API server, and for the removal of the pod's API object.
 const API_WITHIN: Duration = Duration::from_secs(10);
-/// Annotation of the sandboxes of this kubelet: the name of its node.
+/// Annotation that this kubelet sets on the sandboxes of its pods: the name of its node.
 const API_NODE: &str = "pleg/api-node";
 
 /// Runs the pods of the node.
@@ -49,7 +49,7 @@ impl Reconcile for Kubelet {
         Ok(self.clean_up(run).await?)
     }
 
-    /// Returns true if an annotation on the pod's sandboxes names this kubelet's node. Other pods are not touched.
+    /// Returns true if an annotation on one of the pod's sandboxes names this kubelet's node.
     fn owns(&self, pod: &PodStatus) -> bool {
         let mut sandboxes = pod.sandboxes.iter();
         sandboxes.any(|s| s.details.annotations.get(API_NODE) == Some(self.node.name()))
@@ -58,7 +58,7 @@ impl Reconcile for Kubelet {
 
 impl Kubelet {
     async fn run(&self, run: &Run<Pod>) -> anyhow::Result<Action> {
-        // The pod is `None` if its API object was deleted while no kubelet ran.
+        // `pod` is `None` if the pod's API object was deleted while no kubelet ran.
         let pod = run.last_spec.as_deref();
         let runs = run.spec.as_deref().filter(|pod| is_to_run(pod));
         if let Some(pod) = runs {
@@ -73,8 +73,8 @@ impl Kubelet {
         let probes = |status: &_| self.prober.results(status);
         let plan = self.planner.plan(run, desired, Some(&probes)).await?;
         let observed = plan.observed.clone();
-        // Report first: the API server must know of an exit before the container is restarted or removed. If the report
-        // fails, perform the plan all the same, because the next status has each container's last exit.
+        // Report before the plan is performed: the API server must know of an exit before the container is restarted or
+        // removed. If the report fails, perform the plan all the same: the next status has each container's last exit.
         if let Err(error) = self.report(run, &observed).await {
             tracing::debug!(pod = %run.uid, %error, "status not reported; the plan is performed first");
         }
@@ -92,7 +92,7 @@ impl Kubelet {
         };
         let desired = Desired::terminate(Some(pod), run.grace);
         let plan = self.planner.plan(run, desired, None).await?;
-        // Report an exit, a first terminal phase, or a status that the API server has not accepted.
+        // Report again if there are new exits, the last report failed, or the pod had no terminal phase yet.
         let has_ended = self.statuses.last(pod).as_ref().is_some_and(is_terminal);
         if !plan.exits().is_empty() || self.statuses.is_unreported(pod) || !has_ended {
             self.report(run, &plan.observed).await?;
@@ -121,7 +121,7 @@ impl Kubelet {
 
 type Changed = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Marks sandboxes with the name of the node.
+/// Annotates each new sandbox with the name of the node, by which `owns` recognizes it.
 pub(crate) struct Mark(pub(crate) String);
 
 impl LastChanges for Mark {

@@ -1,5 +1,5 @@
-//! A kubelet for the pods that an API server assigns to this node: its watch, statuses, node object and lease, on top
-//! of `pleg-kubelet`. [`run`] puts these parts together. docs/kubelet.md lists what is missing for production.
+//! A kubelet for the pods that an API server assigns to this node. It watches these pods, reports their statuses, and
+//! maintains the node's object and lease. [`run`] starts all parts. docs/kubelet.md lists what production still needs.
 
 mod kubelet;
 mod node;

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use static_pods::admission::NodeFacts;
 use static_pods::node_status::NodeStatus;
 
-/// The lease's renewal period, as upstream. The control plane considers a node lost 40 s after the last renewal.
+/// The period between renewals of the lease, as upstream. A node counts as lost 40 s after the last renewal.
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
 
-/// Registers the node, then renews its lease and reports its Ready condition until the future is dropped. Retries
-/// failed calls after 10 s.
+/// Registers the node. Then, about every 10 s until the future is dropped, renews the node's lease and reports its
+/// Ready condition. A call that failed is repeated after 10 s.
 pub(crate) async fn report(client: &Client, facts: &NodeFacts, node: &NodeStatus, clock: Clock) {
     let (mut is_registered, mut failing) = (false, false);
     loop {
@@ -42,7 +42,7 @@ pub(crate) async fn report(client: &Client, facts: &NodeFacts, node: &NodeStatus
     }
 }
 
-/// Creates the node's object, or adopts the one that an earlier kubelet of this name created.
+/// Creates the node's API object, or adopts the object that an earlier kubelet with this node name created.
 async fn register(client: &Client, facts: &NodeFacts) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let mut node = nodes.entry(&facts.name).await?.or_insert(Node::default);
@@ -56,12 +56,12 @@ async fn register(client: &Client, facts: &NodeFacts) -> anyhow::Result<()> {
 
 async fn patch_status(client: &Client, node: &str, status: Value) -> anyhow::Result<()> {
     let (nodes, params): (Api<Node>, _) = (Api::all(client.clone()), PatchParams::default());
-    // A strategic patch keeps the conditions that others set, such as the node problem detector.
+    // A strategic merge patch keeps the conditions that other programs set, such as the node problem detector.
     let patch = Patch::Strategic(json!({"status": status}));
     Ok(nodes.patch_status(node, &params, &patch).await.map(drop)?)
 }
 
-/// Renews the lease. Fails with a conflict if another kubelet of this name updates it at the same time.
+/// Renews the lease. Fails with a conflict if another kubelet with this node name updates the lease at the same time.
 async fn renew(client: &Client, name: &str) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
     let mut lease = leases.entry(name).await?.or_insert(Lease::default);

@@ -23,13 +23,13 @@ pub(crate) fn is_to_run(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !has_ended
 }
 
-/// The changes of a node's pods: a stream that begins with a list of all pods, and lists again after a lost connection.
+/// A stream of a node's pod changes. It first lists all pods, and lists them again if the watch cannot be resumed.
 pub(crate) fn changes(client: Client, node: &str) -> Changes {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
     watcher(Api::all(client), config).default_backoff().boxed()
 }
 
-/// Waits for the next complete list of pods. `None` if the stream has ended.
+/// Waits for the next complete list of pods in `changes`. Returns `None` if the stream has ended.
 pub(crate) async fn list(changes: &mut Changes) -> Option<BTreeMap<PodUid, Arc<Pod>>> {
     let mut listed = BTreeMap::new();
     loop {
@@ -43,10 +43,10 @@ pub(crate) async fn list(changes: &mut Changes) -> Option<BTreeMap<PodUid, Arc<P
     }
 }
 
-/// Passes every change to the workers, until the stream ends.
+/// Passes every change of a pod to the pod workers, until the stream of changes ends.
 ///
 /// # Cancel safety
-/// If the future is dropped, only an incomplete list of pods is lost: the workers got all other changes.
+/// If the future is dropped, an incomplete list of pods is lost. The workers got all changes before this list.
 pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     while let Some(change) = changes.next().await {
         match change {
@@ -62,7 +62,7 @@ pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     }
 }
 
-/// Passes all listed pods to the workers. Deletes pods that are not listed: they were deleted while no watch ran.
+/// Passes all listed pods to the workers. Deletes the workers' other pods, which were deleted while no watch ran.
 pub(crate) fn replace(workers: &PodWorkers<Pod>, listed: BTreeMap<PodUid, Arc<Pod>>) {
     let known = workers.specs().into_keys();
     let gone = known.filter(|uid| !listed.contains_key(uid));
@@ -75,7 +75,7 @@ fn apply(workers: &PodWorkers<Pod>, pod: impl Into<Arc<Pod>>) {
     let uid = uid_of(&pod);
     match pod.metadata.deletion_timestamp.is_none() {
         true => workers.set(&uid, pod),
-        // A change may shorten the grace period of a pod that is already being deleted, so every change is passed on.
+        // A change may shorten the grace period of a pod that is being deleted, so the worker gets every change.
         false => workers.delete_with(&uid, pod),
     }
 }

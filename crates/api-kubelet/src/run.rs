@@ -21,10 +21,10 @@ use crate::node::report;
 use crate::pods::{changes, follow, list, replace};
 use crate::status::Statuses;
 
-/// The time limit of runs in progress when the kubelet is stopped.
+/// When the kubelet is stopped, runs of pod workers that are in progress have this much time before they are aborted.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// A client of the API server at the URL `server`; without a URL, of the API server that the kubeconfig names.
+/// A client of the API server at the URL `server`. Without a URL, the kubeconfig names the API server.
 ///
 /// # Errors
 /// If the URL or the kubeconfig cannot be used.
@@ -34,12 +34,12 @@ pub async fn connect(server: Option<&str>) -> anyhow::Result<Client> {
         None => Config::infer().await,
     };
     let mut config = config.context("there is no kubeconfig: give --server")?;
-    // The client must not retry: the wait would delay the pod's containers, and the next run reports anyway.
+    // The client must not retry: waiting would delay the pod's containers, and the next run reports the status anyway.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 
-/// Runs the pods of the node until `stop` completes or the runtime's events end. The containers keep running.
+/// Runs the node's pods until `stop` completes, or the pod watch or the event generator ends. Containers keep running.
 ///
 /// # Errors
 /// If the kubelet cannot start.
@@ -77,7 +77,7 @@ pub async fn run(
     let (mut changes, mut workers) = (changes(api.clone(), name), None);
     let pods = async {
         pleg.wait_until_synced().await?;
-        // The workers terminate pods of this kubelet that are not in this list.
+        // The workers terminate pods that this kubelet started earlier and that are not in this list.
         let listed = list(&mut changes).await.context("the watch has ended")?;
         let (of, views) = (kubelet.clone(), pleg.snapshot().into_iter());
         let existing = views.map(|view| view.status.uid.clone());

@@ -11,34 +11,34 @@ use pleg_kubelet::pod_status::OWN_CONDITIONS;
 
 use crate::pods::uid_of;
 
-/// The number of times that one run attempts an update that fails with a conflict.
+/// The maximum number of updates that one report sends to the API server while they fail with a conflict.
 const ATTEMPTS: u32 = 6;
 
 /// The newest status of each pod.
 pub(crate) struct Statuses {
     pub(crate) client: Client,
-    /// The status of each pod, and true if the API server has it.
+    /// The newest status of each pod, with true once the API server has this status or the pod's API object is gone.
     pub(crate) last: Mutex<BTreeMap<PodUid, (PodStatus, bool)>>,
 }
 
 impl Statuses {
-    /// The newest status computed for the pod, reported or not. If there is none, the status in the API object.
+    /// The newest status that this kubelet computed for the pod, even if unreported; else that of the API object.
     pub(crate) fn last(&self, pod: &Pod) -> Option<PodStatus> {
         let made = self.all().get(&uid_of(pod)).map(|(last, _)| last.clone());
         made.or_else(|| pod.status.clone())
     }
 
-    /// Returns true if the API server does not have the last status of the pod.
+    /// Returns true if this kubelet has computed a status of the pod that the API server has not accepted yet.
     pub(crate) fn is_unreported(&self, pod: &Pod) -> bool {
         let (all, uid) = (self.all(), uid_of(pod));
         all.get(&uid).is_some_and(|(_, reported)| !reported)
     }
 
-    /// Reports the status of a pod, if it has changed, and waits until the API server has it. Does nothing if the pod's
-    /// object is gone, or if another pod has its name.
+    /// Sends a status of a pod to the API server if it has changed, and waits until the API server has accepted it.
+    /// Sends nothing if the pod's API object is gone, or if another pod has the pod's name.
     ///
     /// # Cancel safety
-    /// The update may or may not take effect; call `report` again.
+    /// If the future is dropped, the update may or may not take effect: call `report` again.
     pub(crate) async fn report(&self, pod: &Pod, status: PodStatus) -> Result<(), Error> {
         let uid = uid_of(pod);
         if matches!(self.all().get(&uid), Some((last, true)) if *last == status) {
@@ -71,7 +71,7 @@ impl Statuses {
             resource_version: None,
         });
         match self.pods(pod).delete(&pod.name_any(), &params).await {
-            // Another client has removed the object, or the object of that name belongs to another pod.
+            // Another client has removed the object, or the object of that name belongs to a later pod.
             Err(Error::Api(error)) if error.is_not_found() || error.is_conflict() => Ok(()),
             removed => removed.map(drop),
         }
@@ -91,7 +91,7 @@ impl Statuses {
     }
 }
 
-/// Adds the conditions in `live` that others set (scheduler, readiness gates). Keeps a terminal phase of `live`.
+/// Returns `status` with those conditions of `live` that other components set. A terminal phase of `live` stays.
 fn merged(status: &PodStatus, live: Option<&PodStatus>) -> PodStatus {
     let mut merged = status.clone();
     let Some(live) = live else { return merged };
@@ -105,7 +105,7 @@ fn merged(status: &PodStatus, live: Option<&PodStatus>) -> PodStatus {
     merged
 }
 
-/// Returns true if the pod has ended and is never started again.
+/// Returns true if the phase is terminal: the pod has ended and is never started again.
 pub(crate) fn is_terminal(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }

@@ -1,17 +1,17 @@
 //! The crash back-off: how long an ended container waits for its restart.
 //!
-//! The rule is that of upstream's kubelet (`flowcontrol.Backoff` and `doBackOff`), per pod, container name and hash of
-//! the container, so the back-off of a changed container starts over:
+//! The rule is that of upstream's kubelet (`flowcontrol.Backoff` and `doBackOff`). Each pod, container name and hash of
+//! a container has its own delay, so the back-off of a changed container starts over:
 //!
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the delay, up to 5 min.
 //! * If the container ended more than 10 min after the last counted restart (it ran that long), it is restarted at once
-//!   and the delay is 10 s again. (`flowcontrol.Backoff` uses twice the greatest delay, the kubelet 10 min.)
+//!   and the delay is 10 s again. (`flowcontrol.Backoff` waits for twice the greatest delay; the kubelet sets 10 min.)
 //!
-//! The first replacement of a pod's sandbox is made at once, a later one not before the first delay has passed.
-//! Upstream pauses for this time after a failed creation of a sandbox.
+//! The first replacement of a pod's sandbox is made at once. A later one waits until the first delay (10 s) has passed
+//! since the last replacement. Upstream waits for 10 s after it failed to create a sandbox.
 //!
-//! Every exit counts, even with exit code 0 or after a stop. One difference: the delay starts when the generator
+//! Every exit counts, even with exit code 0 or after a stop. Unlike upstream's, the delay starts when the generator
 //! detected the exit, on its monotonic clock, not at `finishedAt`. So a step of the wall clock changes no delay.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use pleg::{Instant, InvalidSetting};
 
-/// The delays between restarts of a container, or between pulls of an image.
+/// The delays between restarts of a container, or between failed pulls of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackOffSettings {
@@ -29,7 +29,7 @@ pub struct BackOffSettings {
     pub max: Duration,
 }
 
-/// A container that ran longer than this is restarted without a delay, and its back-off starts over.
+/// A container that ran longer than this time is restarted without a delay, and its back-off starts over.
 const RESET_AFTER: Duration = Duration::from_secs(10 * 60);
 
 impl Default for BackOffSettings {
@@ -52,14 +52,14 @@ impl BackOffSettings {
     }
 }
 
-/// The instant of a container's next start; then the whole delay, as in `back-off 20s restarting failed container`.
+/// The instant until which a restart or pull must wait, and the whole delay, which is shown as `back-off 20s`.
 type Delayed = (Instant, Duration);
 
-/// The back-off of one pod: an entry for each container whose restart, or each image whose failed pull, was counted.
+/// The back-off of one pod. It has an entry for each container that was restarted and each image whose pull failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackOff {
     pub(crate) settings: BackOffSettings,
-    /// For each key, the delay, and the instant at which the last restart was counted.
+    /// By container or image: the present delay, and the instant of the last restart or failed pull.
     keys: BTreeMap<String, (Duration, Instant)>,
 }
 
@@ -71,7 +71,7 @@ impl BackOff {
         (now < until).then_some((until, delay))
     }
 
-    /// The instant until which the next attempt must wait, and the whole delay, which counts from the last attempt.
+    /// The instant until which the next pull of an image must wait, and the whole delay since the last failed pull.
     pub(crate) fn delayed_retry(&self, key: &str, now: Instant) -> Option<Delayed> {
         let (_, counted) = self.keys.get(key)?;
         self.delayed(key, *counted, now)
@@ -85,7 +85,7 @@ impl BackOff {
         self.keys.insert(key.to_owned(), (delay, now));
     }
 
-    /// The delay in force for a container that ended at `ended`. `None` if the back-off starts over.
+    /// The present delay of a container that ended at `ended`. `None` if its back-off starts over.
     fn delay(&self, key: &str, ended: Instant) -> Option<Duration> {
         let (delay, counted) = self.keys.get(key)?;
         (ended.since(*counted) <= RESET_AFTER).then_some(*delay)

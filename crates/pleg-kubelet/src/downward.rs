@@ -13,7 +13,7 @@ use crate::names::PodName;
 use crate::quantity::Amount;
 use crate::spec::{container_of, spec_of};
 
-/// Advice for a variable or a file that has no source.
+/// Advice for the author of a pod whose variable or file has neither `fieldRef` nor `resourceFieldRef`.
 pub(crate) const NO_SOURCE: &str = "write one of fieldRef and resourceFieldRef";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +31,12 @@ pub(crate) type Files = BTreeMap<PathBuf, VolumeFile>;
 pub(crate) struct Fields<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) node: &'a NodeConfig,
-    /// The addresses of the pod's sandbox. Empty for files: a file cannot show addresses.
+    /// The addresses of the pod's sandbox. Empty for the files of a volume, because files cannot show addresses.
     pub(crate) pod_ips: &'a [IpAddr],
 }
 
 impl Fields<'_> {
-    /// The value of a `fieldRef`, or advice if there is no such field.
+    /// The value of the pod's field at `path`, or advice for the pod's author if a variable cannot refer to this field.
     pub(crate) fn field(&self, path: &str) -> Result<String, String> {
         let (spec, metadata) = (spec_of(self.pod), &self.pod.metadata);
         let in_map = path.strip_suffix("']").and_then(|p| p.split_once("['"));
@@ -78,8 +78,8 @@ impl Fields<'_> {
         })
     }
 
-    /// The value of a `resourceFieldRef` of a container, in units of its divisor, rounded up. If a limit is not set,
-    /// returns the node's capacity. The error is advice for the author of the pod.
+    /// The value of a container's `resourceFieldRef`, in units of its divisor, rounded up. A limit of CPU or memory
+    /// that is not set counts as the node's capacity. The error is advice for the author of the pod.
     pub(crate) fn resource(
         &self,
         container: &Container,
@@ -120,7 +120,7 @@ impl Fields<'_> {
         Ok(amount.div_ceil(divisor.max(1)).to_string())
     }
 
-    /// The files of a volume, by path. The error names an item without a value, and has advice.
+    /// The files of a `downwardAPI` volume, by path. The error names an item without a value, and has advice.
     pub(crate) fn files(&self, source: &DownwardAPIVolumeSource) -> Result<Files, String> {
         let files = source.items.iter().flatten().map(|item| {
             let text = self.text(item);
@@ -150,7 +150,7 @@ impl Fields<'_> {
     }
 }
 
-/// Checks a volume's item without the pod's values, and returns the problem.
+/// Checks an item of a `downwardAPI` volume without looking up its value, and returns the problem.
 pub(crate) fn problem(item: &DownwardAPIVolumeFile) -> Option<String> {
     let path = Path::new(&item.path);
     let mut parts = path.components();

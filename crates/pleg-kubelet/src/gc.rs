@@ -1,10 +1,10 @@
-//! Dead containers and sandboxes that must be removed now, by upstream's rules. Unless the pod is deleted, the newest
-//! dead container of each name and the newest sandbox stay. A container whose state is unknown may run, so it stays
-//! until the planner or the end of its pod has stopped it. Upstream removes it at once.
+//! Selects the dead containers and sandboxes that must be removed now, by upstream's rules. Unless the pod is deleted,
+//! the newest dead container of each name and the newest sandbox stay. A container in the state unknown may run, so it
+//! stays until the planner has stopped it. Upstream removes such a container at once.
 //!
-//! A container is removed only after every registered consumer has acknowledged its Died event: an earlier removal
-//! could lose an exit code (k#104107). Upstream has no such rule. A consumer may never acknowledge, so at most
-//! [`MAX_UNACKNOWLEDGED`] containers of a name wait, and containers of a deleted pod for at most ten minutes.
+//! A container is removed only after every registered consumer of events has acknowledged its Died event: an earlier
+//! removal could lose an exit code (kubernetes#104107). Upstream has no such rule. A consumer may never acknowledge, so
+//! at most [`MAX_UNACKNOWLEDGED`] containers of a name wait, and containers of a deleted pod for at most ten minutes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +14,8 @@ use pleg::{ContainerState, ContainerStatus, Id, PodStatus};
 
 use crate::worker::is_live;
 
-/// The number of unacknowledged dead containers per name, and sandboxes per pod, that stay. Older ones are removed: a
-/// consumer that never acknowledges must not fill the disk. The generator stores as many exit records per name.
+/// The number of dead containers of a name, or sandboxes of a pod, that may wait for acknowledgement. A consumer that
+/// never acknowledges must not fill the disk. The generator stores the exit records of as many removed containers.
 const MAX_UNACKNOWLEDGED: usize = 3;
 
 /// Removal of an ended container or sandbox.
@@ -28,17 +28,17 @@ pub enum Removal {
     Sandbox(Id),
 }
 
-/// The removals for a pod now: containers, the oldest of a name first, then sandboxes whose last container has gone.
+/// Returns what to remove for a pod now: containers, the oldest of each name first, then sandboxes without containers.
 ///
-/// `is_deleted`: the pod has no specification, and no container of it runs. `is_acknowledged` returns true if every
-/// registered consumer has acknowledged the Died of this ended container or sandbox.
+/// `is_deleted` is true if the pod has no specification, and none of its containers runs. `is_acknowledged` returns
+/// true if every registered consumer has acknowledged the Died event of this ended container or sandbox.
 pub(crate) fn removals(
     pod: &PodStatus,
     is_deleted: bool,
     is_acknowledged: impl Fn(&Id) -> bool,
 ) -> Vec<Removal> {
     let (mut removals, staying) = (Vec::new(), usize::from(!is_deleted));
-    // Selects, from ids of ended containers or sandboxes (newest first), those that must stay until acknowledged.
+    // Selects, from ids of ended containers or sandboxes (newest first), those that stay until acknowledged.
     let waiting = |ended: &mut dyn Iterator<Item = &Id>| -> BTreeSet<Id> {
         let unacknowledged = ended.filter(|id| !is_acknowledged(id));
         unacknowledged.take(MAX_UNACKNOWLEDGED).cloned().collect()
@@ -48,11 +48,11 @@ pub(crate) fn removals(
         names.entry(&container.name).or_default().push(container);
     }
     for mut dead in names.into_values() {
-        // Containers with equal keys are ordered by id, so that the order does not vary.
+        // Containers with the same attempt and creation time are ordered by id, so that the order is always the same.
         dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
         let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
         let waiting = waiting(&mut exited.map(|c| &c.id));
-        // Unless the pod is deleted, the newest container stays. Older ones stay only while they are unacknowledged.
+        // Unless the pod is deleted, the newest container stays. Of the older ones, only those in `waiting` stay.
         let old = dead.iter().skip(staying).rev();
         let old = old.filter(|c| !waiting.contains(&c.id));
         removals.extend(old.map(|c| Removal::Container(c.id.clone())));

@@ -1,7 +1,7 @@
-//! The state of one pod that its worker keeps between two runs.
+//! The state of one pod that its worker keeps from one run to the next.
 //!
 //! A view shows only what exists, and a call that timed out may still take effect later. So the history also has the
-//! attempt numbers used in create calls, the exits of removed containers, and the stops that were made.
+//! attempt numbers used in create calls, the exits of removed containers, and the stop calls that were made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::actions::{Actions, PodPhase, StopReason};
 use crate::backoff::BackOff;
 use crate::names;
 
-/// Delay after which a call for an id is repeated if it had no effect.
+/// The delay after which a start, stop or removal of a container or sandbox is repeated if it had no effect.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// Upper limit of the retry back-off for calls that may never succeed: a change of resources, which a runtime may
 /// round, and the removal of garbage, which containerd 1.7 refuses if containerd was killed while it was starting the
@@ -21,16 +21,16 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
 /// After the removal of a created container has failed for this long, a new container of its name may be created. This
-/// is twice the deadline of a start call: by then, even a start call of an earlier kubelet has ended.
+/// time is twice the deadline of a start call: by then, even a start call of an earlier kubelet process has ended.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
-/// The longest wait for a status while the runtime lists the pod. A status call that fails or hangs for longer
+/// The longest wait for a missing status of a pod that the runtime lists. A status call that fails or hangs for longer
 /// may never succeed; without this limit, the pod could then be neither restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// The first and the longest delay between a failed inspection and the next one.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The instant of the next inspection. The delay doubles: it is the time for which the status has been missing.
+/// The instant of the next inspection. Its delay is the time for which the status has been missing, so it doubles.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = INSPECT_AGAIN;
     now.after(now.since(missing_since).clamp(first, most))
@@ -38,49 +38,49 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 
 /// The history of one pod, kept while its worker lives.
 ///
-/// A pod whose end was decided is never started again with the same history, even if its specification is set again.
+/// Once the end of a pod was decided, the pod is never started again with this history, even with a new specification.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodHistory {
-    /// The attempt number for the next sandbox: higher than that of every known sandbox and every create call.
+    /// The attempt number for the next sandbox: higher than the numbers of all known sandboxes and create calls.
     pub(crate) next_sandbox_attempt: u32,
-    /// The instant of the last call that created a sandbox in place of an earlier one, which may never have existed.
+    /// The instant of the last create call for a sandbox that was not the first, even if the first was never created.
     pub(crate) sandbox_replaced: Option<Instant>,
     names: BTreeMap<String, Name>,
-    /// The calls for ids that still exist.
+    /// The calls that were made for each container or sandbox that still exists.
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// The containers that this worker stopped to replace them, with the reason: as upstream (`computePodActions`),
-    /// they run again whatever their exit code. `None`: the worker removed the container because it was created but not
-    /// started; it runs again if it has no exit code.
+    /// Containers that this worker stopped, with the reason for the stop. As in upstream's `computePodActions`, they
+    /// run again whatever their exit code. `None`: the worker removed the container because it was created but not
+    /// started. Such a container runs again if it has no exit code.
     replaced: BTreeMap<Id, Option<StopReason>>,
-    /// When the containers of the terminating pod were last stopped. Emptied after a failed run: the runtime may have
-    /// been down since the stop, and that time must not count as grace period.
+    /// The instant of the last stop call for each container of a terminating pod. Cleared after a failed run: the
+    /// runtime may have been down since the stop, and that time must not count as grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
-    /// The final phase, once it is decided. The pod is then never started again.
+    /// The final phase of the pod, once it is decided. From then on, the pod is never started again.
     pub(crate) phase: Option<PodPhase>,
-    /// The instant at which the runtime had last listed the pod before the last failed inspection.
+    /// The instant at which the runtime had last listed the pod when an inspection last failed.
     pub(crate) unanswered: Option<Instant>,
-    /// Since when status calls for the newest sandbox have failed. A sandbox status has the pod's addresses.
+    /// The instant since which status calls for the newest sandbox have failed and the pod's addresses are missing.
     pub(crate) addresses_missing: Option<Instant>,
-    /// Ids of an earlier pod with this uid (its manifest was put back), including containers that are gone or still
-    /// run. Only their attempts and restart counts are used.
+    /// Ids of containers and sandboxes of an earlier pod with this uid, whose manifest was put back. They may be gone
+    /// or may still run. Only their attempt numbers and restart counts are used.
     pub(crate) earlier: BTreeSet<Id>,
     pub(crate) back_off: BackOff,
 }
 
-/// The containers of one name, including removed ones.
+/// What is known about the containers of one name, including removed ones.
 #[derive(Clone, Debug, Default)]
 struct Name {
-    /// The attempt number for the next container: higher than that of every known container and every create call.
+    /// The attempt number for the next container: higher than the numbers of all known containers and create calls.
     next_attempt: u32,
     /// The highest restart count in the annotations of the containers of this name.
     restart_count: Option<u32>,
-    /// The end of the last container. Stays after the container's removal.
+    /// The exit of the last container of this name. It stays after the container's removal.
     end: Option<End>,
 }
 
-/// A call that changes an id.
+/// The kind of a call that changes a container or sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
     Start,
@@ -89,7 +89,7 @@ pub(crate) enum Call {
     Resize,
 }
 
-/// The calls of one kind for one id.
+/// The calls of one kind for one container or sandbox.
 #[derive(Clone, Copy, Debug)]
 struct Called {
     /// The instant of the first call.
@@ -100,7 +100,7 @@ struct Called {
 }
 
 impl Called {
-    /// The instant of the next try of a call that may never succeed.
+    /// The instant from which the call may be repeated. The delay doubles, because the call may never succeed.
     fn next_try(&self) -> Instant {
         let doubled = 2_u32.saturating_pow(self.tries.saturating_sub(1));
         let after = REPEAT_AFTER.saturating_mul(doubled);
@@ -115,13 +115,13 @@ pub(crate) struct End {
     pub(crate) attempt: u32,
     pub(crate) exit_code: Option<i32>,
     pub(crate) detected: Instant,
-    /// The sandbox of the container, if a status ever named it.
+    /// The sandbox of the container, if a status of the container ever named one.
     pub(crate) sandbox: Option<Id>,
     pub(crate) exists: bool,
 }
 
 impl PodHistory {
-    /// Records the pod's view and exit records. Call it before each decision.
+    /// Records the pod's view and exit records. Call `observe` before each decision.
     pub(crate) fn observe(&mut self, status: &PodStatus, records: &[Exit], now: Instant) {
         for sandbox in &status.sandboxes {
             self.tried_sandbox(sandbox.attempt);
@@ -173,7 +173,7 @@ impl PodHistory {
             .retain(|id, _| exist.contains(&id) || ends.iter().any(|end| end.id == *id));
     }
 
-    /// Records the calls before they are made, so that no attempt is used twice. Counts restarts in the back-off.
+    /// Records the decided calls before they are made, so that no attempt number is used twice. Counts restarts.
     pub(crate) fn record(&mut self, actions: &Actions, now: Instant) {
         if let Some(attempt) = actions.create_sandbox {
             if self.next_sandbox_attempt > 0 {
@@ -196,7 +196,7 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // The stop failed and is not needed any more: from now on, the exit code decides if the container is restarted.
+        // These containers were not stopped and need no stop any more: now their exit code decides if they restart.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
@@ -221,7 +221,7 @@ impl PodHistory {
         self.names.get(name).map_or(0, |name| name.next_attempt)
     }
 
-    /// The restart count for the next container of the name `name`. An attempt whose create failed does not count.
+    /// The restart count for the next container of the name `name`. Failed create calls do not count as restarts.
     pub(crate) fn next_restart_count(&self, name: &str) -> u32 {
         let of_end = || Some(self.end(name)?.attempt);
         let last = self.names.get(name).and_then(|name| name.restart_count);
@@ -235,40 +235,40 @@ impl PodHistory {
     }
 
     /// Returns true if the container runs again whatever its exit code, because this worker stopped or removed it to
-    /// replace it. `is_never`: its restart policy is Never.
+    /// replace it. `is_never` is true if the container's restart policy is Never.
     pub(crate) fn is_replaced(&self, end: &End, is_never: bool) -> bool {
         match self.replaced.get(&end.id) {
             Some(Some(StopReason::Changed | StopReason::Unknown)) => true,
             Some(Some(_)) => !is_never,
-            // The worker removed this container as not started; an exit code shows that it was started after all.
+            // The worker removed this container as not started. An exit code shows that it was started after all.
             Some(None) => end.exit_code.is_none(),
             None => false,
         }
     }
 
-    /// The instant from which the call may be repeated if it has had no effect. `None` if the call was not made.
+    /// The instant from which the call may be repeated if it had no effect. `None` if no such call was made.
     pub(crate) fn repeat_at(&self, id: &Id, call: Call) -> Option<Instant> {
         Some(self.calls.get(&(id.clone(), call))?.at.after(REPEAT_AFTER))
     }
 
-    /// Like [`repeat_at`](Self::repeat_at), for garbage: no container waits for its removal, so each delay is doubled.
+    /// Like [`repeat_at`](Self::repeat_at), for garbage. No container waits for its removal, so each delay is doubled.
     pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
         Some(self.calls.get(&(id.clone(), Call::Remove))?.next_try())
     }
 
-    /// The instants when the resources `to` were last set, and from which the call may be repeated if it had no effect.
+    /// The instant at which the resources `to` were last set, and the instant from which they may be set again.
     pub(crate) fn resized(&self, id: &Id, to: &Resources) -> Option<(Instant, Instant)> {
         let called = self.calls.get(&(id.clone(), Call::Resize))?;
         (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))
     }
 
-    /// Returns true if the wait for a status newer than `since` is over: an inspection failed, but the runtime had
-    /// listed the pod more than a minute after `since`. A runtime that is down lists no pod, so the wait goes on.
+    /// Returns true if the worker must stop waiting for a status newer than `since`: an inspection failed, although the
+    /// runtime had listed the pod more than a minute after `since`. While the runtime is down, it lists no pod.
     pub(crate) fn is_given_up(&self, since: Instant) -> bool {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
 
-    /// The container `id`, if a read of its status may still show the exit code that is missing since `detected`.
+    /// Returns the container `id` if a read of its status may still show its exit code, missing since `detected`.
     pub(crate) fn awaits_code<'a>(
         &self,
         view: &'a PodView,
@@ -280,9 +280,9 @@ impl PodHistory {
         containers.find(|c| c.id == *id && !is_lost)
     }
 
-    /// The instant after which a created container must be read before it is removed: until that instant, earlier calls
-    /// may take effect. `None`: no call was made, a later read has shown the container, or reads fail too long. Without
-    /// this read, an exit code could be lost: a start may fail late, and containerd sends no event of this failure.
+    /// The instant until which earlier calls for a created container may take effect. The container must be read after
+    /// it, before a removal: a start may fail late, containerd sends no event then, and the exit code would be lost.
+    /// `None`: there was no call, a later read has shown the container, or reads have failed for too long.
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
@@ -292,7 +292,7 @@ impl PodHistory {
         (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)
     }
 
-    /// Records a removal of garbage that is about to be tried, or returns the instant from which it may be tried.
+    /// Records that garbage is about to be removed. If that is too early, returns the instant of the next try instead.
     pub(crate) fn begin_removal(
         &mut self,
         id: &Id,
@@ -300,7 +300,7 @@ impl PodHistory {
         now: Instant,
     ) -> Option<Instant> {
         let mut containers = view.status.containers.iter();
-        // A start call may still start this container, or may have failed. Only a new status can show which.
+        // An earlier start call may still start this container or may have failed. Only a newer status shows which.
         let is_startable = containers
             .any(|c| c.id == *id && c.state == ContainerState::Created && c.error.is_none());
         let unread = self.unread_since(id, view, now);
@@ -322,7 +322,7 @@ impl PodHistory {
         (called.at, called.tries) = (now, called.tries.saturating_add(1));
     }
 
-    /// Returns true if the removal of a created container has failed for minutes.
+    /// Returns true if the removal of a created container has failed for four minutes.
     pub(crate) fn is_stuck(&self, id: &Id, now: Instant) -> bool {
         let removed = self.calls.get(&(id.clone(), Call::Remove));
         removed.is_some_and(|removed| now >= removed.since.after(STUCK_AFTER))

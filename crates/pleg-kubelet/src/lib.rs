@@ -1,11 +1,11 @@
 //! Building blocks of a kubelet, on top of a pod lifecycle event generator.
 //!
-//! The parts are small and independent. A run of a pod takes three steps:
+//! The parts are small and independent. Each run of a pod's worker takes three steps:
 //!
 //! 1. [`worker`] makes the [`Run`](worker::Run), with a status that is newer than the worker's own last change.
 //!    `PodWorkers` does that for all pods; a loop of your own can do it for one pod.
-//! 2. [`plan::Planner`] plans what the pod needs, from its specification, its status, how its containers
-//!    ended and the crash back-off.
+//! 2. [`plan::Planner`] plans what the pod needs, from its specification, its status, the exits of its containers and
+//!    the crash back-off.
 //! 3. [`perform::Performer`] performs the [`Plan`](plan::Plan). If you use a client of your own, call
 //!    [`begin`](plan::Plan::begin) on the plan and make the calls that it returns.
 //!
@@ -13,7 +13,7 @@
 //!
 //! # Features
 //!
-//! `latest`: the newest API version of `k8s-openapi`. Without `latest`, the binary's own dependency selects one.
+//! `latest` selects the newest API version of `k8s-openapi`. Without it, your own dependency on that crate selects one.
 
 use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,7 +42,7 @@ mod unsupported;
 pub mod volumes;
 pub mod worker;
 
-/// The version whose types this crate takes and returns. Convert types of another version through JSON.
+/// The version of `k8s-openapi` whose types this crate uses. Convert types of another version through JSON.
 pub use k8s_openapi;
 pub use pod_status::api_time;
 pub use spec::container_hash;

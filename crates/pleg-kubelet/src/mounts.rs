@@ -1,9 +1,9 @@
 //! Mounts in the directory of a pod: file systems in memory, and paths in volumes (`subPath`).
 //!
-//! A container that can write to the volume may replace a directory by a symbolic link to any path of the node, before
-//! or while the runtime mounts it (CVE-2017-1002101, CVE-2021-25741). So a path is opened once, without following
-//! links, and the opened file is mounted below the pod's directory, where no container can write. The runtime uses this
-//! mount as its source. Needs Linux 5.6, and the mount namespace of the runtime.
+//! A container that can write to a volume may replace a directory by a symbolic link to any path of the node, before or
+//! while the runtime mounts the directory (CVE-2017-1002101, CVE-2021-25741). So this module opens the path once,
+//! without following links, and mounts the opened file below the pod's directory, where no container can write. The
+//! runtime gets this mount as its source. Needs Linux 5.6, and the mount namespace of the runtime.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 
 use crate::volumes::names_in;
 
-/// Mounts a file system in memory of at most `size` bytes, with mode 0, unless one is mounted there already.
+/// Mounts a file system in memory of at most `size` bytes, with mode 0, unless one is mounted at `path` already.
 pub(crate) fn make_tmpfs(path: &Path, size: u64) -> io::Result<()> {
     let parent = path.parent().unwrap_or(path);
     if fs::symlink_metadata(path)?.dev() != fs::symlink_metadata(parent)?.dev() {
@@ -31,7 +31,7 @@ pub(crate) fn make_tmpfs(path: &Path, size: u64) -> io::Result<()> {
 }
 
 /// Unmounts all directories that are `depth` levels below a directory in which no container can write. A mount that is
-/// in use disappears only when the directory is removed.
+/// in use stays, and the removal of the directory then fails.
 pub(crate) fn unmount_below(directory: &Path, depth: usize) {
     for name in names_in(directory).unwrap_or_default() {
         let path = directory.join(name);
@@ -59,7 +59,7 @@ pub(crate) fn unmount(path: &Path) {
     while umount2(path, MntFlags::UMOUNT_NOFOLLOW).is_ok() {}
 }
 
-/// A path in a volume, and where it is mounted for a container.
+/// A path in a volume, and the path on the node at which it is mounted for a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SubPath {
     pub(crate) volume: PathBuf,
@@ -68,11 +68,11 @@ pub(crate) struct SubPath {
 }
 
 impl SubPath {
-    /// Mounts the path. Missing directories are made with the mode of the volume, as upstream does. Fails if the path
-    /// leaves the volume, or has a symbolic link (`ELOOP`), or cannot be mounted.
+    /// Mounts the path at its target. Makes missing directories with the mode of the volume, as upstream does. Fails if
+    /// the path leaves the volume, has a symbolic link (`ELOOP`), or cannot be mounted.
     pub(crate) fn mount(&self) -> io::Result<()> {
         let opened = self.open()?;
-        // A symbolic link in the volume cannot redirect the path of an opened file.
+        // The mount uses the opened file, so that a new symbolic link in the volume cannot redirect it.
         let source = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         unmount(&self.target);
         let parent = self.target.parent().unwrap_or(&self.target);
@@ -102,7 +102,7 @@ impl SubPath {
                 Err(Errno::ENOENT) => {
                     mkdirat(opened.as_fd(), name, mode)?;
                     let made = open(OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW)?;
-                    // Sets the mode again, because the umask may have restricted it.
+                    // The umask may have restricted the mode of the new directory, so the mode is set again.
                     fchmod(&made, mode)?;
                     made
                 }

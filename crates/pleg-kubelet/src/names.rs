@@ -10,19 +10,19 @@ pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
 /// Label: the name of the container.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// Annotation: the hash of the container's specification, in hexadecimal.
+/// Annotation: the hash of the container's name and image, in hexadecimal.
 pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
 /// Annotation: the restart count of the container, 0 for the first one of its name.
 pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
-/// Annotation: the file in which a container leaves a message when it ends.
+/// Annotation: the file in which a container leaves its termination message.
 pub const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-/// Annotation: whether the end of the log is used if the message file is empty.
+/// Annotation: the policy for an empty message file. `FallbackToLogsOnError` means that the end of the log is used.
 pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 /// Annotation: the container's ports, as JSON.
 pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
 /// Annotation: the pod's grace period, in seconds.
 pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
-/// Annotation: where the pod was read from; `file` for a static pod.
+/// Annotation: the source of the pod's specification, which is `file` for a static pod.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 
 /// The name, the namespace and the uid of a pod.

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Billionths: the finest unit of the API.
+/// One whole unit in billionths, which are the finest unit of the API.
 const NANO: i128 = 1_000_000_000;
 
 /// A quantity as a number of billionths, at most 2⁶³ whole units, which is the API's limit.
@@ -14,7 +14,7 @@ pub struct Amount(i128);
 #[error("{0:?} is not a quantity: write a number such as 2, 0.5, 500m, 128Mi or 1e3")]
 pub struct InvalidQuantity(pub String);
 
-/// A suffix, and its unit in billionths.
+/// A suffix such as `Mi`, and the unit that it stands for, in billionths.
 type Suffix = (&'static str, i128);
 
 fn binary() -> impl Iterator<Item = Suffix> {
@@ -62,26 +62,26 @@ impl Amount {
         i64::try_from(self.0 / unit + up).unwrap_or(if self.0 < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// The sum, at most the API's limit.
+    /// The sum of both amounts, at most the API's limit.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self((self.0 + other.0).clamp(-Self::MAX, Self::MAX))
     }
 
-    /// The amount in the API's canonical form with decimal suffixes, such as CPUs have (`2`, `500m`).
+    /// The amount in the API's canonical form with decimal suffixes, as for CPUs (`2`, `500m`).
     #[must_use]
     pub fn decimal(self) -> Quantity {
         shown(self.0, decimal())
     }
 
-    /// The amount in whole units, in the API's canonical form with binary suffixes, such as bytes have (`128Mi`).
+    /// The amount, rounded up to whole units, in the API's canonical form with binary suffixes, as for bytes (`128Mi`).
     #[must_use]
     pub fn binary(self) -> Quantity {
         shown(i128::from(self.value()) * NANO, binary())
     }
 }
 
-/// Billionths as whole units of the largest suffix that is possible.
+/// Formats an amount in billionths as a whole number with the largest suffix whose unit divides the amount.
 fn shown(amount: i128, suffixes: impl Iterator<Item = Suffix>) -> Quantity {
     let fits = suffixes.filter(|(_, unit)| amount != 0 && amount % unit == 0);
     let (suffix, unit) = fits.last().unwrap_or(("", NANO));
@@ -119,7 +119,7 @@ fn parse(text: &str) -> Option<Amount> {
     Some(Amount(sign * scaled(amount, unit, power)))
 }
 
-/// The unit in billionths, and the power of ten.
+/// The unit of a suffix in billionths, and the power of ten of an exponent.
 fn scale(suffix: &str) -> Option<(i128, i32)> {
     if let Some((_, unit)) = binary().chain(decimal()).find(|(name, _)| *name == suffix) {
         return Some((unit, 0));
@@ -130,7 +130,7 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
     Some((NANO, exponent.parse().ok().filter(|_| is_short)?))
 }
 
-/// `amount` × `unit` × 10^`power`, rounded up, at most the limit.
+/// Returns `amount` × `unit` × 10^`power`, rounded up, but at most [`Amount::MAX`].
 fn scaled(amount: i128, unit: i128, power: i32) -> i128 {
     let ten_to = |power: i32| 10_i128.saturating_pow(power.clamp(0, 38).unsigned_abs());
     let divisor = ten_to(-power);

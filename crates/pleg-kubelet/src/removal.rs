@@ -1,7 +1,7 @@
 //! Removal of a directory tree that containers could write to.
 //!
-//! A container with `mountPropagation: Bidirectional` may have mounted a share below its volume, and may have left
-//! links to any path of the node. So the walk opens each directory relative to its parent, with `openat2`, which
+//! A container with `mountPropagation: Bidirectional` may have mounted a network share below its volume, and may have
+//! left links to any path of the node. So each directory is opened relative to its parent, with `openat2`, which
 //! refuses symbolic links and mount points (bind mounts of the same file system included) in one step: no container can
 //! put a link there between check and removal. Needs Linux 5.6; on older kernels nothing is removed.
 
@@ -19,8 +19,8 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use crate::mounts::open_beneath;
 use crate::volumes::{Result, VolumeError};
 
-/// Directories nested deeper than this are moved to the top of the tree before their removal: each level needs an open
-/// descriptor and a stack frame, and a container may nest directories without limit.
+/// Directories nested deeper than this are moved to the top of the tree before their removal: each level of nesting
+/// needs an open descriptor and a stack frame, and a container may nest directories without limit.
 const MAX_DEPTH: usize = 64;
 
 /// Removes a directory with all that is in it. A missing directory is no error. Symbolic links are removed, not
@@ -52,7 +52,7 @@ pub(crate) fn remove_directory(path: &Path) -> Result {
         let before = walk.moved;
         walk.mounted.clear();
         walk.remove_contents(top.as_fd(), path, 0)?;
-        // If directories were moved to the top, the loop repeats, because the listing may have missed them.
+        // If directories were moved to the top, the loop repeats, because the listing of the top may have missed them.
         if walk.moved == before {
             break;
         }
@@ -76,12 +76,12 @@ struct Walk<'a> {
     top: BorrowedFd<'a>,
     top_path: &'a Path,
     mounted: Vec<PathBuf>,
-    /// The number of directories that were moved to the top.
+    /// The number of times that a directory was moved to the top of the tree.
     moved: u64,
 }
 
 impl Walk<'_> {
-    /// Removes the contents of a directory. Returns true if it is empty now.
+    /// Removes the contents of a directory. Returns true if the directory is empty now.
     fn remove_contents(&mut self, dir: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<bool> {
         let failed = VolumeError::at(path);
         let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
@@ -99,7 +99,7 @@ impl Walk<'_> {
         Ok(is_empty)
     }
 
-    /// Removes an entry of a directory. Returns true if it is gone.
+    /// Removes an entry of a directory. Returns true if the entry is gone.
     fn remove_entry(
         &mut self,
         parent: BorrowedFd<'_>,
@@ -109,7 +109,7 @@ impl Walk<'_> {
     ) -> Result<bool> {
         let child = match open_directory(parent, name) {
             Ok(child) => child,
-            // A file or a symbolic link, perhaps mounted: the kernel checks `O_DIRECTORY` before `RESOLVE_NO_XDEV`.
+            // The entry is a file or link, or a mounted file: the kernel checks `O_DIRECTORY` before `RESOLVE_NO_XDEV`.
             Err(Errno::ENOTDIR | Errno::ELOOP) => {
                 return self.removed(unlinkat(parent, name, UnlinkatFlags::NoRemoveDir), path);
             }
@@ -131,7 +131,7 @@ impl Walk<'_> {
     fn removed(&mut self, result: Result<(), Errno>, path: &Path) -> Result<bool> {
         match result {
             Ok(()) | Err(Errno::ENOENT) => Ok(true),
-            // A mount point: the kernel refuses to remove a mounted file, with EBUSY.
+            // The entry is a mount point: opening it fails with EXDEV and, for a mounted file, removing it with EBUSY.
             Err(Errno::EXDEV | Errno::EBUSY) => {
                 self.mounted.push(path.to_owned());
                 Ok(false)

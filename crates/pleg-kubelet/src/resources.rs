@@ -1,4 +1,4 @@
-//! Resources of containers, as specified, in the kernel's units, and in the status; and the QoS class of a pod.
+//! The resources of containers in the specification, in the kernel's units and in the status, and the pod's QoS class.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use pleg::core::Resources;
@@ -19,22 +19,22 @@ const MIN_SHARES: i64 = 2;
 /// The most CPU shares that the kernel accepts.
 const MAX_SHARES: i64 = 262_144;
 
-/// The lowest effective limit of CPU, in thousandths.
+/// The lowest CPU limit that takes effect, in thousandths of a CPU.
 const MIN_MILLI_CPU_LIMIT: i64 = 10;
 
-/// The limit of a resource; `None` if it is missing, or is not a quantity.
+/// The limit of a resource. `None` if the limit is missing, or is not a quantity.
 pub(crate) fn limit(of: Option<&ResourceRequirements>, name: &str) -> Option<Amount> {
     Amount::try_from(of?.limits.as_ref()?.get(name)?).ok()
 }
 
-/// The requested amount of a resource; its limit if there is no request, as the API server sets it.
+/// The requested amount of a resource. Without a request, the resource's limit, as the API server sets it.
 fn request(of: Option<&ResourceRequirements>, name: &str) -> Option<Amount> {
     let given = of?.requests.as_ref().and_then(|given| given.get(name));
     let given = given.and_then(|given| Amount::try_from(given).ok());
     given.or_else(|| limit(of, name))
 }
 
-/// The resources that a container must have. Those that are not set stay unchanged.
+/// The resources that a container must have. Zero: the specification does not set the resource, so it stays unchanged.
 pub(crate) fn wanted(container: &Container, spec: &PodSpec) -> Option<Resources> {
     // The node's memory affects only the OOM score, which is not used here.
     container.resources.as_ref()?;
@@ -81,7 +81,7 @@ fn shares_of(milli_cpu: i64) -> i64 {
     (milli_cpu.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// The OOM score: when memory is short, the kernel first kills containers that use more than they requested.
+/// The OOM score adjustment: when memory is short, the kernel first kills containers that exceed their requests.
 fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
     /// The priority class `system-node-critical` protects pods from the OOM killer; `system-cluster-critical` does not.
     const CRITICAL: &str = "system-node-critical";
@@ -94,13 +94,13 @@ fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
         _ => {
             let memory = i128::from(node_memory.max(1));
             let adjusted = 1000 - 1000 * i128::from(memory_request) / memory;
-            // Burstable pods get a score between those of Guaranteed and BestEffort pods.
+            // Burstable pods get a score between the scores of Guaranteed and BestEffort pods.
             i64::try_from(adjusted.clamp(3, 999)).unwrap_or(999)
         }
     }
 }
 
-/// The specified resources, with the values in effect where the runtime reported them (only of running containers).
+/// The specified resources. Values in effect replace them where the runtime has reported some for a running container.
 pub(crate) fn reported(
     container: &Container,
     in_effect: Option<&Resources>,
@@ -116,7 +116,7 @@ pub(crate) fn reported(
         let (quota, period) = (in_effect.cpu_quota, in_effect.cpu_period);
         if quota > 0 && period > 0 {
             let limit = quota.saturating_mul(1000) / period;
-            // Every limit up to the minimum takes effect as the minimum, so the status keeps the specified limit.
+            // CPU limits up to the minimum take effect as the minimum. The status then keeps the specified limit.
             if limit.max(wanted_limit) > MIN_MILLI_CPU_LIMIT {
                 limits.insert("cpu".to_owned(), Amount::millis(limit).decimal());
             }
@@ -129,7 +129,7 @@ pub(crate) fn reported(
     if let Some(requests) = &mut resources.requests {
         let shares = in_effect.cpu_shares;
         if shares > 0 {
-            // The specified request is in effect if its CPU shares are. Other shares are rounded up, as upstream.
+            // Reports the specified request if its CPU shares are in effect. Other shares are converted, rounded up.
             let request = match shares_of(wanted) == shares {
                 true => wanted,
                 false => shares.saturating_mul(1000).saturating_add(1023) / 1024,
@@ -142,11 +142,11 @@ pub(crate) fn reported(
     Some(resources)
 }
 
-/// The QoS class of a pod: from its own resources if it has them, else from those of its containers. A request that is
-/// left out is the limit, as the API server sets it.
+/// The QoS class of a pod: from the pod's own resources if it has them, else from those of its containers. A missing
+/// request counts as equal to the limit, as the API server sets it.
 ///
 /// `Guaranteed`: every container has equal requests and limits of CPU and memory. `Burstable`: some container has a
-/// request or a limit. `BestEffort`: none has.
+/// request or a limit. `BestEffort`: no container has one.
 #[must_use]
 pub fn qos_class(spec: &PodSpec) -> &'static str {
     let of_pod = spec.resources.as_ref();

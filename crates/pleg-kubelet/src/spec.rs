@@ -9,7 +9,7 @@ use k8s_openapi::serde_json;
 /// The value for an exit code that stays unknown. It counts as a failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
-/// The specification of a pod; an empty one if it has none.
+/// The specification of a pod. An empty one if the pod has none.
 pub(crate) fn spec_of(pod: &Pod) -> &PodSpec {
     static NONE: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
     pod.spec.as_ref().unwrap_or(&NONE)
@@ -25,18 +25,18 @@ pub(crate) fn containers_in(spec: &PodSpec) -> impl Iterator<Item = &Container> 
     init.chain(&spec.containers)
 }
 
-/// Returns true if an init container is restartable: it runs as long as the pod (a sidecar).
+/// Returns true if an init container is a sidecar (`restartPolicy: Always`), which runs as long as the pod.
 pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// The restart policy of a container: its own, else the pod's.
+/// The restart policy of a container. If the container has none, the pod's.
 pub(crate) fn policy<'a>(container: &'a Container, spec: &'a PodSpec) -> &'a str {
     let own = container.restart_policy.as_deref();
     own.or(spec.restart_policy.as_deref()).unwrap_or("Always")
 }
 
-/// Exit codes after which a container restarts despite its own restart policy. Ignored if it has no policy of its own.
+/// Rules that restart a container after certain exit codes despite its own policy. Ignored if it has no own policy.
 fn rules(container: &Container) -> impl Iterator<Item = &ContainerRestartRuleOnExitCodes> {
     let rules = container.restart_policy_rules.iter().flatten();
     let rules = rules.filter(|rule| rule.action == "Restart");
@@ -57,7 +57,7 @@ pub(crate) fn restarts(container: &Container, spec: &PodSpec, exit_code: i32) ->
     is_restarted || container.restart_policy.is_some() && rules(container).any(is_named)
 }
 
-/// The result of [`restarts`] if it is the same for every exit code.
+/// The result of [`restarts`] if it is the same for every exit code, else `None`.
 pub(crate) fn restarts_always_or_never(container: &Container, spec: &PodSpec) -> Option<bool> {
     match policy(container, spec) {
         "Never" => rules(container).next().is_none().then_some(false),
@@ -73,13 +73,13 @@ pub(crate) fn grace_period(pod: &Pod) -> Duration {
     Duration::from_secs(u64::try_from(grace.unwrap_or(30)).unwrap_or(0))
 }
 
-/// The key of a container's restarts in the back-off.
+/// The key under which the back-off counts the restarts of a container.
 pub(crate) fn back_off_key(container: &Container) -> String {
     format!("{}_{}", container.name, container_hash(container))
 }
 
-/// The hash of the container's name and image, which cannot change while it runs. As upstream: FNV-1a over the JSON of
-/// both, in the form in which Go prints these bytes.
+/// The hash of the container's name and image, the fields that cannot change while the container runs. As upstream, it
+/// is the FNV-1a hash of the JSON of both, in the form in which Go prints the bytes of this JSON.
 #[must_use]
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Termination messages: a container's text in the file at its `terminationMessagePath`, or the end of its log.
 //!
-//! The limits are upstream's: 4096 bytes of the file; 80 lines and 2048 bytes of the log. (The limits of a pod as a
-//! whole are in its [status](crate::pod_status).)
+//! The limits are upstream's: 4096 bytes of the file; 80 lines and 2048 bytes of the log. (The limit for all messages
+//! of a pod together is in the [status](crate::pod_status).)
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -13,7 +13,7 @@ use nix::fcntl::OFlag;
 const MOST_BYTES: u64 = 4096;
 const MOST_OF_LOG: usize = 2048;
 const MOST_LINES: usize = 80;
-/// Bytes that are read from the end of a log: more than `MOST_OF_LOG`, because lines have prefixes and can be long.
+/// The bytes that are read at the end of a log: more than `MOST_OF_LOG`, because lines have prefixes and can be long.
 const READ_OF_LOG: u64 = 64 << 10;
 
 /// The message that a container left in `file` or, if that is empty, at the end of `log`. Blocks on the file system.
@@ -28,7 +28,7 @@ pub(crate) fn message(file: &Path, log: Option<&Path>) -> String {
     }
 }
 
-/// Reads the last bytes of a file. The file is mounted into the container, which therefore cannot replace it.
+/// Reads the last `most` bytes of a file. The container cannot replace the file, because it is mounted there.
 fn end_of(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut options = File::options();
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
@@ -40,8 +40,8 @@ fn end_of(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(end)
 }
 
-/// The text of the last lines of a log in the CRI's format: a time, the stream, `F` or `P` (the line goes on in the
-/// next entry), and the text. `is_cut`: the first line is incomplete.
+/// The text of the last lines of a log in the CRI's format. An entry has a time, the stream, `F` or `P` (the line goes
+/// on in the next entry), and the text. `is_cut` is true if the first line is incomplete.
 fn last_lines(log: &[u8], is_cut: bool) -> String {
     let log = String::from_utf8_lossy(log);
     let entries: Vec<&str> = log.lines().skip(usize::from(is_cut)).collect();

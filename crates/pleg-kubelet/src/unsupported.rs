@@ -1,4 +1,4 @@
-//! Fields of a pod that this crate does not implement. A pod that needs one would not run as specified.
+//! Fields of a pod that this crate does not implement. A pod that needs such a field would not run as specified.
 
 use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, LifecycleHandler, Pod, Probe};
 use k8s_openapi::serde::Deserialize as _;
@@ -9,8 +9,8 @@ use crate::downward;
 use crate::probe::{check_of, hook_of};
 use crate::spec::spec_of;
 
-/// Paths of unsupported fields, with advice. `PATH=VALUE` is refused only with this value; a `*` at its end matches any
-/// text. See [`fields_at`].
+/// Paths of unsupported fields, with advice. `PATH=VALUE` is refused only with this value. A `*` at the end of a value
+/// matches any text. [`fields_at`] explains the other signs in paths.
 const OF_POD: &str = "\
 spec.dnsConfig: pods have the name resolution of the node: remove it
 spec.ephemeralContainers: they are not run: remove them
@@ -41,7 +41,7 @@ spec.volumes.emptyDir.mode: the mode is 0777: remove it
 spec.volumes.downwardAPI.defaultUser: the files belong to root: remove it
 spec.volumes.downwardAPI.items.user: the files belong to root: remove it";
 
-/// Like `OF_POD`, for fields in the environment of a container.
+/// Like `OF_POD`, for fields in the environment of a container. Their paths begin at the container.
 const OF_ENVIRONMENT: &str = "\
 env.valueFrom.configMapKeyRef: config maps are not read: write the value
 env.valueFrom.fileKeyRef: files of containers are not read: write the value
@@ -51,10 +51,10 @@ envFrom: config maps and secrets are not read: write the variables in env";
 /// A field that [`Sources::credentials`](crate::perform::Sources::credentials) may read.
 pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
 
-/// Finds all fields that this crate does not implement. A pod without such fields runs as specified.
+/// Finds all fields of a pod that this crate does not implement. A pod without such fields runs as specified.
 ///
-/// Each error has the path of the field, and advice. Fields for schedulers, controllers, name servers or admission are
-/// not errors: node selectors, host ports, sysctls. Limits of local storage are not enforced, and are no errors either.
+/// Each error has the path of the field, and advice. Fields for schedulers, controllers, name servers or admission
+/// (node selectors, host ports, sysctls) are no errors. Limits of local storage are not enforced, and are no errors.
 /// [`Performer::perform`](crate::perform::Performer::perform) refuses pods and containers that have errors.
 #[must_use]
 pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
@@ -67,7 +67,7 @@ pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// The unsupported fields apart from the environment of containers.
+/// The unsupported fields of a pod, except fields in the environment of its containers.
 pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
     const VOLUMES: &str = "only hostPath, emptyDir and downwardAPI are provided: use one of them";
     let value = serde_json::to_value(pod).unwrap_or_default();
@@ -127,10 +127,10 @@ fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
     init.chain(regular.map(|(at, container)| (format!("spec.containers[{at}]"), container)))
 }
 
-/// The values at a path, each with its own path, as in [`FieldError`].
+/// Finds the values at a path. Each value comes with its own path, as in [`FieldError`].
 ///
-/// A path searches each element of a list. `[]` at its end stands for the elements themselves, `@` for `initContainers`
-/// and `containers`, `*Probe` for every field with that ending, and `*` for every field.
+/// A path leads through each element of a list. `[]` at its end stands for the elements themselves, `@` for the fields
+/// `initContainers` and `containers`, `*Probe` for every field with that ending, and `*` for every field.
 #[must_use]
 pub fn fields_at<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     let mut found = Vec::new();
@@ -138,7 +138,7 @@ pub fn fields_at<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     found
 }
 
-/// Adds the values at a path. `at` is where `value` was found.
+/// Adds the values at `path` below `value` to `found`. `at` is the path at which `value` was found.
 fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &'a Value)>) {
     if let Value::Array(elements) = value
         && !path.is_empty()

@@ -1,6 +1,6 @@
 //! The directories of a pod on the node: its volumes (`hostPath`, `emptyDir`, `downwardAPI`), its logs and other files.
 //!
-//! All calls block on the file system, and a mount may hang. So the performer calls them in a task with a deadline.
+//! All functions block on the file system, which may hang. So the performer runs them in a task with a deadline.
 
 use std::fs::{self, FileType};
 use std::io;
@@ -22,14 +22,14 @@ use crate::removal::remove_directory;
 use crate::resources::limit;
 use crate::spec::spec_of;
 
-/// Directories of a pod's volumes, by the kind of volume.
+/// The directory of a pod's `emptyDir` volumes, in the pod's directory.
 pub(crate) const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
 pub(crate) const FILES: &str = "volumes/kubernetes.io~downward-api";
 /// The directory of the mount points for volume sub-paths. Each mount point is `<volume>/<container>/<number>`.
 pub(crate) const SUB_PATHS: &str = "volume-subpaths";
 pub(crate) const ETC_HOSTS: &str = "etc-hosts";
 
-/// A directory of a pod cannot be used: its path and the reason.
+/// The path of a pod's directory or file that cannot be used, and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct VolumeError(pub(crate) String);
@@ -37,12 +37,12 @@ pub struct VolumeError(pub(crate) String);
 pub(crate) type Result<T = (), E = VolumeError> = std::result::Result<T, E>;
 
 impl VolumeError {
-    /// The error of a call about the path `path`.
+    /// The error of a file operation on the path `path`.
     pub(crate) fn at<E: Into<io::Error>>(path: &Path) -> impl Fn(E) -> Self {
         move |source| Self(format!("{path:?}: {}", source.into()))
     }
 
-    /// The error for mounts below a directory of the pod that were not removed.
+    /// The error for mounts in a pod's directory that keep the directory from being removed.
     pub(crate) fn mounted(paths: &[PathBuf]) -> Self {
         let shown = paths.iter().map(|path| path.display().to_string());
         let mut shown = shown.take(3).collect::<Vec<_>>().join(", ");
@@ -55,7 +55,7 @@ impl VolumeError {
     }
 }
 
-/// The directory of all pods, for example `/var/lib/kubelet/pods`. Below it, every path is upstream's.
+/// The directory of all pods, for example `/var/lib/kubelet/pods`. The paths in it are the same as upstream's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodDirectories {
     root: PathBuf,
@@ -68,7 +68,7 @@ impl PodDirectories {
         Self { root: root.into() }
     }
 
-    /// Removes the directory of a pod with its `emptyDir` volumes, if there is one. Symbolic links are not followed.
+    /// Removes the directory of a pod, if it exists, with the `emptyDir` volumes. Symbolic links are not followed.
     /// Mounts that others made in a volume stay. The error names these mounts, or an entry that cannot be removed.
     pub(crate) fn remove(&self, uid: &PodUid) -> Result {
         let below = |path| self.below(uid.as_str(), path, &[]);
@@ -82,8 +82,8 @@ impl PodDirectories {
         Ok(names.iter().map(|name| PodUid::from(&**name)).collect())
     }
 
-    /// A path in the directory of a pod. Fails if the uid or a name cannot be the name of a directory. The check is
-    /// needed because uids of unknown pods come from the runtime.
+    /// A path in the directory of a pod. Fails if the uid or a name cannot be the name of a directory: the uids of
+    /// unknown pods come from the runtime, and could contain `..`.
     pub(crate) fn below(&self, uid: &str, path: &str, names: &[&str]) -> Result<PathBuf> {
         let mut found = self.root.join(file_name(uid)?);
         found.extend(Path::new(path));
@@ -93,13 +93,13 @@ impl PodDirectories {
         Ok(found)
     }
 
-    /// The file in which an attempt of a container leaves its termination message.
+    /// The file in which the container `name` with this attempt number leaves its termination message.
     pub(crate) fn termination_log(&self, uid: &str, name: &str, attempt: u32) -> Result<PathBuf> {
         self.below(uid, "containers", &[name, &attempt.to_string()])
     }
 }
 
-/// The names in a directory; none if it does not exist. Names that are not UTF-8 are left out.
+/// The names of the entries in a directory, which may not exist. Names that are not UTF-8 are left out.
 pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>> {
     let failed = VolumeError::at(directory);
     let entries = match fs::read_dir(directory) {
@@ -123,7 +123,7 @@ pub(crate) fn unless(kind: io::ErrorKind, result: io::Result<()>) -> io::Result<
 pub(crate) fn file_name(name: &str) -> Result<&str> {
     let mut components = Path::new(name).components();
     match (components.next(), components.next()) {
-        // No colon: conmon takes the text before it for the name of a log driver.
+        // A colon is refused, because conmon takes the text before a colon for the name of a log driver.
         (Some(Component::Normal(only)), None) if only == name && !name.contains(':') => Ok(name),
         _ => Err(VolumeError(format!(
             "{name:?} is not a name that a directory can have"
@@ -131,7 +131,7 @@ pub(crate) fn file_name(name: &str) -> Result<&str> {
     }
 }
 
-/// The path of a volume on the node. `None`: the node does not provide it. A volume without a source is an `emptyDir`.
+/// The path of a volume on the node. `None`: the kind is not provided. A volume without a source is an `emptyDir`.
 pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Option<Result<PathBuf>> {
     let mut bare = Volume::default();
     bare.name.clone_from(&volume.name);
@@ -151,12 +151,12 @@ pub(crate) fn has_files(pod: &Pod) -> bool {
     volumes.any(|volume| volume.downward_api.is_some())
 }
 
-/// Makes the directory of a pod and its volumes. Existing volumes stay; files are replaced if they have changed.
-/// `files_only`: the pod runs already, so only files are renewed. The error is about the first unusable volume.
+/// Makes the directory of a pod and its volumes. Existing volumes stay; changed `downwardAPI` files are replaced.
+/// `files_only`: the pod runs already, so only these files are renewed. The error is about the first unusable volume.
 pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Result {
     let path = node.pods.below(PodName::of(pod).uid, "", &[])?;
     let mut builder = fs::DirBuilder::new();
-    // As upstream, only root and its group can enter this directory: any user could write to an `emptyDir` in it.
+    // As upstream, only root and its group can enter this directory: otherwise any user could write to an `emptyDir`.
     let made = builder.recursive(true).mode(0o750).create(&path);
     made.map_err(VolumeError::at(&path))?;
     let spec = spec_of(pod);
@@ -190,7 +190,7 @@ pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Re
     Ok(())
 }
 
-/// The size of an `emptyDir` in memory: the least of its limit, the pod's limit of memory and the node's memory.
+/// The size of an `emptyDir` in memory: the least of its limit, the sum of container limits, and the node's memory.
 fn memory_size(spec: &PodSpec, source: &EmptyDirVolumeSource, node: u64) -> Option<u64> {
     if source.medium.as_deref() != Some("Memory") {
         return None;
@@ -205,7 +205,7 @@ fn memory_size(spec: &PodSpec, source: &EmptyDirVolumeSource, node: u64) -> Opti
     sizes.filter(|size| *size > 0).min().or(Some(0))
 }
 
-/// Checks that the path of a `hostPath` volume has the volume's `type`. Creates the path if the type allows that.
+/// Checks that the path of a `hostPath` volume has the volume's `type`. Creates a missing path if the type allows that.
 fn check_host_path(path: &Path, kind: &str) -> io::Result<()> {
     let (is_so, expected): (fn(&FileType) -> bool, _) = match kind {
         "Directory" | "DirectoryOrCreate" => (FileType::is_dir, "directory"),
@@ -252,8 +252,8 @@ pub(crate) fn make_empty_dir(path: &Path, size: Option<u64>, group: Option<u32>)
     Ok(())
 }
 
-/// Writes files as upstream does: into a new directory, to which the symbolic link `..data` is then switched.
-/// Containers find the files by links through `..data`. They cannot write to the volume.
+/// Writes the files of a `downwardAPI` volume as upstream does: into a new directory, to which the symbolic link
+/// `..data` is then switched. Containers find the files by links through `..data`. They cannot write to the volume.
 fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(volume)?;
     let (data, next) = (volume.join("..data"), volume.join("..data_tmp"));
@@ -283,7 +283,7 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
         let for_group = if group.is_some() { 0o440 } else { 0 };
         fs::set_permissions(&path, fs::Permissions::from_mode(file.mode | for_group))?;
     }
-    // Make the links before the switch: after it, a retry finds the files unchanged and returns early.
+    // Make the links before the switch of `..data`: after it, a retry finds the files unchanged and returns early.
     for top in files.keys().filter_map(|path| path.iter().next()) {
         let link = volume.join(top);
         if fs::symlink_metadata(&link).is_err() {
@@ -298,7 +298,7 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
     }
 }
 
-/// Makes a file that is mounted into containers. The umask must not restrict its mode: containers have different users.
+/// Makes a file that is mounted into containers. The umask must not restrict its mode, as containers have many users.
 pub(crate) fn make_file(path: &Path, text: &str, mode: u32) -> Result {
     let make = || {
         fs::create_dir_all(path.parent().unwrap_or(path))?;

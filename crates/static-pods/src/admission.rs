@@ -1,5 +1,5 @@
-//! Admission: decides if a node can run a pod in addition to its other pods. The checks, their order and their reasons
-//! are those of upstream's kubelet. Taints are left out, because static pods tolerate them all.
+//! Admission: decides if a node can run a pod in addition to the node's other pods. The checks, their order and their
+//! reasons are those of upstream's kubelet. Taints are not checked, because static pods tolerate all taints.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub struct NodeFacts {
     pub name: String,
     /// The node's labels.
     pub labels: BTreeMap<String, String>,
-    /// The total that pods may request: `cpu`, `memory`, `pods` and others. A resource that is not listed is unlimited,
-    /// but huge pages and extended resources (with a `/`) must be listed: otherwise the node has none.
+    /// The total that pods may request: `cpu`, `memory`, `pods` and others. A resource that is not listed is unlimited.
+    /// But huge pages and extended resources (with a `/` in the name) must be listed: otherwise the node has none.
     pub allocatable: BTreeMap<String, Quantity>,
     /// Sysctls that are allowed although they are not safe. A `*` at the end matches any text.
     pub unsafe_sysctls: Vec<String>,
@@ -90,10 +90,10 @@ impl Rejection {
     }
 }
 
-/// Checks that the node can run a pod. `others`: the node's admitted pods that have not ended.
+/// Checks that the node can run a pod. `others` are the node's admitted pods that have not ended.
 ///
 /// # Errors
-/// The first check that fails.
+/// Fails with the reason of the first check that fails.
 pub fn admit<'a>(
     pod: &Pod,
     node: &NodeFacts,
@@ -119,7 +119,7 @@ pub fn admit<'a>(
     Err(Rejection::new(reason, message))
 }
 
-/// Sysctls that affect a pod only and cannot harm the node, for the kernels that upstream requires.
+/// Sysctls that affect only the pod that sets them and cannot harm the node, on the kernels that upstream supports.
 const SAFE_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -144,7 +144,7 @@ fn sysctls(spec: &PodSpec, node: &NodeFacts) -> Result<(), Rejection> {
             Some(start) => name.starts_with(start),
             None => name == *pattern,
         };
-        // A pod without its own network or IPC namespace would set the node's sysctl.
+        // A pod without a network or IPC namespace of its own would set the node's sysctl.
         let of_node = match name.starts_with("net.") {
             true => spec.host_network == Some(true),
             false => spec.host_ipc == Some(true),
@@ -213,7 +213,7 @@ fn resources(spec: &PodSpec, node: &NodeFacts, others: &[&Pod]) -> Result<(), Re
 
 type Requests = BTreeMap<String, Amount>;
 
-/// The requests of a pod whose defaults are set: the largest sum over containers that run at the same time.
+/// The requests of a pod with defaults: for each resource, the largest sum over containers that run at the same time.
 fn requests(spec: &PodSpec) -> Requests {
     let of = |container: &Container| -> Requests {
         let resources = container.resources.iter();

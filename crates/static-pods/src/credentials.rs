@@ -1,4 +1,4 @@
-//! Credentials for pulls, from a docker config file (`{"auths": {"registry.example": {"auth": "..."}}}`).
+//! Credentials for image pulls, from a docker config file (`{"auths": {"registry.example": {"auth": "..."}}}`).
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -34,8 +34,8 @@ impl Sources for DockerConfig {
     }
 }
 
-/// The credentials for an image, from the registry with the longest match. `None` if the file has none, or cannot be
-/// read. The file is read each time, because it may be replaced while the kubelet runs.
+/// The credentials for an image, from the registry in the file that matches the longest part of the image's name.
+/// `None` if no registry matches, or the file cannot be read. Reads the file each time, because it may be replaced.
 fn credentials(file: &Path, image: &str) -> Option<AuthConfig> {
     let text = match std::fs::read_to_string(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
@@ -70,7 +70,7 @@ fn of_config(config: &Value, image: &str) -> Option<AuthConfig> {
 /// Docker Hub, which is also called `docker.io`.
 const HUB: &str = "index.docker.io";
 
-/// The image with its registry; without one, Docker Hub.
+/// The name of the image with its registry. A name without a registry gets that of Docker Hub.
 fn full_name(image: &str) -> String {
     match image.split_once('/') {
         Some(("docker.io", path)) => format!("{HUB}/{path}"),
@@ -91,7 +91,7 @@ fn address(registry: &str) -> String {
     }
 }
 
-/// Returns true if the image is in `registry` and below its path. `*` matches any text in one label of the host.
+/// Returns true if the image is on the host and below the path of `registry`. `*` matches any text in one host label.
 fn matches(registry: &str, image: &str) -> bool {
     let address = address(registry);
     let (host, path) = split(&address);

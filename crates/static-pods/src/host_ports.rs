@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-/// A port, its protocol and its address. Without an address, the port is used on all addresses of the node.
+/// A port of the node, its protocol and its address. Without an address, all addresses of the node have the port.
 type HostPort = (i32, String, Option<String>);
 
 /// A port of the node that both pods use, such as `8080/TCP`.

@@ -25,16 +25,16 @@ use serde_json::{Value, json};
 /// Runs the pods of a node.
 #[derive(Debug)]
 pub struct Kubelet {
-    /// The generator, with the pods of the node.
+    /// The event generator, which has the statuses of the node's pods.
     pub pleg: Pleg,
     /// The status of the node.
     pub node: NodeStatus,
     planner: Planner,
     performer: Performer,
     prober: Prober<CriClient>,
-    /// The pods with the last status of each.
+    /// The pods of the manifests, each with its last status.
     pods: Mutex<BTreeMap<PodUid, Pod>>,
-    /// Pods that are terminated because their manifest is gone. Never locked together with `pods`.
+    /// Pods that are terminated because their manifest was removed or replaced. Never locked together with `pods`.
     going: Mutex<BTreeSet<PodUid>>,
     facts: NodeFacts,
 }
@@ -112,7 +112,7 @@ impl Reconcile for Kubelet {
 }
 
 impl Kubelet {
-    /// A kubelet that runs nothing yet. `back_off` is for restarts and for pulls of images.
+    /// A kubelet that runs nothing yet. `back_off` sets the delays of restarts and of image pulls.
     ///
     /// # Errors
     /// If the back-off is invalid.
@@ -144,7 +144,7 @@ impl Kubelet {
         self.pods().get(uid).and_then(|pod| pod.status.clone())
     }
 
-    /// Returns false if the node refuses the pod. A pod that ran before the kubelet's restart is not checked again.
+    /// Returns false if the node rejects the pod. A pod that ran before the kubelet was restarted is not checked again.
     fn is_admitted(&self, run: &Run<Manifest>, pod: &Pod) -> bool {
         let going = self.going().clone();
         let mut pods = self.pods();
@@ -171,7 +171,7 @@ impl Kubelet {
         result.is_ok()
     }
 
-    /// Call this before you delete a pod: its ports and resources then do not count against the pod that replaces it.
+    /// Call this before you delete a pod: the pod that replaces it is then admitted as if the deleted pod had ended.
     pub fn will_delete(&self, uid: &PodUid) {
         self.going().insert(uid.clone());
     }
@@ -218,7 +218,7 @@ impl Kubelet {
         if run.spec.is_some() {
             pods.retain(|uid, other| !is_other((uid, &*other)));
         } else if pods.iter().any(is_other) {
-            // Another pod has taken over this pod's name, and `/pods` must show that pod.
+            // Another pod has taken over this pod's name, and `/pods` must show only that other pod.
             return;
         }
         pods.insert(run.uid.clone(), pod);

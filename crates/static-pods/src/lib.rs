@@ -1,9 +1,9 @@
 //! A standalone kubelet for the manifests of a directory: `static_pods`.
 //!
-//! `static_pods` connects the parts of `pleg-kubelet`, and shows how to use them. [`kubelet`] is the worker of a pod,
-//! [`manifest`] reads the directory, [`validation`] has the checks of upstream's API server, because no API server has
-//! checked a manifest, [`admission`] decides if the node can run a pod, and [`node_status`] makes the Ready condition.
-//! [`process`] has the log and the signals.
+//! `static_pods` connects the parts of `pleg-kubelet`, and shows how to use them. [`kubelet`] has the worker of a pod.
+//! [`manifest`] reads the directory. [`validation`] has the checks of upstream's API server, because no API server has
+//! checked a manifest. [`admission`] decides if the node can run a pod. [`node_status`] makes the node's Ready
+//! condition. [`process`] has the log and the signals.
 
 pub mod admission;
 pub mod credentials;

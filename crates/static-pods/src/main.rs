@@ -34,7 +34,7 @@ use static_pods::kubelet::{Kubelet, print};
 
 /// The period at which the directory of manifests is read.
 const MANIFEST_PERIOD: Duration = Duration::from_secs(1);
-/// The time limit of runs in progress after SIGINT or SIGTERM.
+/// After SIGINT or SIGTERM, runs of pod workers that are in progress have this much time before they are aborted.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Runs static pods on a container runtime.
@@ -89,7 +89,7 @@ enum ModeArg {
     Polling,
 }
 
-/// Parses a number of `ms` or `s`.
+/// Parses a duration: a number with the unit `ms` or `s`.
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(number), _) => number.parse().map(Duration::from_millis),
@@ -108,7 +108,7 @@ fn main() -> anyhow::Result<()> {
     block_on(run(Args::parse()))
 }
 
-/// The configuration of the node, what it offers to pods, and the back-off delays.
+/// The configuration of the node, the resources that the node offers to pods, and the back-off delays.
 fn settings(args: &Args) -> (NodeConfig, NodeFacts, BackOffSettings) {
     let mut back_off = BackOffSettings::default();
     back_off.initial = args.back_off_initial;
@@ -151,7 +151,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         kubelet.node.wait_for_runtime().await;
         pleg.wait_until_synced().await?;
         source.set_running(kubelet.running());
-        // The workers terminate pods without a manifest, so they must not start before the directory was read.
+        // The workers terminate pods without a manifest, so they are started only after the directory was read.
         let specs = source.wait().await;
         print(&json!({"event": "synced"}));
         tokio::task::block_in_place(|| kubelet.remove_orphans(&specs));

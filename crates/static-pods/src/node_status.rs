@@ -1,5 +1,5 @@
-//! The status of the runtime, and the node's Ready condition, which follows from it: upstream's `runtimeState` and
-//! `ReadyCondition`, with their messages.
+//! The status of the runtime, and the node's Ready condition, which is derived from that status with the rules and
+//! messages of upstream's `runtimeState` and `ReadyCondition`.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ use pleg_cri::CriClient;
 use pleg_cri::v1::{RuntimeCondition, RuntimeStatus};
 use pleg_kubelet::api_time;
 
-/// The period at which upstream asks the runtime for its `Status`.
+/// The period of the kubelet's `Status` calls to the runtime, as in upstream's kubelet.
 pub const STATUS_PERIOD: Duration = Duration::from_secs(5);
 
-/// The age of the last good `Status` from which the runtime counts as down.
+/// The runtime counts as down once its last `Status` answer that reported it as ready is this old.
 const STATUS_THRESHOLD: Duration = Duration::from_secs(30);
 
 /// The status of a node's runtime, and the node's Ready condition.
@@ -31,18 +31,18 @@ pub struct NodeStatus {
 struct State {
     /// The runtime's name, such as `containerd`.
     name: String,
-    /// The last `Status` call failed.
+    /// True if the last `Status` call failed.
     failed: bool,
     /// The instant at which the runtime last reported that it was ready.
     last_good_status: Option<Instant>,
-    /// The reasons why the runtime, and its network, are not ready.
+    /// The reason why the runtime is not ready, and the reason why the runtime's network is not ready.
     not_ready: [Option<String>; 2],
     condition: Option<NodeCondition>,
 }
 
 impl State {
-    /// Records the answer of a `Status` call at `at`. A failed call is not recorded, so the last good status gets
-    /// older.
+    /// Records the runtime's answer to a `Status` call that ended at `at`. A failed call records nothing, so the last
+    /// good status gets older.
     fn answered(&mut self, at: Instant, status: &RuntimeStatus) {
         self.not_ready =
             [("", "RuntimeReady"), ("network ", "NetworkReady")].map(|(what, kind)| {
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// The errors of the runtime, which pause the sync loop; then the errors of the runtime's network.
+    /// Two lists: the errors of the runtime, which pause the sync loop, and the errors of the runtime's network.
     fn errors(&self, now: Instant, pleg: Option<String>) -> [Vec<String>; 2] {
         let age = match self.last_good_status {
             None => Some("container runtime status check may not have completed yet"),
@@ -70,7 +70,7 @@ impl State {
         [runtime.flatten().collect(), network.into_iter().collect()]
     }
 
-    /// The Ready condition. The transition time changes only with the status. Returns true if the status changed.
+    /// The Ready condition, and true if its status changed. Its transition time changes only with its status.
     fn ready(&mut self, errors: Option<String>, now: WallTime) -> (NodeCondition, bool) {
         let (status, reason) = match errors {
             None => ("True", "KubeletReady"),
@@ -104,7 +104,7 @@ fn shown(condition: Option<&RuntimeCondition>) -> String {
     condition.map_or_else(|| "<nil>".to_owned(), shown)
 }
 
-/// Joins errors to one message, as upstream's aggregate: `a`, or `[a, b]` without repeated messages.
+/// Joins errors to one message, as upstream's `Aggregate`: `a`, or `[a, b]` without repeated messages.
 fn aggregate(errors: impl IntoIterator<Item = String>) -> Option<String> {
     let mut seen = BTreeSet::new();
     let mut different: Vec<_> = errors.into_iter().collect();
@@ -115,7 +115,7 @@ fn aggregate(errors: impl IntoIterator<Item = String>) -> Option<String> {
     }
 }
 
-/// The pause of the sync loop after `failures` iterations in a row with runtime errors: 100 ms, doubling to 5 s.
+/// The pause of the sync loop after `failures` iterations in a row with errors of the runtime: 100 ms, doubling to 5 s.
 #[must_use]
 pub fn sync_loop_pause(failures: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
@@ -124,7 +124,7 @@ pub fn sync_loop_pause(failures: u32) -> Duration {
 }
 
 impl NodeStatus {
-    /// The status of the node `name`, before the first answer of the runtime.
+    /// The status of the node `name`, before the runtime has answered a `Status` call.
     pub fn new(name: impl Into<String>, pleg: Pleg, client: CriClient) -> Self {
         Self {
             name: name.into(),
@@ -139,7 +139,7 @@ impl NodeStatus {
         &self.name
     }
 
-    /// The runtime's name, such as `containerd`; empty before its first answer.
+    /// The runtime's name, such as `containerd`. Empty before the runtime has answered for the first time.
     pub fn runtime(&self) -> String {
         self.state().name.clone()
     }
@@ -148,10 +148,10 @@ impl NodeStatus {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the first status of the runtime.
+    /// Waits until the runtime has answered a `Status` call for the first time.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the call in flight; call it again.
+    /// Dropping the future cancels the call in progress: call `wait_for_runtime` again.
     pub async fn wait_for_runtime(&self) {
         let (clock, mut failures) = (self.pleg.clock(), 0);
         while !self.update().await {
@@ -164,7 +164,7 @@ impl NodeStatus {
     /// Asks the runtime for its status every [`STATUS_PERIOD`]. Never returns.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the calls; the last status is kept.
+    /// Dropping the future ends the calls. The last status stays.
     pub async fn watch(&self) {
         let clock = self.pleg.clock();
         loop {
@@ -174,8 +174,8 @@ impl NodeStatus {
         }
     }
 
-    /// Asks the runtime for its status. Returns true if it has answered. Logs the first failure, and the first answer
-    /// after a failure.
+    /// Asks the runtime for its status. Returns true if the runtime has answered. Logs the first failed call, and the
+    /// first answer after failed calls.
     async fn update(&self) -> bool {
         let result = self.ask().await;
         let failed = result.is_err();
@@ -208,8 +208,8 @@ impl NodeStatus {
         self.state().errors(self.pleg.now(), pleg)
     }
 
-    /// Checks that the node can run this pod now, or if `pod` is `None`, that it can terminate a pod. Without a
-    /// network, only pods on the host network are run, as upstream does.
+    /// Checks that the node can run this pod now or, if `pod` is `None`, that the node can terminate a pod now. As in
+    /// upstream's kubelet, a node whose network is not ready runs only pods on the host network.
     ///
     /// # Errors
     /// The reason why the node cannot run or terminate the pod.
@@ -221,7 +221,7 @@ impl NodeStatus {
         aggregate(runtime.into_iter().chain(network)).map_or(Ok(()), Err)
     }
 
-    /// The Ready condition of the node, as of now. A change of its status is logged.
+    /// The Ready condition of the node as of now. Logs a change of the condition's status.
     pub fn ready(&self) -> NodeCondition {
         let errors = aggregate(self.errors().into_iter().flatten());
         let event = match errors {

@@ -10,11 +10,11 @@ use tracing_subscriber::EnvFilter;
 /// Runs the kubelet on a tokio runtime of its own until the future completes.
 ///
 /// # Errors
-/// The error of the kubelet, or if there is no runtime.
+/// Fails with the error of the kubelet, or if the tokio runtime cannot be created.
 pub fn block_on(kubelet: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let result = runtime.block_on(kubelet);
-    // Hung file operations cannot be cancelled, so the process does not wait for them.
+    // Hung file operations cannot be cancelled, so the process waits for them for at most 1 s.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }

@@ -25,7 +25,7 @@ const MAX_CONNECTIONS: usize = 64;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// The period at which the metrics are compacted.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// The pause after the server failed to accept a connection.
+/// The pause after an attempt to accept a connection failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 struct Served {
@@ -46,7 +46,7 @@ pub(crate) async fn serve(listener: TcpListener, kubelet: Arc<Kubelet>, metrics:
             Err(_) => continue,
             Ok(Ok((stream, _))) => stream,
             Ok(Err(error)) => {
-                // The process may be out of descriptors, or the client has gone. In both cases, try again later.
+                // The process may be out of file descriptors, or the client may have gone. In both cases, try again.
                 tracing::warn!(%error, "a connection cannot be accepted");
                 clock.sleep_until(clock.now().after(ACCEPT_AGAIN)).await;
                 continue;
@@ -76,7 +76,7 @@ impl Served {
             Some(error) => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", error + "\n"),
         };
         let (status, kind, body) = match request.uri().path() {
-            // A runtime that does not respond is no reason to restart the kubelet.
+            // The kubelet is healthy even if the runtime does not respond: restarting the kubelet would not help.
             "/healthz" => plain(match self.kubelet.pleg.health().ready() {
                 Err(reason @ NotReady::Stalled { .. }) => Some(reason.to_string()),
                 _ => None,

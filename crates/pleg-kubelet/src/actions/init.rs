@@ -1,4 +1,4 @@
-//! Init containers, one after another, and sidecars (restartable init containers).
+//! Decides about init containers, which run one after another, and sidecars (restartable init containers).
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pleg::Id;
@@ -8,10 +8,10 @@ use crate::history::End;
 use crate::spec::{is_sidecar, restarts};
 
 impl<'a> Decision<'a> {
-    /// Decides about the init containers and sidecars. Returns true if the regular containers may run.
+    /// Decides which init containers and sidecars to start or stop. Returns true if the regular containers may run.
     ///
-    /// Containers of other sandboxes do not count, because the init containers run again in a new sandbox. Ended
-    /// containers may have been removed, so the last init container that has run shows how far the pod has come.
+    /// A container of an earlier sandbox does not count as run, because a new sandbox runs all init containers again.
+    /// Ended containers may have been removed, so the last init container that has run shows how far the pod has come.
     pub(super) fn init_containers(&mut self, spec: &PodSpec, sandbox: &Id) -> bool {
         let is_initialized = spec.containers.iter().any(|c| self.has_run(c, sandbox));
         let init = spec.init_containers.as_deref().unwrap_or_default();
@@ -34,7 +34,7 @@ impl<'a> Decision<'a> {
         let Some(next) = init.get(reached + 1) else {
             return true;
         };
-        // This init container has not run in this sandbox. A container of its name in an older sandbox must have ended.
+        // `next` has not run in this sandbox. Before it starts, its container in an older sandbox must have ended.
         if self.live(spec, next, sandbox) == Live::Nothing {
             self.start(next);
         }
@@ -58,7 +58,7 @@ impl<'a> Decision<'a> {
         is_here.then_some(end)
     }
 
-    /// Decides about the last init container or sidecar that was reached. Returns true if the next one may run.
+    /// Decides about the init container or sidecar that the pod has reached. Returns true if the next one may run.
     fn is_past(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
         if is_sidecar(container) {
             return self.sidecar(spec, container, sandbox);
@@ -80,7 +80,7 @@ impl<'a> Decision<'a> {
         false
     }
 
-    /// Keeps a sidecar running. Returns true if it has started.
+    /// Keeps a sidecar running. Returns true if the sidecar runs and its startup probe has succeeded.
     fn sidecar(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
         let live = self.live(spec, container, sandbox);
         if live == Live::Nothing {

@@ -2,14 +2,14 @@
 //!
 //! The rules are those of upstream's kubelet (`computePodActions`), with these differences:
 //!
-//! * A container is stopped in one run and replaced in a later run, whose view was read after the stop. No container is
-//!   started while a container of the same name is created, running, unknown or marked `status_missing` in the view. A
-//!   container that was stopped to be replaced is replaced whatever its exit code, as in the kubelet.
-//! * A sandbox is created in one run, and its first containers in a later run. Their environment can then have the
-//!   pod's addresses, and a failed creation of a sandbox costs a container neither an attempt nor back-off.
-//! * A created container that was not started is started; upstream creates another one. If it cannot be started, it is
-//!   removed before another one is created.
-//! * Decisions wait for a missing exit code while the runtime may still report it. Later it counts as a failure.
+//! * A worker stops a container in one run and replaces it in a later run, whose view was read after the stop. It
+//!   starts no container while one of the same name is created, running, unknown or marked `status_missing` in the
+//!   view. A container that was stopped to be replaced is replaced whatever its exit code, as in upstream's kubelet.
+//! * A sandbox is created in one run, and its first containers in a later run. The containers' environment can then
+//!   have the pod's addresses, and a failed creation of a sandbox costs a container neither an attempt nor back-off.
+//! * A container that was created but not started is started; upstream creates another one. If the start fails, the
+//!   container is removed before another one is created.
+//! * A decision waits for a missing exit code while the runtime may still report it. After that, the exit is a failure.
 //! * A container without a hash annotation does not count as changed.
 //! * A sandbox without an address is not replaced.
 //!
@@ -43,29 +43,29 @@ pub use types::{
     WaitReason,
 };
 
-/// The minimum grace period, as upstream: shorter values are raised to it.
+/// The minimum grace period of a stop, as in upstream's kubelet. Shorter grace periods are raised to this period.
 pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
 
-/// The input of a decision, and the calls that were decided.
+/// The input of a decision about one pod, and the calls to the runtime that were decided so far.
 pub(crate) struct Decision<'a> {
     pub(crate) spec: Option<&'a PodSpec>,
     pub(crate) terminating: bool,
-    /// The grace period of the deletion, else of the pod.
+    /// The grace period that was given for the termination or, if none was given, the pod's own.
     pub(crate) grace: Option<Duration>,
     pub(crate) probes: Option<&'a ProbeResults>,
     pub(crate) view: &'a PodView,
-    /// The history of the pod, which must have observed `view`.
+    /// The history of the pod. [`PodHistory::observe`] must have been called with `view`.
     pub(crate) history: &'a PodHistory,
     pub(crate) now: Instant,
     pub(crate) actions: Actions,
 }
 
-/// The state of the containers of one name that have not ended.
+/// The combined state of all containers of one name that have not ended.
 #[derive(PartialEq, Eq)]
 enum Live {
     Nothing,
     Running,
-    /// A container of the name must first be inspected, stopped, removed or started.
+    /// A container of this name must be inspected, stopped, removed or started before more can be decided.
     Unresolved,
 }
 
@@ -105,8 +105,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns true if the container must run again after its last exit, and `unended` if it has not exited. `None`
-    /// while that depends on an exit code that may still become known.
+    /// Returns true if the container must run again after its last exit, and `unended` if it has not exited. Returns
+    /// `None` while the answer depends on an exit code that may still become known.
     fn runs_again(&mut self, spec: &PodSpec, container: &Container, unended: bool) -> Option<bool> {
         let Some(end) = self.history.end(&container.name) else {
             return Some(unended);
@@ -139,10 +139,10 @@ impl<'a> Decision<'a> {
         replaced.map(|c| c.name.clone()).collect()
     }
 
-    /// Keeps, starts, stops or removes each container with the name of `container` that has not ended.
+    /// Keeps, starts, stops or removes each container that has the name of `container` and has not ended.
     ///
-    /// A created container that could neither be started nor removed for minutes counts as ended: another container is
-    /// created, as upstream does.
+    /// If a created container could neither be started nor removed for four minutes, it counts as ended. Another
+    /// container is then created, as upstream does.
     fn live(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> Live {
         let view = self.view;
         let is_live =
@@ -183,7 +183,7 @@ impl<'a> Decision<'a> {
 
     fn running(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) -> Live {
         let probes = self.probes;
-        // As upstream, an init container that runs is left alone.
+        // As in upstream's kubelet, a running init container is not stopped when its specification changes.
         let is_regular = || spec.containers.iter().any(|c| c.name == container.name);
         let may_change = is_sidecar(container) || is_regular();
         if may_change && hash_changed(container, status) {
@@ -193,7 +193,7 @@ impl<'a> Decision<'a> {
         } else if status.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
         } else {
-            // While an earlier stop call may still take effect, the container does not count as one that keeps running.
+            // A container is not listed in `keep` while an earlier stop call for it may still take effect.
             if self.may_call(&status.id, Call::Stop) {
                 self.actions.keep.push(status.id.clone());
             }
@@ -214,7 +214,7 @@ impl<'a> Decision<'a> {
         }
         if let Some((at, repeat_at)) = self.history.resized(&status.id, &wanted) {
             if self.view.details_as_of <= Some(at) && !self.history.is_given_up(at) {
-                // The status was read before the last resize.
+                // The status was read before the last resize and cannot show its effect, so the status is read again.
                 return self.inspect(Some(at));
             }
             // The last resize had no effect: it failed, or the runtime rounded the values. The next resize is delayed.
@@ -229,13 +229,13 @@ impl<'a> Decision<'a> {
         });
     }
 
-    /// Starts or removes a container that was created and not started. Returns true if it is started now.
+    /// Starts or removes a container that was created but not started. Returns true if it starts the container.
     fn created(&mut self, container: &Container, c: &ContainerStatus, is_unresolved: bool) -> bool {
         let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
-        // The worker has already tried a later attempt of this name, so this container must not start.
+        // A higher attempt number of this name is already in use, so this container must not start.
         let is_late = c.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
         if was_tried || is_late || hash_changed(container, c) {
-            // An earlier start may still take effect, so the removal waits for it.
+            // An earlier start call may still take effect for some seconds, so the removal waits for that time.
             if self.may_call(&c.id, Call::Start) {
                 self.remove(&c.id);
             }
@@ -254,7 +254,7 @@ impl<'a> Decision<'a> {
         false
     }
 
-    /// Starts a new container, unless the back-off delays it. Call it only if no container of its name can run.
+    /// Starts a new container, unless the back-off delays it. Call `start` only if no container of its name can run.
     fn start(&mut self, container: &Container) {
         let name = &container.name;
         if let Some(end) = self.history.end(name) {
@@ -294,15 +294,15 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Removes a container that was created and not started, once a read shows that no earlier start call has failed.
-    /// containerd sends no event of such a failure, but the container then has an exit code and must stay.
+    /// Removes a container that was created but not started, after a read has shown that no earlier start call failed.
+    /// containerd sends no event when a start fails, but the container then has an exit code and must not be removed.
     fn remove(&mut self, id: &Id) {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());
         }
     }
 
-    /// Returns true if `call` for `id` may be made now. If its last try was too recent, schedules the next run.
+    /// Returns true if `call` may be made for `id` now. If the last such call is too recent, schedules the next run.
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
         if let Some(at) = repeat_at {
@@ -311,7 +311,7 @@ impl<'a> Decision<'a> {
         repeat_at.is_none()
     }
 
-    /// Returns true if a read of the pod shows all earlier calls for `id`. If not, requests an inspection.
+    /// Returns true if the pod was read after all earlier calls for `id` took effect. If not, requests an inspection.
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let since = self.history.unread_since(id, self.view, self.now);
         match since.filter(|since| *since > self.now) {
@@ -321,8 +321,8 @@ impl<'a> Decision<'a> {
         since.is_none()
     }
 
-    /// The exit code of an ended container. A code that stays unknown counts as a failure. If the exit code may still
-    /// become known, requests an inspection and returns `None`.
+    /// The exit code of an ended container. If the code is missing but may still become known, requests an inspection
+    /// and returns `None`. A code that stays unknown counts as a failure.
     fn exit_code(&mut self, end: &End) -> Option<i32> {
         if end.exit_code.is_some() {
             return end.exit_code;

@@ -1,4 +1,4 @@
-//! Chooses, creates and replaces the sandbox of a pod.
+//! Decides which sandbox a pod uses, and when the sandbox is created or replaced.
 
 use k8s_openapi::api::core::v1::PodSpec;
 use pleg::core::{SandboxState, SandboxStatus};
@@ -9,16 +9,16 @@ use crate::history::inspect_again;
 use crate::spec::{containers_in, policy};
 
 impl<'a> Decision<'a> {
-    /// The sandbox in which containers may be started now. If there is none, decides what must be done first.
+    /// The sandbox in which containers may start now. If there is none, decides how the pod gets one.
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
         let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;
-        // A second ready sandbox whose status is NotFound may not exist, so it is no reason to start the pod over.
+        // A second ready sandbox whose status call returned NotFound may not exist, so it is no reason to replace both.
         let others = sandboxes.iter().skip(1);
         let is_alone = others.filter(|s| is_ready(s) && !s.status_missing).count() == 0;
         match sandboxes.first() {
             Some(s) if is_ready(&s) && is_alone && !s.status_missing => return Some(&s.id),
-            // The containers wait until the generator has read the state of this sandbox.
+            // The containers wait until the generator has read the status of this sandbox.
             Some(s)
                 if is_ready(&s) && is_alone || matches!(s.state, SandboxState::Unknown { .. }) =>
             {
@@ -29,8 +29,8 @@ impl<'a> Decision<'a> {
         None
     }
 
-    /// Returns true if the sandbox's addresses are unknown because its status could not be read, and requests an
-    /// inspection. New containers wait for the addresses, which they get in their environment.
+    /// Returns true, and requests an inspection, if the addresses of the sandbox are unknown because its status could
+    /// not be read. New containers wait for these addresses, which may be part of their environment.
     pub(super) fn lacks_addresses(&mut self) -> bool {
         let spec = self.spec;
         let has_own = spec.is_some_and(|spec| spec.host_network != Some(true));
@@ -42,8 +42,8 @@ impl<'a> Decision<'a> {
         true
     }
 
-    /// Stops containers and sandboxes of a pod that has no ready sandbox, or several. If the pod still needs a sandbox,
-    /// a later run creates it, and the pod starts over. A second replacement waits for the first back-off delay.
+    /// Stops the containers and sandboxes of a pod that has no ready sandbox, or several. When they have ended, creates
+    /// a new sandbox if the pod needs one. Between two replacements, the first back-off delay must have passed.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
         if self.stop_remains() {
             return;
@@ -62,7 +62,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Stops and removes the containers and sandboxes that block a new sandbox. Returns true if any is left.
+    /// Stops or removes the containers and sandboxes that block a new sandbox. Returns true if any of them is left.
     fn stop_remains(&mut self) -> bool {
         let mut is_left = false;
         for c in &*self.view.status.containers {

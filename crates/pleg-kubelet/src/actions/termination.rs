@@ -1,6 +1,6 @@
 //! Terminates a pod: stops the regular containers first, then the sidecars in reverse order, then the sandboxes. The
-//! time for which a sidecar waits for other containers counts as part of its grace period, as in the kubelet. The time
-//! of a failed stop does not count, because the runtime may have been down.
+//! time for which a sidecar waits for other containers to end counts as part of the sidecar's grace period, as in
+//! upstream's kubelet. A failed run resets this time, because the runtime may have been down.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::names;
 use crate::spec::{UNKNOWN_EXIT_CODE, is_sidecar};
 use crate::worker::is_live;
 
-/// The grace period of a container whose pod and annotation do not give one: the default of the API.
+/// The grace period of a container if neither its pod nor its annotation gives one: the default of the API.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 impl Decision<'_> {
@@ -34,7 +34,7 @@ impl Decision<'_> {
             return;
         }
         // Garbage collection removes containers that were never started. But a start may have failed after the last
-        // read, without an event, so the pod is read again: this read shows the exit code.
+        // read, without an event. So the pod is read once more: this read shows the exit code of a failed start.
         let containers = self.view.status.containers.iter();
         for c in containers.filter(|c| c.state == ContainerState::Created) {
             self.is_read_since_calls(&c.id);
@@ -45,7 +45,7 @@ impl Decision<'_> {
         self.actions.phase = known.or_else(phase);
     }
 
-    /// Stops the containers whose turn it is. Returns true if any container may still run.
+    /// Stops the containers that must be stopped next. Returns true if any container may still run.
     fn stop_containers(&mut self) -> bool {
         let spec = self.spec;
         let index = |name: &str| {
@@ -61,7 +61,7 @@ impl Decision<'_> {
             false => running.iter().filter_map(|(index, _)| *index).max(),
         };
         let runs = |id: &Id| running.iter().any(|(_, c)| c.id == *id);
-        // The termination began with the earliest successful stop: the last stop of a container that no longer runs.
+        // The termination began with the earliest stop that took effect: stops of running containers do not count.
         let stopped = self.history.terminating.iter().filter(|(id, _)| !runs(id));
         let since = stopped.map(|(_, at)| *at).min();
         let waited = since.map_or(Duration::ZERO, |since| self.now.since(since));
@@ -75,7 +75,7 @@ impl Decision<'_> {
         !running.is_empty()
     }
 
-    /// Stops every sandbox that may be ready and has no running containers. Returns true if any sandbox may be ready.
+    /// Stops each sandbox that may be ready and has no running container. Returns true if any sandbox may be ready.
     pub(super) fn stop_sandboxes(&mut self) -> bool {
         let status = &self.view.status;
         let open = status.sandboxes.iter();
@@ -91,7 +91,7 @@ impl Decision<'_> {
         open.count() > 0
     }
 
-    /// The grace period of a container. Without a specification, the period in the annotation that it got when created.
+    /// The grace period of a container. If the pod has none, that of the annotation set when the container was created.
     pub(super) fn grace(&self, container: &ContainerStatus) -> Duration {
         let noted = container.details.annotations.get(names::GRACE_PERIOD);
         let noted = noted.and_then(|seconds| seconds.parse().ok());
@@ -99,7 +99,7 @@ impl Decision<'_> {
         grace.unwrap_or(DEFAULT_GRACE)
     }
 
-    /// The final phase of the pod. `None` while an exit code may still become known.
+    /// The final phase of the pod. `None` while a missing exit code may still become known.
     fn phase(&mut self, spec: &PodSpec) -> Option<PodPhase> {
         let mut phase = PodPhase::Succeeded;
         for container in &spec.containers {

@@ -1,4 +1,4 @@
-//! The desired state of a pod, and the calls that it needs.
+//! The desired state of a pod, and the calls to the runtime that the pod needs to reach it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::worker::Run;
 pub struct Desired<'a> {
     pub(crate) pod: Option<&'a Pod>,
     pub(crate) terminating: bool,
-    /// The grace period that replaces the one of the specification.
+    /// The grace period that replaces the grace period of the pod's specification.
     pub(crate) grace: Option<Duration>,
 }
 
 impl<'a> Desired<'a> {
-    /// The pod runs if `run` has a specification, and is terminated otherwise. Build `pod` from [`Run::last_spec`].
+    /// The pod runs if `run` has a specification, and is terminated otherwise. Make `pod` from [`Run::last_spec`].
     pub const fn of<S>(run: &Run<S>, pod: Option<&'a Pod>) -> Self {
         Self {
             pod,
@@ -31,14 +31,14 @@ impl<'a> Desired<'a> {
         }
     }
 
-    /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is the status reported last.
+    /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is its last reported status.
     pub fn until_deadline<S>(mut self, run: &Run<S>, status: Option<&PodStatus>) -> Self {
         let left = |status| time_left(self.pod?, status, run.clock().wall());
         self.terminating |= status.and_then(left) == Some(Duration::ZERO);
         self
     }
 
-    /// A pod that is terminated although it has a specification. `grace` replaces the pod's grace period.
+    /// The pod is terminated, even if it has a specification. `grace` replaces the pod's grace period.
     pub const fn terminate(pod: Option<&'a Pod>, grace: Option<Duration>) -> Self {
         Self {
             pod,
@@ -48,21 +48,21 @@ impl<'a> Desired<'a> {
     }
 }
 
-/// The calls that a pod needs now, from [`Plan::begin`](crate::plan::Plan::begin). They are independent of each other,
-/// except that containers need their sandbox.
+/// The calls to the runtime that a pod needs now, from [`Plan::begin`](crate::plan::Plan::begin). Most of them can be
+/// made at the same time. But the calls in `start` need the sandbox, and the calls in `garbage` come after all others.
 #[must_use = "they were recorded as tried: make all of these calls"]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Actions {
     /// Containers to stop. They may be stopped at the same time.
     pub stop: Vec<StopContainer>,
-    /// Sandboxes to stop. All their containers have ended.
+    /// Sandboxes to stop. All containers in them have ended.
     pub stop_sandboxes: Vec<Id>,
-    /// Created containers to remove: they must not start.
+    /// Containers to remove. They were created and must not be started.
     pub remove: Vec<Id>,
-    /// The attempt of the sandbox to create.
+    /// The attempt number of the sandbox to create. `None`: no sandbox must be created.
     pub create_sandbox: Option<u32>,
-    /// The sandbox for [`start`](Self::start).
+    /// The sandbox in which the containers in [`start`](Self::start) run.
     pub sandbox: Option<Id>,
     /// Containers to start, in this order.
     pub start: Vec<StartContainer>,
@@ -70,24 +70,24 @@ pub struct Actions {
     pub resize: Vec<ResizeContainer>,
     /// Ended containers and sandboxes to remove after the other calls, in this order. A later plan retries failures.
     pub garbage: Vec<Removal>,
-    /// The instant of the next run if the pod does not change.
+    /// The instant of the pod's next run, unless the pod changes earlier.
     pub(crate) due: Option<Instant>,
-    /// If an exit code or the effect of a resize is missing: the instant after which details must be read to show it.
+    /// Set if an exit code or the effect of a resize is missing: a read of details after this instant shows it.
     pub(crate) inspect_after: Option<Instant>,
-    /// The reasons why containers wait, by name. The entry of the sandbox has an empty name.
+    /// The reasons why containers wait, by container name. The reason why the sandbox is not ready has an empty name.
     pub(crate) waiting: BTreeMap<String, WaitReason>,
     pub(crate) replaced: BTreeSet<String>,
-    /// The pod has ended or must be terminated.
+    /// True if the pod has ended or must be terminated.
     pub(crate) terminating: bool,
-    /// No container of the pod runs, and none will run again. The containers that still exist may be removed.
+    /// True if no container of the pod runs, and none will run again. Containers that still exist may be removed.
     pub(crate) terminated: bool,
     pub(crate) phase: Option<PodPhase>,
-    /// Containers that keep running: they run, and no earlier stop can still take effect.
+    /// Containers that keep running: no earlier stop call for them can still take effect.
     pub(crate) keep: Vec<Id>,
 }
 
 impl Actions {
-    /// Schedules the next run for the instant `at` at the latest.
+    /// Schedules the pod's next run for the instant `at`, or for an earlier instant that was already given.
     pub(crate) fn due_by(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
@@ -101,7 +101,7 @@ pub struct StopContainer {
     pub id: Id,
     /// The container's name.
     pub name: String,
-    /// The grace period, which includes the `preStop` hook.
+    /// The grace period. The time that the `preStop` hook takes counts as part of it.
     pub grace: Duration,
     /// The reason for the stop.
     pub reason: StopReason,
@@ -117,7 +117,7 @@ pub enum StopReason {
     Changed,
     /// The container's state is unknown.
     Unknown,
-    /// Another container of its name is preferred: this one is older, or in another sandbox.
+    /// Another container of the same name is preferred: the stopped one is older, or in another sandbox.
     Surplus,
     /// A probe failed.
     Unhealthy,
@@ -146,7 +146,7 @@ impl StopReason {
 pub struct StartContainer {
     /// The container's name.
     pub name: String,
-    /// The new container's attempt number. No earlier create call of this name had it, not even one that timed out.
+    /// The container's attempt number. A new container gets a number that no earlier create call of its name had.
     pub attempt: u32,
     /// The restart count of the container: 0 for the first one of its name, then one more for each restart.
     pub restart_count: u32,
@@ -163,7 +163,7 @@ pub struct ResizeContainer {
     pub id: Id,
     /// The container's name.
     pub name: String,
-    /// The resources that it must get.
+    /// The resources that the container must get.
     pub to: Resources,
 }
 
@@ -171,12 +171,12 @@ pub struct ResizeContainer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitReason {
-    /// The container ended before and is restarted later: `CrashLoopBackOff`.
+    /// The container has ended, and the back-off delays its restart: `CrashLoopBackOff`.
     BackOff {
-        /// The whole delay, not only the rest: for the message `back-off 20s restarting failed container`.
+        /// The whole delay, not the time that is left. The message `back-off 20s restarting failed container` has it.
         delay: Duration,
     },
-    /// The runtime has not shown yet whether a container of its name, or the sandbox, exists.
+    /// The runtime has not reported yet whether a container of this name, or the pod's sandbox, exists.
     StatusMissing,
     /// The exit code of the last container of this name is not known yet.
     ExitCode,
@@ -188,6 +188,6 @@ pub enum WaitReason {
 pub enum PodPhase {
     /// Every regular container ended with exit code 0.
     Succeeded,
-    /// At least one regular container ended otherwise.
+    /// At least one regular container did not end with exit code 0.
     Failed,
 }

@@ -29,15 +29,15 @@ pub(crate) struct ContainerInput<'a> {
     /// The number of earlier attempts to create a container of the same name.
     pub(crate) attempt: u32,
     pub(crate) restart_count: u32,
-    /// The image, as the image service names it.
+    /// The name of the image in the runtime's image service.
     pub(crate) image_ref: &'a str,
 }
 
 type Variables = BTreeMap<String, String>;
 
 impl ContainerInput<'_> {
-    /// The configuration of the container, and the paths in volumes that it needs. The error names a field that cannot
-    /// be used, by its path in the container's specification.
+    /// The configuration of the container, and the volume sub-paths that must be mounted before its creation. The error
+    /// names the field that cannot be used, by its path in the container's specification.
     pub(crate) fn config(&self) -> Result<(ContainerConfig, Vec<SubPath>), FieldError> {
         let (container, spec) = (self.container, spec_of(self.of.pod));
         security::check_user(spec, container)?;
@@ -115,7 +115,7 @@ impl ContainerInput<'_> {
         annotations
     }
 
-    /// The variables in their order. A value may refer to variables before it.
+    /// The environment variables in the order of the specification. Their values may refer to variables before them.
     fn environment(&self) -> Result<Vec<(String, String)>, FieldError> {
         if let Some(refused) = of_environment(self.container).into_iter().next() {
             return Err(refused);
@@ -151,7 +151,7 @@ impl ContainerInput<'_> {
         Ok(environment)
     }
 
-    /// The mounts of a container: termination message, volumes, and the hosts file unless a volume is mounted there.
+    /// A container's mounts: termination message, volumes, and the hosts file, unless a volume is at `/etc/hosts`.
     fn mounts(&self, variables: &Variables) -> Result<(Vec<Mount>, Vec<SubPath>), FieldError> {
         let (pods, name) = (&self.of.node.pods, &self.container.name);
         let uid = PodName::of(self.of.pod).uid;
@@ -182,7 +182,7 @@ impl ContainerInput<'_> {
         Ok((mounts, sub_paths))
     }
 
-    /// A mount of a volume, and the sub-path to mount on the node first. The error names the volume or its path.
+    /// The mount of a volume, and the sub-path that the node must mount first. The error names the volume or its path.
     fn volume_mount(
         &self,
         at: usize,
@@ -208,7 +208,7 @@ impl ContainerInput<'_> {
                 value
             })
         });
-        // With an empty value, the container would get the whole volume, or a directory shared by all such pods.
+        // With an empty variable, the container would get the whole volume, or a directory that other pods use as well.
         if let Some(name) = unset {
             return Err(format!(
                 "subPathExpr: the variable {name} is missing or empty"
@@ -234,10 +234,10 @@ impl ContainerInput<'_> {
         let mount = Mount {
             container_path: absolute(&mount.mount_path),
             host_path: text(&host_path),
-            // As upstream, only the kubelet may change the files of `downwardAPI` volumes.
+            // As in upstream's kubelet, containers cannot change the files of `downwardAPI` volumes.
             readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
             propagation: propagation.into(),
-            // As upstream, files of the node keep their SELinux labels.
+            // As in upstream's kubelet, the files of a `hostPath` volume keep their SELinux labels.
             selinux_relabel: volume.host_path.is_none(),
             ..Mount::default()
         };
@@ -253,7 +253,7 @@ pub(crate) fn absolute(path: &str) -> String {
     }
 }
 
-/// Replaces each `$(NAME)` that has a value; other references stay. `$$` is a `$` that begins no reference.
+/// Replaces each `$(NAME)` whose variable has a value. Other references stay. `$$` is a `$` that begins no reference.
 fn expand<'a>(text: &str, mut value: impl FnMut(&str) -> Option<&'a String>) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

@@ -23,7 +23,7 @@ pub(crate) use sandbox::hosts;
 pub use sandbox::sandbox_config;
 pub(crate) use security::check_user;
 
-/// A field of a pod that cannot be used.
+/// An error about a field of a pod that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct FieldError {
@@ -43,7 +43,7 @@ impl FieldError {
         }
     }
 
-    /// The same error, with `path` put before the path of its field.
+    /// Returns this error with `path` put before the path of its field.
     pub(crate) fn below(self, path: &str) -> Self {
         let separator = if self.field.is_empty() { "" } else { "." };
         Self::new(format!("{path}{separator}{}", self.field), self.problem)
@@ -55,7 +55,7 @@ impl FieldError {
 pub struct NodeConfig {
     /// The directory of logs: `/var/log/pods`.
     pub logs: PathBuf,
-    /// The directories of the pods' own files.
+    /// The directories of the pods' files: volumes, hosts files and termination messages.
     pub pods: PodDirectories,
     /// The node's CPUs.
     pub cpus: u32,
@@ -63,19 +63,19 @@ pub struct NodeConfig {
     pub memory: u64,
     /// The name resolution of the node.
     pub dns: DnsConfig,
-    /// The parent cgroup of sandboxes. Empty: the runtime's default. `SystemdCgroup` needs a slice, like `system.slice`.
+    /// The parent cgroup of sandboxes. Empty: the runtime's default. `SystemdCgroup` needs a slice: `system.slice`.
     pub cgroup_parent: String,
-    /// The node's addresses, the preferred family first.
+    /// The IP addresses of the node. Addresses of the preferred family come first.
     pub host_ips: Vec<IpAddr>,
 }
 
 impl NodeConfig {
-    /// The CPUs, memory and name resolution of this host. Logs and the pods' files are in `root/logs` and `root/pods`.
+    /// The CPUs, memory and name resolution of this host. Logs are in `root/logs`, and the pods' files in `root/pods`.
     ///
-    /// Reads `/proc/meminfo` and `/etc/resolv.conf`. Values that are missing there stay empty.
+    /// Reads `/proc/meminfo` and `/etc/resolv.conf`. Values that these files do not have stay empty.
     #[must_use]
     pub fn of_host(root: &Path, host_ips: Vec<IpAddr>) -> Self {
-        // An absolute path: CRI-O refuses a relative directory, and containerd resolves it below its own directory.
+        // Make the path absolute: CRI-O refuses a relative path, and containerd resolves it in a directory of its own.
         let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         let resolv_conf = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -134,7 +134,7 @@ impl NodeConfig {
     }
 }
 
-/// The path of a container's log in the pod's directory: `<container>/<attempt>.log`.
+/// The path of a container's log in the log directory of its pod: `<container>/<attempt>.log`.
 fn log_path(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }

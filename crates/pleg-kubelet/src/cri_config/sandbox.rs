@@ -1,4 +1,4 @@
-//! The configuration of a pod's sandbox, its host name, and its hosts file.
+//! The configuration of a pod's sandbox, the pod's host name, and the pod's hosts file.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -16,10 +16,10 @@ use super::{NodeConfig, security, text};
 
 const HOST_NAME_MAX: usize = 63;
 
-/// The configuration of the sandbox number `attempt` of a pod.
+/// The configuration of the sandbox of a pod that has the attempt number `attempt`.
 ///
 /// # Errors
-/// If the pod's names cannot form the name of its log directory.
+/// If the pod's namespace, name and uid cannot form the name of its log directory.
 pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> Result<PodSandboxConfig> {
     let (name, spec) = (PodName::of(pod), spec_of(pod));
     let host_name = match spec.host_network {
@@ -52,7 +52,7 @@ pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> Result<PodS
     })
 }
 
-/// The host name of a pod: at most 63 characters that do not end with `-` or `.`.
+/// The host name of a pod. A name longer than 63 characters is cut there, and must not end with `-` or `.` then.
 fn host_name_of(pod: &Pod) -> String {
     let own = spec_of(pod).hostname.as_deref();
     let own = own.filter(|name| !name.is_empty());
@@ -90,10 +90,10 @@ fe00::1\tip6-allnodes
 fe00::2\tip6-allrouters
 ";
 
-/// The hosts file of a pod, as upstream makes it for every runtime. containerd mounts the node's own file into each
-/// container by itself. CRI-O does so only in pods on the host network: other pods could not resolve `localhost`.
+/// The hosts file of a pod, as upstream's kubelet writes it for every runtime. Without it, containerd mounts the node's
+/// file into all containers, and CRI-O only into those on the host network: others could not resolve `localhost`.
 ///
-/// `ips`: the pod's addresses. `of_node`: the node's own file, which a pod on the host network gets first.
+/// `ips` are the pod's addresses. `of_node` is the node's hosts file, which a pod on the host network gets first.
 pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {
     let spec = spec_of(pod);
     let mut text = match spec.host_network {

@@ -10,12 +10,12 @@ use pleg_cri::v1::{
 use super::FieldError;
 use crate::spec::containers_in;
 
-/// Paths of the kernel that are hidden from a container, unless it is privileged.
+/// Kernel paths that are hidden from a container, unless it is privileged or has `procMount: Unmasked`.
 const MASKED: &str = "/proc/asound /proc/acpi /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats \
                       /proc/timer_list /proc/timer_stats /proc/sched_debug /proc/scsi /sys/firmware \
                       /sys/devices/virtual/powercap";
 
-/// Paths of the kernel that a container cannot change, unless it is privileged.
+/// Kernel paths that a container cannot change, unless it is privileged or has `procMount: Unmasked`.
 const READ_ONLY: &str = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger";
 
 /// The namespaces that containers use: those of the node, those of the pod, or their own.
@@ -36,7 +36,7 @@ fn namespaces(spec: &PodSpec) -> NamespaceOption {
     }
 }
 
-/// The security context of a container: its own settings, else those of the pod.
+/// The security context of a container: its own settings and, where it has none, the settings of the pod.
 fn effective(spec: &PodSpec, container: &Container) -> SecurityContext {
     let own = container.security_context.clone().unwrap_or_default();
     let pod = spec.security_context.clone().unwrap_or_default();
@@ -64,7 +64,7 @@ fn seccomp(profile: Option<SeccompProfile>, default: ProfileType) -> Option<Secu
     })
 }
 
-/// The security context of a pod's sandbox: as for a container without settings of its own, but with other defaults.
+/// The security context of a pod's sandbox: that of a container without settings, except for seccomp and `privileged`.
 pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     let bare = Container::default();
     let context = of_container(spec, &bare);
@@ -77,14 +77,14 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
         supplemental_groups_policy: context.supplemental_groups_policy,
         selinux_options: context.selinux_options,
         privileged: containers_in(spec).any(is_privileged),
-        // As upstream, the containers' profiles do not count, because the sandbox runs only the pause process.
+        // As upstream, ignores the seccomp profiles of the pod and its containers: the sandbox runs only `pause`.
         seccomp: seccomp(None, ProfileType::RuntimeDefault),
         ..LinuxSandboxSecurityContext::default()
     }
 }
 
-/// Checks that the user is set if the container must not run as root (the user of the image is not looked up), or if a
-/// group is set (both runtimes refuse a group without a user).
+/// Checks that `runAsUser` is set if the container must not run as root, because the image's user is not looked up, or
+/// if `runAsGroup` is set, because containerd and CRI-O refuse a group without a user.
 pub(crate) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
     const NO_USER: &str = "the user of the image is not looked up: write runAsUser as well";
     let context = effective(spec, container);
@@ -106,7 +106,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
     let of_pod = spec.security_context.clone().unwrap_or_default();
     let groups = of_pod.supplemental_groups.into_iter().flatten();
     let policy = of_pod.supplemental_groups_policy.as_deref();
-    // Not checked here: the runtime refuses a policy that it does not support.
+    // The policy is not checked here: the runtime refuses a policy that it does not support.
     let policy = policy.and_then(SupplementalGroupsPolicy::from_str_name);
     let policy = policy.unwrap_or(SupplementalGroupsPolicy::Merge);
     let number = |value: Option<i64>| value.map(|value| Int64Value { value });
@@ -124,7 +124,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
         }),
         privileged,
         namespace_options: Some(namespaces(spec)),
-        // The runtime sets these labels on a node with SELinux.
+        // On a node with SELinux, the runtime applies these labels to the container.
         selinux_options: context.se_linux_options.map(|o| SeLinuxOption {
             user: o.user.unwrap_or_default(),
             role: o.role.unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! Single calls to the runtime, and the hooks of containers (`postStart`, `preStop`). After each call, its end is
-//! recorded in the [`Run`], so that the worker waits for a newer view. An error names the action.
+//! Single calls to the runtime, and the hooks of containers (`postStart`, `preStop`). The instant at which a call ends
+//! is recorded in the [`Run`], so that the worker's next run waits for a newer view. An error names the failed action.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const POST_START_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
 impl<S> Performing<'_, S> {
     pub(super) async fn create_sandbox(&self, attempt: u32, config: PodSandboxConfig) -> Result {
-        // No runtime handler: pods with a runtime class are refused.
+        // The runtime handler is empty, because pods with a runtime class are refused.
         let created = self.performer.client.run_pod_sandbox(config, "").await;
         let (run, ended) = (self.run, created.ended);
         let failed = PerformError::of(format!("start of sandbox {attempt}"));
@@ -32,8 +32,8 @@ impl<S> Performing<'_, S> {
         Ok(())
     }
 
-    /// Starts a container, and creates it first if it does not exist. `None` if its configuration is missing. An error
-    /// comes with the waiting reason that upstream shows.
+    /// Starts a container, and creates it first if it does not exist. Returns `None` if the configuration of a new
+    /// container could not be prepared. An error comes with the waiting reason that upstream shows.
     pub(super) async fn start(
         &self,
         start: &StartContainer,
@@ -105,7 +105,7 @@ impl<S> Performing<'_, S> {
         Ok(self.remove_log(id).await?)
     }
 
-    /// Stops or removes garbage: an ended container or sandbox.
+    /// Removes garbage: an ended container, or an ended sandbox, which is stopped first.
     pub(super) async fn remove(&self, removal: &Removal) -> Result {
         let client = &self.performer.client;
         match removal {
@@ -124,8 +124,8 @@ impl<S> Performing<'_, S> {
         unless_gone(self.run.written(written)).map_err(PerformError::of(what))
     }
 
-    /// Runs the `postStart` hook of a container that was started. If it fails, the container is stopped, as upstream
-    /// does. If the pod is deleted meanwhile, the hook is cancelled.
+    /// Runs the `postStart` hook of a container that was started. If the hook fails, stops the container, as upstream
+    /// does. If the pod is deleted while the hook runs, cancels the hook.
     async fn post_start(&self, name: &str, id: &Id) -> Result {
         let (Some(pod), Some(hook)) = (self.pod, self.hook(name, |l| &l.post_start)) else {
             return Ok(());
@@ -149,8 +149,8 @@ impl<S> Performing<'_, S> {
         Err(PerformError::of(what)(error))
     }
 
-    /// Runs the `preStop` hook of a container before it is stopped, and returns the grace period that is left then:
-    /// at least [`MIN_GRACE`]. The failure of a hook is ignored, except for the time that the hook took.
+    /// Runs the `preStop` hook of a container before it is stopped, and returns the grace period that is left after the
+    /// hook: at least [`MIN_GRACE`]. A failed hook is logged, and the time that it took is used up as well.
     async fn pre_stop(&self, name: &str, id: &Id, grace: Duration) -> Duration {
         let Some(hook) = self.hook(name, |l| &l.pre_stop) else {
             return grace;
@@ -167,7 +167,7 @@ impl<S> Performing<'_, S> {
         grace.saturating_sub(used).max(MIN_GRACE)
     }
 
-    /// The hook of container `name` that `of` selects.
+    /// Returns the hook that `of` selects in the lifecycle of the container `name`.
     fn hook(&self, name: &str, of: fn(&Lifecycle) -> &Option<LifecycleHandler>) -> Option<Check> {
         let container = container_of(self.pod?, name)?;
         let handler = of(container.lifecycle.as_ref()?).as_ref()?;
@@ -178,17 +178,17 @@ impl<S> Performing<'_, S> {
         let ips = self.pod.map(|pod| self.performer.pod_ips(self.run, pod));
         let address = ips.iter().flatten().next();
         let address = address.map(ToString::to_string).unwrap_or_default();
-        // Boxed, because few pods have hooks: unboxed, the future of a hook would enlarge the future of every run.
+        // The hook's future is boxed because few pods have hooks: unboxed, it would enlarge the future of every run.
         let check = hook.perform(&self.performer.client, id, &address, within);
         match Box::pin(check).await {
-            // As upstream, any response is a success.
+            // As in upstream's kubelet, a hook succeeds with any HTTP status.
             Err(CheckError::Status(_)) => Ok(()),
             result => result,
         }
     }
 }
 
-/// Ignores NotFound: an object that does not exist counts as stopped and removed. Some runtimes return success for it.
+/// Ignores NotFound: a missing container or sandbox counts as stopped and removed. Some runtimes return success for it.
 fn unless_gone(result: Result<(), CallError>) -> Result<(), CallError> {
     result.or_else(|error| match error.kind {
         CallErrorKind::NotFound => Ok(()),

@@ -17,13 +17,13 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server.
 ///
-/// Each method provides nothing by default, so pods that need its data are refused. The volumes of a pod, the variables
-/// of a container and the credentials of an image must come within 30 s. Otherwise the source is cancelled, and a later
-/// run of the pod tries again. Pass an implementation to [`Performer::sources`](super::Performer::sources).
+/// By default, each method provides nothing, so pods that need its data are refused. The volumes of a pod, the
+/// variables of a container and the credentials of an image must be provided within 30 s. Otherwise the call is
+/// cancelled, and a later run tries again. Pass an implementation to [`Performer::sources`](super::Performer::sources).
 pub trait Sources: Send + Sync + 'static {
-    /// The path on the node with the contents of a volume, which the performer mounts as a `hostPath`, without a change
-    /// of their SELinux label. Called each time before containers of the pod are created. Not called for `hostPath`,
-    /// `emptyDir` and `downwardAPI`. `None`: the volume is not provided.
+    /// Returns the path on the node with the contents of a volume. The performer mounts this path as a `hostPath`,
+    /// without a change of SELinux labels. Called each time before containers of the pod are created, but not for
+    /// `hostPath`, `emptyDir` and `downwardAPI` volumes. `None`: the volume is not provided.
     fn volume(
         &self,
         pod: &Pod,
@@ -33,7 +33,7 @@ pub trait Sources: Send + Sync + 'static {
         async { Ok(None) }
     }
 
-    /// The value of a variable that refers to a ConfigMap or Secret. `None`: it is missing; the variable is left out.
+    /// The value of a variable that refers to a ConfigMap or Secret. `None`: the variable is left out.
     fn env(
         &self,
         pod: &Pod,
@@ -43,7 +43,7 @@ pub trait Sources: Send + Sync + 'static {
         async { Err("config maps and secrets are not read: write the value".into()) }
     }
 
-    /// All keys of a ConfigMap or Secret as variables. The performer adds the prefix.
+    /// All keys and values of a ConfigMap or Secret, as variables. The performer adds the prefix to their names.
     fn env_from(
         &self,
         pod: &Pod,
@@ -58,7 +58,7 @@ pub trait Sources: Send + Sync + 'static {
         true
     }
 
-    /// The credentials for a pull of this image. `None`: it is pulled without credentials.
+    /// The credentials for a pull of this image. `None`: the image is pulled without credentials.
     fn credentials(
         &self,
         pod: &Pod,
@@ -69,8 +69,8 @@ pub trait Sources: Send + Sync + 'static {
     }
 }
 
-/// Changes configurations just before they are sent to the runtime. Pass an implementation to
-/// [`Performer::last_changes`](super::Performer::last_changes).
+/// Changes the configurations of sandboxes and containers just before they are sent to the runtime. Pass an
+/// implementation to [`Performer::last_changes`](super::Performer::last_changes).
 pub trait LastChanges: Send + Sync + 'static {
     /// Changes the configuration of a sandbox, before `RunPodSandbox` and before each `CreateContainer` in it.
     ///
@@ -104,7 +104,7 @@ impl Sources for Nothing {
 
 type Boxed<'a, T> = BoxFuture<'a, Result<T>>;
 
-/// The time limit of a source, so that a pod whose source hangs can be stopped.
+/// The time limit for a source to provide data. A pod can be stopped even if a source hangs.
 const SOURCES_WITHIN: Duration = Duration::from_secs(30);
 
 /// [`Sources`] as a trait object.
@@ -120,7 +120,7 @@ impl<S: Sources> AnySources for S {
         Sources::reads_pull_secrets(self)
     }
 
-    /// The pod with the volumes that the source provides as `hostPath`. Secrets and ConfigMaps are mounted read-only.
+    /// Returns the pod with provided volumes as `hostPath`. Secrets, ConfigMaps and projected volumes are read-only.
     fn with_volumes<'a>(&'a self, pod: &'a Pod, node: &'a NodeConfig) -> Boxed<'a, Pod> {
         within(async move {
             let mut with = pod.clone();
@@ -154,7 +154,7 @@ impl<S: Sources> AnySources for S {
         })
     }
 
-    /// The container with the provided values of its variables, in which a `$` is escaped.
+    /// Returns the container with the values that the source provides for variables. A `$` in such a value is escaped.
     fn with_env<'a>(&'a self, pod: &'a Pod, container: &'a Container) -> Boxed<'a, Container> {
         within(async move {
             let mut env = Vec::new();

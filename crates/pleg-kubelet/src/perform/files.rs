@@ -25,10 +25,10 @@ use crate::worker::Run;
 
 use super::{Performer, Performing, Result};
 
-/// Deadline of a file operation: a mount may hang.
+/// The deadline of a file operation. The operation may hang if a mount hangs.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A container, the file of its termination message, and its log.
+/// An ended container's id, its termination message file, and its log if that may be read instead.
 type Source = (Id, PathBuf, Option<PathBuf>);
 
 impl Performer {
@@ -39,7 +39,7 @@ impl Performer {
     /// If something cannot be removed, or the removal takes longer than 10 s.
     ///
     /// # Cancel safety
-    /// File operations in progress go on. Call this again.
+    /// If the future is dropped, file operations in progress go on. Call `remove_pod` again.
     pub async fn remove_pod<S>(&self, run: &Run<S>) -> Result {
         let (node, uid) = (self.node.clone(), run.uid.clone());
         lock(&self.images.pods).remove(&uid);
@@ -57,7 +57,7 @@ impl Performer {
     /// It blocks on the file system.
     ///
     /// # Errors
-    /// If something cannot be read or removed. After the first error, the other pods' files are removed all the same.
+    /// If the files of a pod cannot be read or removed. After the first error, the other pods' files are still removed.
     pub fn remove_orphans(&self, known: &BTreeSet<PodUid>) -> Result<(), VolumeError> {
         let mut removed = Ok(());
         for uid in self.node.pods.uids()? {
@@ -68,8 +68,8 @@ impl Performer {
         removed.and(self.node.remove_logs(|uid| !known.contains(uid)))
     }
 
-    /// The termination messages of ended containers, by id: the file at `terminationMessagePath` or, if that is empty
-    /// and the container failed with the policy `FallbackToLogsOnError`, the end of its log. Each is read once.
+    /// The termination messages of ended containers, by id: the file at `terminationMessagePath` or, if this file is
+    /// empty and the container failed with the policy `FallbackToLogsOnError`, the end of its log. Each is read once.
     pub(super) async fn termination_messages<S>(
         &self,
         run: &Run<S>,
@@ -96,7 +96,7 @@ impl Performer {
         known
     }
 
-    /// The message file of an ended container whose exit code is known; and its log, if the policy allows its use.
+    /// The message file of an ended container whose exit code is known, and the log if its policy allows that.
     fn message_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Option<Source> {
         let code = container.details.exit_code?;
         if container.state != ContainerState::Exited {
@@ -141,7 +141,7 @@ impl<S> Performing<'_, S> {
             for path in &messages {
                 make_file(path, "", 0o666)?;
             }
-            // Only if a container is created.
+            // The hosts file is needed only if a container is created.
             if !messages.is_empty() {
                 let of_node = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
                 make_file(&hosts_file, &hosts(&pod, &ips, &of_node), 0o644)?;
@@ -195,7 +195,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// The file operation of each pod. Runs one at a time: a hung operation cannot be cancelled, and a second would hang.
+/// The running file operation of each pod, at most one: a hung one cannot be cancelled, and a second one would hang.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
 

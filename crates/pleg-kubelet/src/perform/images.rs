@@ -26,16 +26,16 @@ pub(super) struct Images {
     permits: Semaphore,
 }
 
-/// The number of images that are pulled at once. Upstream pulls one at a time unless configured otherwise.
+/// The maximum number of images that are pulled at once. Upstream pulls one at a time unless configured otherwise.
 const MAX_PULLS: usize = 5;
 
-/// The time for which a container shows the error of its failed pull before it shows the back-off.
+/// The time for which a container's status shows `ErrImagePull` after a failed pull, before `ImagePullBackOff`.
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
 
-/// Delay before a failed lookup of an image in the runtime is repeated. No back-off: the lookup calls no registry.
+/// The delay before a failed lookup of an image in the runtime is repeated. A lookup calls no registry: no back-off.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The container and the image of a pull.
+/// The name of a container, and the image to pull for it.
 pub(super) type Wanted = (String, String);
 
 #[derive(Debug)]
@@ -52,10 +52,10 @@ pub(super) enum Pull {
     BackingOff(String),
 }
 
-/// The image service's name of the image, or the error of the pull.
+/// The name of the pulled image in the runtime's image service, or the error of the pull.
 type Pulled = Result<String, String>;
 
-/// The reason why a container has no image yet, and the instant of its pod's next run. `None`: the end of the pull.
+/// Why a container has no image yet, and when its pod runs again. `None`: when its pull ends or the pod changes.
 type Absent = (ContainerStateWaiting, Option<Instant>);
 
 impl Images {
@@ -80,13 +80,13 @@ impl Images {
     fn pull_ended(&self, uid: &PodUid, wanted: Wanted, pulled: Pulled, now: Instant) {
         let (container, image) = &wanted;
         let mut pods = lock(&self.pods);
-        // The pod has gone meanwhile, so the result of the pull is dropped.
+        // If the pod was removed during the pull, the result of the pull is dropped.
         let Some(pod) = pods.get_mut(uid) else { return };
         let pull = pulled.map_or_else(Pull::Failed, Pull::Succeeded);
         if let Pull::Failed(error) = &pull {
             tracing::warn!(pod = %uid, container, image, error, "an image could not be pulled");
             pod.back_off.settings = self.back_off;
-            // Containers with the same image pull it at the same time: that is one failure.
+            // If containers pull the same image at the same time and the pulls fail, that is one failure.
             if pod.back_off.delayed_retry(image, now).is_none() {
                 pod.back_off.restarted(image, now, now);
             }
@@ -96,7 +96,7 @@ impl Images {
 }
 
 impl<S> Performing<'_, S> {
-    /// The image service's name for the image of a container. Starts a pull if one is needed.
+    /// The name of a container's image in the runtime's image service. Starts a pull of the image if one is needed.
     pub(super) async fn image(&self, pod: &Pod, container: &Container) -> Result<String, Absent> {
         let images = &self.performer.images;
         let image = container.image.clone().unwrap_or_default();
@@ -106,12 +106,12 @@ impl<S> Performing<'_, S> {
         }
         let wanted = (container.name.clone(), image.clone());
         let policy = container.image_pull_policy.as_deref();
-        // Upstream's default: without a tag and without a digest, it is the latest image.
+        // As in upstream's kubelet, an image without a tag and without a digest has the tag `latest` by default.
         let name = image.rsplit('/').next().unwrap_or_default();
         let is_latest = name.ends_with(":latest") || !name.contains([':', '@']);
         let may_be_present = policy.map_or(!is_latest, |policy| policy != "Always");
         let waits = match self.pulled(pod, &wanted) {
-            // Another pod or user may have pulled the image after this failure, so the runtime is asked first.
+            // Another pod or a user may have pulled the image after this failed pull, so the runtime is asked first.
             Some(Err((reason, Some(due)))) => Some((reason, Some(due))),
             Some(pulled) => return pulled,
             None => None,
@@ -137,14 +137,14 @@ impl<S> Performing<'_, S> {
         Err((waiting(reason, message), Some(again)))
     }
 
-    /// The result of a pull for this container; `None` if there was no pull, or if another pull must be made.
+    /// The result of the last pull for this container. `None` if there was no pull, or if another one must be made.
     fn pulled(&self, pod: &Pod, wanted: &Wanted) -> Option<Result<String, Absent>> {
         let mut pods = lock(&self.performer.images.pods);
         let known = pods.get_mut(&self.run.uid)?;
         let (_, image) = wanted;
         let pull = known.pulls.get_mut(wanted)?;
         match pull {
-            // A pull that has ended without a result has panicked.
+            // The task of the pull has ended without storing a result, so it has panicked.
             Pull::Running { task, .. } if task.is_finished() => None,
             Pull::Running { failed, .. } => {
                 let reason = pulling(pod, image, failed.as_deref());
@@ -202,7 +202,7 @@ fn spec_of(image: &str) -> v1::ImageSpec {
     }
 }
 
-/// The waiting reason of a container without its image. `failed`: the error of the last pull, which is repeated later.
+/// The waiting reason of a container without its image. `failed` is the error of the last pull if that pull failed.
 fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaiting {
     let Some(error) = failed else {
         return waiting(not_created(pod), format!("Pulling image {image:?}"));
@@ -211,7 +211,7 @@ fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaitin
     waiting("ImagePullBackOff", message)
 }
 
-/// Returns true for a name that has the grammar of the registries: `host:port/path/name:tag@digest`.
+/// Returns true if a name has the grammar of registries for images: `host:port/path/name:tag@digest`.
 fn is_reference(image: &str) -> bool {
     let (image, digest) = image.split_once('@').unwrap_or((image, "a:"));
     let slash = image.rfind('/').map_or(0, |at| at + 1);

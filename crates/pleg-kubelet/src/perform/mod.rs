@@ -35,7 +35,7 @@ use images::{Images, Pull, Wanted};
 use predecessor::Names;
 use prepare::Prepared;
 
-/// Performs the plans of pods. Create one for all pods of a node.
+/// Performs the plans of pods. Create one performer for all pods of a node.
 #[must_use]
 pub struct Performer {
     client: CriClient,
@@ -73,13 +73,13 @@ pub enum PerformError {
     Failed {
         /// The action that was tried.
         what: String,
-        /// The cause: for a call, its [`CallError`](pleg::core::CallError).
+        /// The cause. For a call to the runtime, it is the call's [`CallError`](pleg::core::CallError).
         source: BoxError,
     },
     /// A volume or a directory cannot be used.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The pod cannot be run: a field that cannot be used, or an error of [`Sources`] or [`LastChanges`].
+    /// The pod cannot be run, because of a field that cannot be used or an error of [`Sources`] or [`LastChanges`].
     #[error(transparent)]
     Pod(#[from] BoxError),
 }
@@ -103,25 +103,25 @@ type Result<T = (), E = PerformError> = std::result::Result<T, E>;
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Performed {
-    /// The containers that were started, each with its id as [`existing`](StartContainer::existing).
+    /// The containers that were started. The id of each is in [`existing`](StartContainer::existing).
     pub started: Vec<StartContainer>,
     /// The actions that failed.
     pub errors: Vec<PerformError>,
-    /// The reasons why containers wait now, by name, for the status of the pod.
+    /// The reasons why containers wait now, by container name, for the status of the pod.
     pub waiting: BTreeMap<String, ContainerStateWaiting>,
 }
 
 impl Performed {
-    /// The action for the reconcile function to return. The pod is run again when the plan is due.
+    /// The action that the reconcile function must return: the pod is run again at the instants that the plan has set.
     ///
     /// # Errors
-    /// The first action that failed.
+    /// Returns the error of the first action that failed.
     pub fn into_action(self) -> Result<Action, PerformError> {
         let error = self.errors.into_iter().next();
         error.map_or(Ok(Action::await_change()), Err)
     }
 
-    /// Records that a container could not be started. It waits, with upstream's reason.
+    /// Records that a container could not be started. `reason` is the waiting reason that upstream shows.
     fn failed(&mut self, container: &str, reason: &str, error: PerformError) {
         let reason = waiting(reason, error.to_string());
         self.waiting.insert(container.to_owned(), reason);
@@ -143,7 +143,7 @@ impl Performed {
 }
 
 impl Performer {
-    /// Performs plans with the calls of `client`.
+    /// A performer that makes its calls to the runtime through `client`.
     pub fn new(client: CriClient, node: NodeConfig) -> Self {
         Self {
             images: Images::new(client.clone(), BackOffSettings::default()),
@@ -156,7 +156,7 @@ impl Performer {
         }
     }
 
-    /// Sets the back-off delays between failed pulls of an image. By default those of [`BackOffSettings`], as upstream.
+    /// Sets the back-off delays between failed pulls of an image. The default is [`BackOffSettings`], as upstream.
     ///
     /// # Errors
     /// If a setting is invalid.
@@ -172,25 +172,25 @@ impl Performer {
         self
     }
 
-    /// Sets the hook that makes final changes to sandbox and container configurations before each call.
+    /// Sets the hook that changes sandbox and container configurations just before they are sent to the runtime.
     pub fn last_changes(mut self, changes: impl LastChanges) -> Self {
         self.last_changes = Box::new(changes);
         self
     }
 
-    /// Prepares volumes, configurations and images; records the calls that can be made; makes them; and removes the
-    /// garbage of the pod. `pod` is `None` if a pod must be terminated and its specification was never known.
+    /// Prepares volumes, configurations and images, records the calls that can be made, makes these calls, and removes
+    /// the garbage of the pod. `pod` is `None` if a pod must be terminated and its specification was never known.
     ///
-    /// Actions that cannot be done yet are postponed and not recorded; the outcome has the reason. A container waits
-    /// until its image was pulled: the pull runs in the background, and wakes the worker at its end. All containers
-    /// wait until their volumes can be made. A sandbox waits while another pod of the same namespace and name runs or
-    /// may run, because an edited manifest is another pod of the same name.
+    /// Actions that cannot be done yet are postponed and not recorded; the returned [`Performed`] has the reasons. A
+    /// container waits until its image was pulled: the pull runs in the background, and wakes the worker at its end.
+    /// All containers wait until their volumes can be made. A sandbox waits while another pod of the same namespace and
+    /// name may run, because an edited manifest is another pod of the same name.
     ///
-    /// Records in the run when each write ended ([`Run::changed`]). A failed action does not prevent others that do not
-    /// need it. A failed removal of garbage is logged, and a later plan retries it.
+    /// Records in the run when each call that changes the runtime ended ([`Run::changed`]). A failed action does not
+    /// prevent actions that do not need it. A failed removal of garbage is logged, and a later plan retries it.
     ///
     /// # Cancel safety
-    /// Calls in progress are cancelled. The runtime may still perform them.
+    /// If the future is dropped, calls in progress are cancelled. The runtime may still perform them.
     pub async fn perform<S>(&self, pod: Option<&Pod>, mut plan: Plan<'_, S>) -> Performed {
         let (performer, run) = (self, plan.run);
         let work = Performing {
@@ -219,9 +219,9 @@ impl Performer {
 
     /// The status of this run's pod, from the observations of its plan, the termination messages of its containers, and
     /// the reasons why containers waited when a plan was last performed. Call it before a plan is performed, to report
-    /// its exits, and again afterwards. A pod with `activeDeadlineSeconds` is run again at its deadline.
+    /// the plan's exits, and again afterwards. A pod with `activeDeadlineSeconds` is run again at its deadline.
     ///
-    /// `previous` is the status reported last, and `runtime` the runtime's name, as `containerd` in `containerd://…`.
+    /// `previous` is the status reported last. `runtime` is the runtime's name: `containerd` in `containerd://…`.
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -262,7 +262,7 @@ impl Performer {
     }
 }
 
-/// The plan of one pod while it is performed.
+/// A plan that is being performed, and the pod that it is for.
 struct Performing<'a, S> {
     performer: &'a Performer,
     run: &'a Run<S>,
@@ -283,7 +283,7 @@ impl<S> Performing<'_, S> {
         results
     }
 
-    /// Creates the sandbox, or starts the containers until the pod is deleted.
+    /// Creates the sandbox, or starts the containers one by one. Starts no further container once the pod is deleted.
     async fn start_all(&self, actions: &Actions, mut prepared: Prepared, done: &mut Performed) {
         if let (Some(attempt), Some(pod), Some(config)) =
             (actions.create_sandbox, self.pod, &prepared.sandbox)
@@ -302,7 +302,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// Upstream's waiting reason for a container before its creation.
+/// The waiting reason that upstream's kubelet shows for a container that was not created yet.
 pub(crate) fn not_created(pod: &Pod) -> &'static str {
     let init = spec_of(pod).init_containers.as_ref();
     match init.is_some_and(|init| !init.is_empty()) {

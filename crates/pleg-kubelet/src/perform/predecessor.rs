@@ -1,4 +1,4 @@
-//! At most one pod of a name runs: an edited manifest is another pod, which waits until the earlier pod has ended.
+//! At most one pod of a name runs: an edited manifest is a new pod, which waits until the earlier pod has ended.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -17,8 +17,8 @@ pub(super) struct Names(Mutex<BTreeMap<(String, String), Owner>>);
 #[derive(Debug)]
 struct Owner {
     uid: PodUid,
-    /// The instant of the sandbox's creation. `None` while the call is in progress, and if it failed: a call that timed
-    /// out may still take effect, so the name is free only when the pod's worker has ended.
+    /// The instant of the sandbox's creation. `None` while the create call is in progress, and after it failed: a call
+    /// that timed out may still take effect, so the name becomes free only when the pod's worker has ended.
     created: Option<Instant>,
 }
 
@@ -31,7 +31,7 @@ impl Owner {
 }
 
 impl Names {
-    /// Makes the pod own its name, before its sandbox is created. Fails with the uid of a namesake that may run.
+    /// Reserves the name of the pod before its sandbox is created. Fails with the uid of a namesake that may run.
     pub(super) fn take(&self, pleg: &Pleg, name: PodName<'_>, uid: &PodUid) -> Result<(), PodUid> {
         let mut owners = lock(&self.0);
         let key = (name.namespace.to_owned(), name.name.to_owned());
@@ -39,7 +39,7 @@ impl Names {
         if let Some(owner) = owner.filter(|owner| owner.may_run(pleg)) {
             return Err(owner.uid.clone());
         }
-        // Pods that an earlier kubelet process started are not in `owners`.
+        // `owners` does not have pods that an earlier kubelet process started, so look for these pods in the cache.
         let running = pleg.snapshot().into_iter().find(|view| {
             let status = &view.status;
             let is_same = *status.namespace == *name.namespace && *status.name == *name.name;
@@ -60,7 +60,7 @@ impl Names {
         }
     }
 
-    /// Frees the name of the pod: its worker has ended.
+    /// Frees the name of a pod. Called after the pod's worker has cleaned up.
     pub(super) fn release(&self, uid: &PodUid) {
         lock(&self.0).retain(|_, owner| owner.uid != *uid);
     }

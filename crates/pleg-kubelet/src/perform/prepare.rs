@@ -28,7 +28,7 @@ pub(super) struct Prepared {
 }
 
 impl<S> Performing<'_, S> {
-    /// Prepares the calls of the plan. Postpones those that cannot be prepared.
+    /// Prepares the calls of the plan. Postpones calls that cannot be prepared.
     pub(super) async fn prepare(&self, plan: &mut Plan<'_, S>, done: &mut Performed) -> Prepared {
         let Some(pod) = self.pod else {
             plan.postpone_all();
@@ -66,11 +66,11 @@ impl<S> Performing<'_, S> {
         }
     }
 
-    /// Makes directories, volumes and the sandbox's configuration. Returns the pod with the volumes of its `Sources`.
+    /// Makes directories, volumes and the sandbox's configuration. Returns the pod with the sources' volumes.
     async fn prepare_pod(&self, pod: &Pod, plan: &Plan<'_, S>) -> Result<(Pod, PodSandboxConfig)> {
         let sources = &self.performer.sources;
         let pod = sources.with_volumes(pod, &self.performer.node).await?;
-        // The variables of a container are checked later, when the sources have provided their values.
+        // The variables of containers are checked later, when the sources have provided the values of these variables.
         let mut refused = of_pod(&pod).into_iter();
         let is_read = sources.reads_pull_secrets();
         if let Some(error) = refused.find(|error| !is_read || error.field != PULL_SECRETS) {
@@ -87,8 +87,8 @@ impl<S> Performing<'_, S> {
         Ok((pod, config))
     }
 
-    /// Finds the images of the new containers, and makes their configurations. A container that cannot be created now
-    /// is postponed; without an instant, a change or the end of a pull triggers the next try.
+    /// Finds the images of the new containers, and makes their configurations. Postpones each container that cannot be
+    /// created now: to an instant or, without one, to the end of its image's pull or the next change of the pod.
     async fn prepare_containers(
         &self,
         pod: &Pod,
@@ -123,7 +123,7 @@ impl<S> Performing<'_, S> {
         containers
     }
 
-    /// The configuration of a new container. Mounts its volume sub-paths.
+    /// Makes the configuration of a new container, and mounts the container's volume sub-paths.
     async fn config(
         &self,
         pod: &Pod,

@@ -17,17 +17,17 @@ pub(super) struct Memory {
 
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
-    /// A reference to the pod's worker, dead once the worker has ended. `None` after `forget`.
+    /// A weak reference to the pod's worker, which is dead once the worker has ended. `None` after `forget`.
     worker: Option<Weak<LastChange>>,
-    /// The history of the pod. A new worker gets a new one.
+    /// The history of the pod. A new worker of the pod gets a new history.
     pub(super) history: PodHistory,
-    /// The exits that were reported. An id may be reported as ended twice, if the runtime's first report was wrong.
+    /// The exits that were reported. After a wrong report of the runtime, an id may exit again at another instant.
     reported: BTreeSet<(Id, Instant)>,
 }
 
 impl Memory {
-    /// Returns the memory of this run's pod. Forgets every pod whose worker has ended, even an earlier pod of this uid,
-    /// except its ids: they stay until the generator has forgotten its exits.
+    /// Returns the memory of this run's pod. Forgets every pod whose worker has ended, even an earlier pod with this
+    /// uid. Only the ids of such a pod stay, until the generator has forgotten the pod's exits.
     pub(super) fn update<S>(&mut self, run: &Run<S>) -> &mut Remembered {
         let (own, pleg) = (run.worker(), &run.pleg);
         for (uid, pod) in &mut self.pods {
@@ -65,7 +65,7 @@ impl Remembered {
         self.history.unanswered = unanswered;
     }
 
-    /// The exits in `exits` that were not reported yet.
+    /// Returns those of `exits` that were not reported yet.
     pub(super) fn unreported(&mut self, exits: &[Exit]) -> Vec<Exit> {
         let keys: BTreeSet<_> = exits.iter().map(key_of).collect();
         self.reported.retain(|key| keys.contains(key));

@@ -22,15 +22,15 @@ use crate::worker::Run;
 
 use memory::Memory;
 
-/// Deadline of an inspection, which delays the plan.
+/// The deadline of an inspection. The plan waits for the inspection to end.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Returns the results of a pod's probes for a status.
+/// A function that returns the results of a pod's probes for a status of the pod.
 type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 
-/// Plans what pods need. Create one for all pods of a node.
+/// Plans what pods need. Create one planner for all pods of a node.
 ///
-/// While the worker of a pod lives, the planner remembers its used attempt numbers, its exits and its back-off.
+/// While the worker of a pod lives, the planner remembers the pod's used attempt numbers, exits and back-off.
 #[must_use]
 #[derive(Debug)]
 pub struct Planner {
@@ -39,7 +39,7 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// A planner that remembers nothing, with the delays of `back_off` between restarts.
+    /// A planner that knows no pod yet. `back_off` has the delays between restarts.
     ///
     /// # Errors
     /// If a setting of the back-off is invalid.
@@ -50,8 +50,8 @@ impl Planner {
         Ok(Self { consumer, memory })
     }
 
-    /// Makes the planner a consumer: exited containers are kept until a plan with their exits ([`Plan::exits`]) is
-    /// begun. Register the consumer with the generator's builder, so that it misses no exit.
+    /// Makes the planner a consumer of exits: an exited container is kept until a plan that has its exit
+    /// ([`Plan::exits`]) is begun. Register `consumer` with the generator's builder, so that it misses no exit.
     ///
     /// Without a consumer, a container may be removed before its exit was reported.
     pub fn consumer(mut self, consumer: Consumer) -> Self {
@@ -60,17 +60,17 @@ impl Planner {
     }
 
     /// Plans what the pod of this run needs. A run without a specification terminates its pod, whatever `desired` is.
-    /// `probes` returns the probe results for a status; without it, running containers count as started and healthy.
+    /// `probes` returns the probe results for a status. Without it, running containers count as started and healthy.
     ///
     /// If an exit code or the effect of a change of resources is missing, the planner inspects the pod once before it
-    /// makes the plan. If the inspection fails, it is repeated after 1 s, 2 s, up to 1 min; only decisions that need
-    /// the exit code wait. That wait ends if the runtime lists the pod, but has not reported the code for a minute.
+    /// makes the plan. If the inspection fails, later runs repeat it after 1 s, 2 s, up to 1 min; only decisions that
+    /// need the code wait. Their wait ends if the runtime lists the pod, but has not reported the code for a minute.
     ///
     /// # Errors
     /// If the generator has ended.
     ///
     /// # Cancel safety
-    /// Dropping the future records nothing.
+    /// If the future is dropped, no call is recorded.
     pub async fn plan<'a, S>(
         &'a self,
         run: &'a Run<S>,
@@ -158,7 +158,7 @@ impl Planner {
     }
 
     /// The exits that no begun plan contained. Report them in [`Reconcile::finish`](crate::worker::Reconcile::finish).
-    /// Empty if the pod exists again: the plans of its next worker have these exits.
+    /// Empty if containers or sandboxes of the pod exist: then the plans of the pod's next worker have these exits.
     #[must_use]
     pub fn last_exits<S>(&self, run: &Run<S>) -> Vec<Exit> {
         if run.view.status.exists() {
@@ -169,35 +169,35 @@ impl Planner {
     }
 }
 
-/// The observations from which a plan was made, and conclusions for the pod's status.
+/// The observations from which a plan was made, and the plan's conclusions that the pod's status shows.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Observed {
-    /// The run's view, or a newer view.
+    /// The view of the run, or a newer view of the pod if the planner had to inspect it.
     pub view: PodView,
     /// The probe results for the view's status.
     pub probes: Option<ProbeResults>,
     /// The exits of the pod's containers and sandboxes, including removed ones.
     pub ended: Arc<[Exit]>,
-    /// The containers whose exit code is unknown, and may still become known.
+    /// The ids of ended containers whose exit code is unknown, but may still become known.
     pub unread: BTreeSet<Id>,
-    /// The reasons why containers wait, by name. The entry of the sandbox has an empty name.
+    /// The reasons why containers wait, by container name. The reason why the sandbox is not ready has an empty name.
     pub waiting: BTreeMap<String, WaitReason>,
-    /// The names of ended containers that run again whatever their exit code: the worker stopped them to replace them,
-    /// or they belong to an earlier pod of this uid.
+    /// The names of ended containers that run again whatever their exit code: the worker stopped these containers to
+    /// replace them, or they belong to an earlier pod with this uid.
     pub replaced: BTreeSet<String>,
-    /// The final phase of the pod, once no exit code can change any more.
+    /// The final phase of the pod, once the pod will not run again and no exit code can change the phase.
     pub phase: Option<PodPhase>,
     /// No container of the pod runs, and none will run again.
     pub is_terminated: bool,
 }
 
-/// The calls that a pod needs now. The plan itself makes none.
+/// The calls to the runtime that a pod needs now. The plan itself makes no call.
 ///
 /// [`Performer::perform`](crate::perform::Performer::perform) performs a plan. If you use a client of your own, call
-/// [`begin`](Self::begin) and make the calls that it returns. Both record the calls before the first one is made: a
-/// create that times out may still take effect, so its attempt must not be used again. There is no other way to get the
-/// calls, and a plan is performed once:
+/// [`begin`](Self::begin) and make the calls that it returns. Both functions record all calls before the first one is
+/// made: a create call that times out may still take effect, so its attempt number must not be used again. There is no
+/// other way to get the calls, and each plan can be performed only once:
 ///
 /// ```compile_fail,E0616
 /// # fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
@@ -219,14 +219,14 @@ pub struct Plan<'a, S> {
     pub(crate) run: &'a Run<S>,
     planner: &'a Planner,
     exits: Vec<Exit>,
-    /// The exits of this pod, and of containers and sandboxes left over from an earlier pod of this uid.
+    /// The exits of this pod, and of containers and sandboxes that an earlier pod with this uid left over.
     all_exits: Arc<[Exit]>,
     pub(crate) actions: Actions,
 }
 
 impl<S> Plan<'_, S> {
-    /// The exits that were not reported yet, except those whose code may still become known. Report them first:
-    /// beginning or performing the plan acknowledges them. If the plan is dropped, a later plan returns them again.
+    /// The exits that were not reported yet, except those whose exit code may still become known. Report them before
+    /// you begin or perform the plan, which acknowledges them. If the plan is dropped, a later plan returns them again.
     #[must_use]
     pub fn exits(&self) -> &[Exit] {
         &self.exits
@@ -245,13 +245,13 @@ impl<S> Plan<'_, S> {
     }
 
     /// Postpones the start of a container because something that it needs is missing, such as its image. This uses up
-    /// neither an attempt nor back-off. The pod is run again at `until`; if `None`, call a [`Run::waker`].
+    /// no attempt number and no back-off. The pod is run again at `until`. If `until` is `None`, call a [`Run::waker`].
     pub fn postpone(&mut self, container: &str, until: Option<Instant>) {
         self.actions.start.retain(|start| start.name != container);
         until.into_iter().for_each(|at| self.run.due_by(at));
     }
 
-    /// Postpones the creation of the sandbox, as [`postpone`](Self::postpone).
+    /// Postpones the creation of the sandbox, as [`postpone`](Self::postpone) does for a container.
     pub fn postpone_sandbox(&mut self, until: Option<Instant>) {
         self.actions.create_sandbox = None;
         until.into_iter().for_each(|at| self.run.due_by(at));
@@ -263,15 +263,15 @@ impl<S> Plan<'_, S> {
         self.postpone_sandbox(None);
     }
 
-    /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns them. Make all of them.
+    /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns these calls. Make all.
     ///
-    /// Exited containers and sandboxes are removed after they are acknowledged. Until then, the newest three of each
-    /// name stay; containers of a deleted pod, for 10 min at most ([`Health::ACKNOWLEDGED_WITHIN`]). A removal without
-    /// acknowledgement is logged and counted (`pleg_unacknowledged_removals_total`); the exit record stays. A removal
-    /// that has no effect is repeated after 10 s, 20 s, and so on up to 5 min.
+    /// Exited containers and sandboxes are removed after their exits are acknowledged. Until then, the newest three of
+    /// each name stay, but those of a deleted pod for at most 10 min ([`Health::ACKNOWLEDGED_WITHIN`]). A removal
+    /// without acknowledgement is logged and counted (`pleg_unacknowledged_removals_total`); the exit record stays. A
+    /// removal that has no effect is repeated after 10 s, 20 s, and so on up to 5 min.
     ///
     /// # Cancel safety
-    /// Dropping the future records nothing; some exits may be acknowledged.
+    /// If the future is dropped, no call is recorded, but some exits may have been acknowledged.
     pub async fn begin(self) -> Actions {
         let Self { run, planner, .. } = self;
         if let Some(consumer) = &planner.consumer {
@@ -307,7 +307,7 @@ impl<S> Plan<'_, S> {
         actions
     }
 
-    /// The ended containers and sandboxes that a consumer has not acknowledged.
+    /// The ids of ended containers and sandboxes whose exit a consumer has not acknowledged yet.
     async fn unacknowledged(&self) -> BTreeSet<Id> {
         let status = &self.observed.view.status;
         let (containers, sandboxes) = (status.containers.iter(), status.sandboxes.iter());
@@ -322,7 +322,7 @@ impl<S> Plan<'_, S> {
         unacknowledged
     }
 
-    /// The instant after which details must be read to show what is missing.
+    /// The instant after which details must be read to show a missing exit code or the effect of a resize.
     fn missing_since(&self) -> Option<Instant> {
         let unread = &self.observed.unread;
         let unread = self.all_exits.iter().filter(|e| unread.contains(&e.id));

@@ -20,7 +20,7 @@ use super::{PodState, find};
 use crate::spec::{UNKNOWN_EXIT_CODE, containers_in, is_sidecar, restarts, spec_of};
 
 impl PodState<'_> {
-    /// The statuses of the init containers in their order, or of the regular containers by name.
+    /// The statuses of the init containers in their order, or of the regular containers sorted by name.
     pub(super) fn statuses(&self, init: bool) -> Vec<ContainerStatus> {
         let (spec, previous) = (spec_of(self.pod), self.previous);
         let (containers, before) = match init {
@@ -50,7 +50,7 @@ impl PodState<'_> {
     }
 }
 
-/// A container with the inputs of its status.
+/// A container of the specification, with the inputs of its status.
 struct One<'a> {
     state: &'a PodState<'a>,
     container: &'a Container,
@@ -75,7 +75,7 @@ impl<'a> One<'a> {
                 ..self.ended(&record.id, record.exit_code, &record.reason, "")
             }));
         } else if let Some(previous) = self.previous_of(&status) {
-            // The previous container has been removed, so the last state comes from the previous status.
+            // The container before this one has been removed, so its state comes from the previously reported status.
             status.last_state.clone_from(&previous.last_state);
         }
         status.volume_mounts = self.volume_mounts();
@@ -85,7 +85,7 @@ impl<'a> One<'a> {
         status
     }
 
-    /// The previous status of the name, if it is the status of the same container.
+    /// The previously reported status of this container name, if it is about the same container.
     fn previous_of(&self, status: &ContainerStatus) -> Option<&'a ContainerStatus> {
         let previous = self.previous;
         previous.filter(|p| p.container_id == status.container_id)
@@ -104,7 +104,7 @@ impl<'a> One<'a> {
         Some(mounts.collect()).filter(|mounts: &Vec<_>| !mounts.is_empty())
     }
 
-    /// The containers of the status's container name, newest first.
+    /// The runtime's containers that have the name of `self.container`, newest first.
     fn instances(&self) -> impl Iterator<Item = &'a core::ContainerStatus> {
         let status = &self.state.observed.view.status;
         let (all, name) = (&status.containers, &self.container.name);
@@ -115,7 +115,7 @@ impl<'a> One<'a> {
         format!("{}://{id}", self.state.runtime)
     }
 
-    /// The last exit record of a container of the status's container name whose id is not `except`.
+    /// The last exit record of a container that has the name of `self.container` and not the id `except`.
     fn last_record(&self, except: Option<&str>) -> Option<&'a Exit> {
         let of_this =
             |r: &&Exit| *r.name == *self.container.name && Some(&*self.id(&r.id)) != except;
@@ -132,7 +132,7 @@ impl<'a> One<'a> {
                 true => self.container.image.clone().unwrap_or_default(),
                 false => details.image.to_string(),
             },
-            // As upstream, shows the image's reference, not its id.
+            // As in upstream's kubelet, `image_id` is the image's reference, not its id.
             image_id: details.image_ref.to_string(),
             container_id: Some(self.id(&newest.id)),
             restart_count: i32::try_from(restart_count(newest)).unwrap_or(i32::MAX),
@@ -156,7 +156,7 @@ impl<'a> One<'a> {
         status
     }
 
-    /// Returns true if the exit code of a container that has ended may still become known.
+    /// Returns true if a container has exited and its missing exit code may still become known.
     fn code_may_come(&self, status: &core::ContainerStatus) -> bool {
         let mut records = self.state.observed.ended.iter();
         let may_come = match records.any(|record| record.id == status.id) {
@@ -191,7 +191,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// The terminated state of a container, with its termination message. A pod's messages share 12 KiB, as upstream.
+    /// The terminated state of a container, with its termination message. As upstream, a pod's messages share 12 KiB.
     fn ended(&self, id: &Id, code: Option<i32>, reason: &str, message: &str) -> Terminated {
         const OF_POD: usize = 12 << 10;
         let left = self.state.messages.get(id).map_or("", |left| left);
@@ -227,7 +227,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// Sets the state of a container that no longer exists to the end that other statuses imply.
+    /// Sets how a container that no longer exists has ended, as far as the statuses of the pod imply it.
     fn infer_lost_end(&self, status: &mut ContainerStatus) {
         if self.instances().next().is_some() || terminated(status).is_some() {
             return;
@@ -250,7 +250,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// Sets the waiting reason of a container that will be restarted, if the reason is known.
+    /// Sets the waiting reason of a container that will be started or restarted, if the reason is known.
     fn apply_waiting(&self, status: &mut ContainerStatus) {
         let Some(reason) = self.state.waiting.get(&self.container.name) else {
             return;
@@ -291,7 +291,7 @@ impl<'a> One<'a> {
 
     /// Sets `started` and `ready`.
     fn apply_probes(&self, status: &mut ContainerStatus) {
-        // A probe without a result counts as not succeeded.
+        // A container with a probe that has no result yet counts as not started or not ready.
         let succeeds = |probe: &Option<Probe>, of: fn(&ProbeResults) -> &BTreeSet<String>| {
             let results = self.state.observed.probes.as_ref();
             results.map_or(probe.is_none(), |r| of(r).contains(&self.container.name))
@@ -306,18 +306,18 @@ impl<'a> One<'a> {
     }
 }
 
-/// The message for a container that was running when it was last reported, if neither it nor an exit record exists.
+/// The message for a container that was last reported as running, if it no longer exists and has no exit record.
 const VANISHED: &str = "The container could not be located when the pod was deleted.  \
                         The container used to be Running";
 
-/// The message if the runtime does not know the container's state.
+/// The message for a container whose state the runtime does not know.
 const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
 
-/// The message for an init container that is gone although a regular one exists: it must have succeeded.
+/// The message for an init container that no longer exists although a regular one does: it must have succeeded.
 const INFERRED: &str = "Unable to get init container status from container runtime and pod has been \
                         initialized, treat it as exited normally";
 
-/// The exit code and reason that upstream reports if it is not known how a container ended.
+/// The terminated state that upstream's kubelet reports if it is not known how a container ended.
 fn unknown(message: &str) -> Terminated {
     Terminated {
         message: text(message),

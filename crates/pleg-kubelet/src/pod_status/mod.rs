@@ -24,11 +24,11 @@ pub use crate::resources::qos_class;
 pub use pod::OWN_CONDITIONS;
 pub(crate) use pod::time_left;
 
-/// A time as the API has it, in whole seconds.
+/// Converts a time to the type of the API, which has whole seconds.
 #[must_use]
 pub fn api_time(at: WallTime) -> Time {
     let seconds = at.as_nanos().div_euclid(1_000_000_000);
-    // Every number of nanoseconds is a valid time.
+    // This cannot fail, because every number of nanoseconds is a valid time.
     Time(Timestamp::from_second(seconds).unwrap_or_default())
 }
 
@@ -42,8 +42,8 @@ pub(crate) fn crash_loop_back_off(delay: Duration, name: &str, pod: &Pod) -> Con
     waiting("CrashLoopBackOff", message)
 }
 
-/// Why a container waits, with one of upstream's reasons: `CrashLoopBackOff`, `ErrImagePull`, `ImagePullBackOff`,
-/// `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError` and others.
+/// The waiting state of a container, with one of upstream's reasons: `CrashLoopBackOff`, `ErrImagePull`,
+/// `ImagePullBackOff`, `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError` and others.
 pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     ContainerStateWaiting {
         reason: Some(reason.to_owned()),
@@ -61,18 +61,18 @@ pub(crate) struct PodState<'a> {
     pub(crate) waiting: &'a BTreeMap<String, ContainerStateWaiting>,
     /// The runtime's name: `containerd` in `containerd://…`.
     pub(crate) runtime: &'a str,
-    /// The addresses of the node: one, or one of each family, the preferred family first.
+    /// The node's addresses: one, or one of each IP family with the preferred family first.
     pub(crate) host_ips: &'a [IpAddr],
     pub(crate) now: WallTime,
 }
 
 /// The status of a pod.
 ///
-/// It differs from upstream in these ways. If a container's predecessor was removed, its last state comes from an exit
-/// record or the previous status; upstream loses it. An exited container whose exit code stays unknown gets the reason
-/// `ContainerStatusUnknown` and the exit code 137, like a container that vanished; upstream shows whatever exit code
-/// the runtime sends. While the exit code may still become known, the container keeps the state of the previous status;
-/// upstream reports no state. Probes are applied before the phase is computed, not after.
+/// It differs from upstream in these ways. If the predecessor of a container was removed, the container's last state
+/// comes from an exit record or the previous status; upstream loses it. An exited container whose exit code stays
+/// unknown gets the reason `ContainerStatusUnknown` and the exit code 137, like a container that vanished; upstream
+/// shows whatever exit code the runtime sends. While the code may still become known, the container keeps the state of
+/// the previous status; upstream reports no state. Probe results are applied before the phase is computed, not after.
 pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
     if state.pod.spec.is_none() {
         return PodStatus::default();
@@ -96,7 +96,7 @@ pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
     status
 }
 
-/// The addresses that the runtime reports for the pod. A pod on the host network has those of the node instead.
+/// The addresses that the runtime reports for the pod. A pod on the host network gets the node's addresses instead.
 pub(crate) fn pod_ips(status: &pleg::PodStatus, pod: &Pod, host_ips: &[IpAddr]) -> Vec<IpAddr> {
     let given: Vec<_> = status.ips.iter().filter_map(|ip| ip.parse().ok()).collect();
     match given.is_empty() && spec_of(pod).host_network == Some(true) {
@@ -105,7 +105,7 @@ pub(crate) fn pod_ips(status: &pleg::PodStatus, pod: &Pod, host_ips: &[IpAddr]) 
     }
 }
 
-/// Sets the pod's addresses: the first of each family, with the family of the node's first address first.
+/// Sets the addresses of the pod and its node, one of each family. The family of the node's first address comes first.
 fn set_addresses(status: &mut PodStatus, state: &PodState<'_>) {
     let ips = pod_ips(&state.observed.view.status, state.pod, state.host_ips);
     let first_is_v4 = state.host_ips.first().is_none_or(IpAddr::is_ipv4);

@@ -20,8 +20,8 @@ const SUCCEEDED: &str = "Succeeded";
 const FAILED: &str = "Failed";
 
 impl PodState<'_> {
-    /// Sets the phase of the pod, with a reason and a message if it has reached its deadline. A terminal phase of
-    /// the previous status stays terminal.
+    /// Sets the phase of the pod, with a reason and a message if the pod has reached its `activeDeadlineSeconds`. If
+    /// the phase of the previous status is terminal, the new phase is terminal as well.
     pub(super) fn set_phase(&self, status: &mut PodStatus, all: &[ContainerStatus]) {
         const REASON: &str = "DeadlineExceeded";
         let before = self.previous.and_then(|p| p.phase.as_deref());
@@ -30,7 +30,7 @@ impl PodState<'_> {
             (Some(FAILED), phase) if phase != SUCCEEDED => FAILED,
             (_, phase) => phase,
         };
-        // A deleted pod fails even if its containers never ran: controllers wait for a terminal phase.
+        // A deleted pod gets the phase Failed even if its containers never ran: controllers wait for a terminal phase.
         let is_over = self.observed.is_terminated && self.observed.phase.is_some();
         if is_over && !self.is_static() && phase != SUCCEEDED {
             phase = FAILED;
@@ -45,7 +45,7 @@ impl PodState<'_> {
             status.message = Some(message.to_owned());
         }
         let may_run = self.observed.view.status.containers.iter().any(is_live);
-        // As upstream, the phase is not terminal while a container runs: controllers replace a pod with such a phase.
+        // As upstream, no phase is terminal while a container runs: controllers replace pods whose phase is terminal.
         if may_run && is_terminal(Some(phase)) && !is_terminal(before) {
             phase = before.unwrap_or(PENDING);
         }
@@ -55,7 +55,7 @@ impl PodState<'_> {
         status.phase = Some(phase.to_owned());
     }
 
-    /// Upstream's phase of a pod with the container statuses `all`.
+    /// The phase that upstream's kubelet computes for a pod with the container statuses `all`.
     fn phase(&self, all: &[ContainerStatus]) -> &'static str {
         let spec = spec_of(self.pod);
         let is_replaced = |name| self.observed.replaced.contains(name);
@@ -78,7 +78,7 @@ impl PodState<'_> {
                 ended => is_pending |= ended.is_none(),
             }
         }
-        // Facts about the regular containers that have ended.
+        // `are_stopped`, `all_succeeded` and `is_restarted` are about the regular containers that have ended.
         let (mut are_stopped, mut all_succeeded, mut is_restarted) = (false, true, false);
         for container in &spec.containers {
             let status = find(all, &container.name);
@@ -88,7 +88,7 @@ impl PodState<'_> {
                     let is_replaced = is_replaced(&container.name);
                     are_stopped = true;
                     is_restarted |= is_replaced || restarts(container, spec, code);
-                    // A container that waits to be restarted has not succeeded.
+                    // A container that has exited and waits for its restart has not succeeded.
                     all_succeeded &= code == 0 && terminated(status).is_some() && !is_replaced;
                 }
                 _ => is_pending = true,
@@ -121,13 +121,13 @@ impl PodState<'_> {
     }
 }
 
-/// The last exit code of a container that has ended, or that has ended before and now waits.
+/// The last exit code of a container that has ended, or that waits for its restart after it ended.
 fn end(status: &ContainerStatus) -> Option<i32> {
     let last = last_terminated(status).filter(|_| is_waiting(status));
     Some(terminated(status).or(last)?.exit_code)
 }
 
-/// The time until `activeDeadlineSeconds` after the pod's start, zero afterwards. `None`: no deadline, or not started.
+/// The time until the pod's `activeDeadlineSeconds` have passed, or zero. `None`: no deadline, or no start time.
 pub(crate) fn time_left(pod: &Pod, status: &PodStatus, now: WallTime) -> Option<Duration> {
     let deadline = spec_of(pod).active_deadline_seconds?;
     let start = status.start_time.as_ref()?.0.as_second();
@@ -149,7 +149,7 @@ pub const OWN_CONDITIONS: [&str; 5] = [
 type Verdict = Result<&'static str, (&'static str, String)>;
 
 impl PodState<'_> {
-    /// All conditions, first those that other components set. The transition time changes only with the status.
+    /// All conditions, with those of other components first. Transition times change only with the status.
     pub(super) fn conditions(&self, all: &[ContainerStatus], phase: &str) -> Vec<PodCondition> {
         let spec = spec_of(self.pod);
         let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone());
@@ -231,8 +231,8 @@ fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Ver
     }
 }
 
-/// Returns true if all these containers have a status. Also returns upstream's message: which containers have none, and
-/// which have one for which `is_good` is false, as lists in Go's format.
+/// Returns true if all `containers` have a status. Also returns upstream's message, which lists in Go's format the
+/// containers without a status and the containers for whose status `is_good` is false.
 fn listed<'a>(
     containers: impl Iterator<Item = &'a Container>,
     statuses: &[ContainerStatus],

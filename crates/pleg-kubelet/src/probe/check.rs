@@ -23,7 +23,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::tls;
 use crate::cri_config::absolute;
 
-/// The largest response body that is read. Upstream's limit.
+/// The maximum number of bytes of a response body that are read, as in upstream's kubelet.
 const MAX_BODY: usize = 10 << 10;
 
 const USER_AGENT: &str = "kube-probe/1.37";
@@ -39,7 +39,7 @@ pub(crate) enum Check {
         port: u16,
         http: HTTPGetAction,
     },
-    /// Calls `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success. An empty `service` means the server.
+    /// Calls `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success. Empty `service`: the whole server.
     Grpc { port: u16, service: String },
     /// Runs a command in the container. Exit code 0 is a success.
     Exec(Vec<String>),
@@ -74,8 +74,8 @@ impl CheckError {
         Self::Failed(format!("no response within {within:?}"))
     }
 
-    /// Returns false if the check could not be made: as upstream, the probe's result then stays unchanged. A command
-    /// that took too long counts as failed.
+    /// Returns false if the check could not be made: as in upstream's kubelet, the probe's result then stays unchanged.
+    /// A command that took too long counts as a failed check.
     pub(super) fn is_failure(&self) -> bool {
         match self {
             Self::Exec(error) => error.kind == CallErrorKind::DeadlineExceeded,
@@ -107,7 +107,7 @@ impl Exec for CriClient {
 }
 
 impl Check {
-    /// Performs the check. `address`: the pod's address, for checks that name no host.
+    /// Performs the check. `address` is the pod's address, which a check that names no host uses.
     pub(crate) async fn perform<E: Exec>(
         &self,
         exec: &E,
@@ -143,7 +143,7 @@ impl Check {
     }
 }
 
-/// A GET request with upstream's headers, unless the probe has its own. Fails if the path or a header is not valid.
+/// A GET request with upstream's headers where the probe has none. Fails if the path or a header is not valid.
 fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>> {
     let path = http.path.as_deref().unwrap_or_default();
     let mut request = Request::get(absolute(path)).header(header::CONNECTION, "close");
@@ -164,7 +164,7 @@ fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>>
     request.map_err(|e| CheckError::Invalid(format!("the HTTP probe is not valid: {e}")))
 }
 
-/// Sends a request. Fails if the response has no status from 200 to 399.
+/// Sends a request. Fails if the status of the response is not between 200 and 399.
 async fn exchange(is_tls: bool, host: &str, port: u16, request: Request<Empty<Bytes>>) -> Result {
     let stream = connect(host, port).await?;
     let address = host_and_port(host, port);
@@ -189,10 +189,10 @@ async fn status_of(
 ) -> Result<u16, hyper::Error> {
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await?;
-    // An error of the connection is also the error of the request.
+    // The task's result is not needed: an error of the connection is also the error of the request.
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let (head, body) = sender.send_request(request).await?.into_parts();
-    // The status decides, even if the body exceeds the limit or its transfer fails.
+    // The HTTP status decides about success, even if the body exceeds the limit or its transfer fails.
     let _ = Limited::new(body, MAX_BODY).collect().await;
     Ok(head.status.as_u16())
 }

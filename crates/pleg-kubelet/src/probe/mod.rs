@@ -1,6 +1,6 @@
 //! Startup, liveness and readiness probes of containers.
 //!
-//! The rules are upstream's (the API reference, `Probe`; the page "Liveness, Readiness, and Startup Probes").
+//! The rules are those of upstream (`Probe` in the API reference; the page "Liveness, Readiness, and Startup Probes").
 
 mod check;
 mod of_pod;
@@ -20,7 +20,7 @@ pub use prober::Prober;
 /// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
-    /// Checks if the container has started. Only then do the other probes of the container run.
+    /// Checks if the container has started. The container's other probes run only after it has started.
     Startup,
     /// Checks if the container must be restarted.
     Liveness,
@@ -31,7 +31,7 @@ pub enum ProbeKind {
 /// The results of a pod's probes for its running containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeResults {
-    /// The names of the running containers that have started: their startup probe has succeeded, or they have none.
+    /// The names of running containers that have started: their startup probe has succeeded, or they have none.
     pub started: BTreeSet<String>,
     /// The names of started containers that are ready: their readiness probe succeeds, or they have none.
     pub ready: BTreeSet<String>,

@@ -45,7 +45,7 @@ pub(super) fn probes_of(pod: &Pod) -> Vec<Arc<Probe>> {
     probes.collect()
 }
 
-/// The action of a container's hook, or the field that cannot be used, with its path in the hook.
+/// The action of a container's hook. The error names the field that cannot be used, by its path in the hook.
 pub(crate) fn hook_of(container: &Container, hook: &LifecycleHandler) -> Result<Check, FieldError> {
     if let Some(sleep) = &hook.sleep {
         let seconds = u64::try_from(sleep.seconds).unwrap_or(0);
@@ -55,7 +55,7 @@ pub(crate) fn hook_of(container: &Container, hook: &LifecycleHandler) -> Result<
     exec_or_http(container, &hook.exec, &hook.http_get, missing)
 }
 
-/// The action of a probe, or the field that cannot be used, with its path in the probe.
+/// The action of a container's probe. The error names the field that cannot be used, by its path in the probe.
 pub(crate) fn check_of(container: &Container, probe: &ApiProbe) -> Result<Check, FieldError> {
     if let Some(tcp) = &probe.tcp_socket {
         return Ok(Check::Tcp {

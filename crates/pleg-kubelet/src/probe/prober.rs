@@ -1,4 +1,4 @@
-//! Runs the probes of all pods: one task per probe, so that a slow check delays no other.
+//! Runs the probes of all pods in one task per probe, so that a slow check does not delay the checks of other probes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,11 +37,11 @@ impl<E> fmt::Debug for Prober<E> {
 struct Shared<E> {
     pleg: Pleg,
     exec: E,
-    /// The address of pods on the host network.
+    /// The address at which probes reach pods on the host network.
     host_address: String,
 }
 
-/// The probes of one pod. Dropping it ends their tasks.
+/// The probes of one pod. Dropping this value ends the tasks of the probes.
 struct Pod<E> {
     states: Arc<States<E>>,
     _tasks: JoinSet<()>,
@@ -51,9 +51,9 @@ struct Pod<E> {
 struct States<E> {
     shared: Arc<Shared<E>>,
     uid: PodUid,
-    /// The states of the probes, in the order of the probes.
+    /// The states of the probes, in the order in which `probes_of` returns the probes.
     by_probe: Mutex<Vec<ProbeState>>,
-    /// Signals that a container of the pod may have started, or that its startup probe has succeeded.
+    /// Tells each task that a container of the pod may have started, or that the result of a startup probe has changed.
     recheck: watch::Sender<()>,
     changed: Box<dyn Fn() + Send + Sync>,
 }
@@ -73,11 +73,11 @@ impl<E: Exec> Prober<E> {
         }
     }
 
-    /// Sets the probes of a pod, and replaces its earlier ones. If the probes have not changed, only looks for new
-    /// containers, so call it whenever the pod has changed. Needs a tokio runtime.
+    /// Sets the probes of a pod, in place of the pod's earlier probes. If the probes have not changed, only looks for
+    /// new containers. So call `set` whenever the pod has changed. Needs a tokio runtime.
     ///
-    /// `changed` is called when a result has changed, and must not block: for example a
-    /// [`waker`](crate::worker::Run::waker). If the probes have not changed, the earlier function stays.
+    /// The prober calls `changed` when the result of a probe has changed. `changed` must not block; it may be a
+    /// [`waker`](crate::worker::Run::waker). If the probes have not changed, the function of the earlier call stays.
     pub fn set(&self, uid: &PodUid, pod: &ApiPod, changed: impl Fn() + Send + Sync + 'static) {
         let probes = probes_of(pod);
         let mut pods = lock(&self.pods);
@@ -201,8 +201,8 @@ impl<E: Exec> States<E> {
         }
     }
 
-    /// Records the running container of the probe. Returns true if that changed the result; and, if a check is due, the
-    /// container to check. Between two ticks (`is_recheck`), only a new container is checked.
+    /// Records the running container of the probe. Returns true if that changed the probe's result. Also returns the
+    /// container to check, if a check is due. Between two ticks (`is_recheck`), only a new container is due.
     fn observe(
         &self,
         at: usize,

@@ -1,4 +1,4 @@
-//! The result of one probe of one container, from the outcomes of its checks. Pure: time is an argument.
+//! The result of one probe of one container, from the outcomes of its checks. All functions take the time as input.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use pleg::{Id, Instant};
 
 use super::{Check, ProbeKind};
 
-/// A probe of a container: when it runs, and how many outcomes make a result.
+/// A probe of a container: when it is checked, and how many equal outcomes in a row make its result.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Probe {
     pub(super) container: String,
@@ -36,10 +36,10 @@ struct Observed {
     id: Id,
     first_check: Instant,
     succeeds: bool,
-    /// The last outcome, and its number of repetitions. A check that could not be performed has no outcome.
+    /// The last outcome, which occurred `in_a_row` times. A check that could not be performed has no outcome.
     last: Option<bool>,
     in_a_row: u32,
-    /// The probe failed, and the container will be restarted: no further checks.
+    /// True if the probe has failed and the container will be stopped. No further checks are made.
     on_hold: bool,
 }
 
@@ -51,7 +51,7 @@ impl ProbeState {
     }
 
     /// Records which container runs and for how long it has run, or that none runs. A new container resets the probe.
-    /// Returns true if that changed the result.
+    /// Returns true if the probe's result changed.
     pub(super) fn observe(&mut self, running: Option<(&Id, Duration)>, now: Instant) -> bool {
         if self.container() == running.map(|(id, _)| id) {
             return false;
@@ -68,7 +68,7 @@ impl ProbeState {
         before != self.succeeds()
     }
 
-    /// The container to check now. `None` before the initial delay has passed, and after the final result of its probe.
+    /// The container to check now. `None` before the initial delay has passed, and after its probe's final result.
     pub(super) fn due(&self, now: Instant) -> Option<&Id> {
         let container = self.container.as_ref()?;
         let done = self.probe.kind == ProbeKind::Startup && container.succeeds;
@@ -76,7 +76,7 @@ impl ProbeState {
         (began && !done && !container.on_hold).then_some(&container.id)
     }
 
-    /// Records the outcome of a check of the container `id`. Returns true if it changed the result.
+    /// Records the outcome of a check of the container `id`. Returns true if the outcome changed the probe's result.
     pub(super) fn checked(&mut self, id: &Id, succeeds: bool) -> bool {
         let Some(container) = self.container.as_mut().filter(|c| c.id == *id) else {
             return false;
@@ -93,7 +93,7 @@ impl ProbeState {
             return false;
         }
         if !succeeds && self.probe.kind != ProbeKind::Readiness {
-            // No more checks until a new container runs, as upstream: this container will be stopped anyway.
+            // As upstream, makes no more checks until a new container runs, because this container will be stopped.
             container.on_hold = true;
         }
         let changed = container.succeeds != succeeds
@@ -103,8 +103,8 @@ impl ProbeState {
         changed
     }
 
-    /// Returns true if the probe succeeds now. A liveness probe succeeds until it has failed; the others fail until
-    /// they have succeeded. Without a running container, no probe succeeds.
+    /// Returns true if the probe succeeds now. A liveness probe succeeds until it has failed. Probes of the other kinds
+    /// fail until they have succeeded. Without a running container, no probe succeeds.
     pub(super) fn succeeds(&self) -> bool {
         self.container.as_ref().is_some_and(|c| c.succeeds)
     }

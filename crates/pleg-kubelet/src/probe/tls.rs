@@ -1,4 +1,4 @@
-//! TLS without verification of the certificate, as upstream: a probe checks that a container answers, not its identity.
+//! TLS without verification of the certificate, as upstream: a probe checks that a container answers, not who it is.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) async fn begin(stream: TcpStream, host: &str) -> io::Result<TlsStream
     connector.connect(name, stream).await
 }
 
-/// Accepts every certificate. The server must prove that it has the private key.
+/// Accepts every certificate, but the server must prove that it has the private key of the certificate.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -15,7 +15,7 @@ use super::run::may_run;
 use super::{JITTER, RESYNC_PERIOD, Reconcile, Run, RunError, Shared, default_delay};
 use crate::message_of;
 
-/// The task that wakes the workers, and starts one for each pod that has none.
+/// The task that wakes the pod workers, and starts a worker for each pod that has none.
 pub(super) struct Driver<R: Reconcile> {
     pub(super) pleg: Pleg,
     pub(super) reconciler: Arc<R>,
@@ -24,7 +24,7 @@ pub(super) struct Driver<R: Reconcile> {
 }
 
 impl<R: Reconcile> Driver<R> {
-    /// Runs pods until the workers must end or the generator has ended.
+    /// Starts and wakes pod workers until they must end or the generator has ended.
     pub(super) async fn run(self: Arc<Self>, mut subscription: Subscription) {
         let (mut stop, mut changes) = (self.stop.clone(), self.shared.changes.subscribe());
         tokio::select! {
@@ -47,7 +47,7 @@ impl<R: Reconcile> Driver<R> {
                 () = stopped(&mut stop) => break,
             }
         }
-        // Without a deadline, the driver does not wait for the runs: dropping them aborts them.
+        // Without a deadline, the driver does not wait for runs in progress: dropping their tasks aborts them.
         let deadline = *stop.borrow();
         if let Some(deadline) = deadline {
             let clock = self.pleg.clock();
@@ -65,14 +65,14 @@ impl<R: Reconcile> Driver<R> {
         match delivery {
             Delivery::Event(event) => self.shared.update(&event.uid, |_| ()),
             Delivery::Synced => {}
-            // Lost events may concern any pod.
+            // Events were lost, and they may have been about any pod.
             _ => self.wake_all(subscription),
         }
     }
 
-    /// Runs every pod that exists, or has a specification or a worker.
+    /// Wakes every pod that exists, or has a specification or a worker.
     fn wake_all(&self, subscription: &mut Subscription) {
-        // The snapshot shows all changes announced so far, so their announcements are dropped.
+        // The snapshot below has all changes that were announced so far, so their announcements are dropped.
         while subscription.try_next().is_some() {}
         let mut pods = self.shared.pods();
         for view in self.pleg.snapshot() {
@@ -81,7 +81,7 @@ impl<R: Reconcile> Driver<R> {
         pods.values().for_each(|pod| pod.woken.notify_one());
     }
 
-    /// Starts a worker for each pod that was woken and has none.
+    /// Starts a worker for each pod that was woken and has no worker.
     fn start_workers(self: &Arc<Self>, tasks: &mut JoinSet<PodUid>) {
         self.shared.pods().retain(|uid, pod| {
             if !pod.has_worker && pod.woken.notified().now_or_never().is_some() {
@@ -94,7 +94,7 @@ impl<R: Reconcile> Driver<R> {
         });
     }
 
-    /// Records that a worker has ended. Another starts if the pod has a specification or was woken during the last run.
+    /// Records that a worker has ended. Starts another if the pod has a specification or was woken during the last run.
     pub(super) fn worker_ended(&self, uid: &PodUid) {
         if let Some(pod) = self.shared.pods().get_mut(uid) {
             if pod.spec.is_some() {
@@ -116,14 +116,14 @@ async fn stopped(stop: &mut watch::Receiver<Option<Instant>>) {
 struct Worker<R: Reconcile> {
     run: Run<R::Spec>,
     driver: Arc<Driver<R>>,
-    /// The pod had a specification, or the reconciler claimed it.
+    /// True if the pod had a specification, or if the reconciler claimed it (`owns`).
     is_ours: bool,
     /// The error that was logged last; empty after a run that succeeded.
     error: String,
 }
 
-/// The outcome of a successful run. Either the pod is run again: at this instant or, if `None`, at the next resync. Or
-/// the worker ends, because the pod was cleaned up or belongs to another program.
+/// The outcome of a successful run. `Continue`: the pod is run again at this instant or, if `None`, at the next resync.
+/// `Break`: the worker ends, because the pod was cleaned up or belongs to another program.
 type Outcome = ControlFlow<(), Option<Instant>>;
 
 impl<R: Reconcile> Worker<R> {
@@ -136,7 +136,7 @@ impl<R: Reconcile> Worker<R> {
         }
     }
 
-    /// Runs the pod until nothing is left to do. Returns its uid.
+    /// Runs the pod until its worker must end. Returns the uid of the pod.
     async fn work(mut self) -> PodUid {
         let mut stop = self.driver.stop.clone();
         loop {
@@ -155,8 +155,8 @@ impl<R: Reconcile> Worker<R> {
         self.run.uid
     }
 
-    /// Takes the specifications that were set and deleted since the last run. A specification that is set while an
-    /// earlier one is being terminated waits until that pod has ended.
+    /// Takes the specifications that were set and deleted since the last run. If one is set while the pod is being
+    /// terminated, it waits until the termination has ended.
     fn update(&mut self) {
         let run = &mut self.run;
         let mut pods = self.driver.shared.pods();
@@ -184,7 +184,7 @@ impl<R: Reconcile> Worker<R> {
             Err(panic) => RunError::Panicked(message_of(&*panic)),
         };
         if !matches!(error, RunError::View(_)) {
-            // The run may have changed something and failed before it called `changed`.
+            // The run may have changed something in the runtime and failed before it called `changed`.
             self.run.changed(self.run.now());
         }
         self.run.failures = self.run.failures.saturating_add(1);
@@ -223,7 +223,7 @@ impl<R: Reconcile> Worker<R> {
         self.run.now().after(longer)
     }
 
-    /// Logs an error when it first occurs, and when runs succeed again.
+    /// Logs an error when it first occurs, and logs when runs succeed again.
     fn log(&mut self, error: String) {
         let (uid, failures) = (&self.run.uid, self.run.failures);
         if !is_logged(&self.error, &error, failures) {
@@ -237,7 +237,7 @@ impl<R: Reconcile> Worker<R> {
     }
 }
 
-/// Returns true if an error must be logged now. While runs keep failing, an error is logged again only if its text has
+/// Returns true if `error` must be logged now. While runs keep failing, an error is logged again only if its text has
 /// changed, and less and less often: the text may contain an attempt number that changes each time.
 fn is_logged(last: &str, error: &str, failures: u32) -> bool {
     match error.is_empty() {

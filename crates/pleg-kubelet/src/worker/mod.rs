@@ -1,13 +1,13 @@
-//! Pod workers: run a reconcile function for each pod whenever something changed, one run at a time per pod.
+//! Pod workers run a reconcile function for each pod whenever it changed. Each pod has one run at a time.
 //!
-//! A pod is run when
+//! The reconcile function is run for a pod when
 //!
 //! * the generator announces something about it,
 //! * its specification is set or deleted, or [`PodWorkers::wake`] is called,
-//! * its last run changed something, failed (see [`Reconcile::error_policy`]), or requested a run at this instant,
+//! * its last run changed something, failed (see [`Reconcile::error_policy`]), or requested a run at a certain instant,
 //! * 1 to 1.5 min have passed (the resync).
 //!
-//! Each run gets a view that is newer than the worker's own last change: from the cache, without a call, if possible.
+//! Each run gets a view that is newer than the worker's own last change: if possible from the cache, without a call.
 //!
 //! Pods without a specification are left alone, unless [`Reconcile::owns`] claims them.
 
@@ -47,11 +47,11 @@ pub trait Reconcile: Send + Sync + 'static {
         run: &Run<Self::Spec>,
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
-    /// Cleans up after a pod: removes its files, and reports the exits that were not reported yet. If this succeeds,
-    /// the worker of the pod ends. After an error, it is called again, as [`error_policy`](Self::error_policy) decides.
+    /// Cleans up after a pod: removes its files, and reports the exits that were not reported yet. If it succeeds, the
+    /// pod's worker ends. After an error, `finish` is called again, as [`error_policy`](Self::error_policy) sets.
     ///
-    /// It is called when the pod has no specification and no containers or sandboxes; or when it has a specification
-    /// again and nothing of the earlier pod runs. Then the next worker handles the leftovers of the earlier pod.
+    /// `finish` is called when the pod has no specification, no containers and no sandboxes. It is also called when a
+    /// deleted pod has a specification again and nothing of it runs; then the next worker handles its leftovers.
     ///
     /// # Cancel safety
     /// As [`reconcile`](Self::reconcile).
@@ -68,7 +68,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// The delay between a failed run and the next one, unless the pod changes earlier. `failures` is the number
     /// of failed runs since the last one that succeeded. Up to half of the delay is added at random.
     ///
-    /// By default 1 s, doubling to 10 s. (Upstream waits 10 s.)
+    /// By default, the delay is 1 s, doubling to 10 s. (Upstream always waits 10 s.)
     fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
         let _ = (uid, error);
         default_delay(failures)
@@ -80,7 +80,7 @@ fn default_delay(failures: u32) -> Duration {
     Duration::from_secs(doubled.min(10))
 }
 
-/// The next step after a successful run. In any case, the pod is run again at the instants given to [`Run::due_by`].
+/// The next step after a successful run. In any case, the pod is run again at the instant given to [`Run::due_by`].
 #[must_use = "return it from the reconcile function"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
@@ -88,7 +88,7 @@ pub struct Action {
 }
 
 impl Action {
-    /// Runs the pod again when something changes, or at the next resync.
+    /// Runs the pod again when it changes, or at the next resync.
     pub const fn await_change() -> Self {
         Self { at: None }
     }
@@ -101,21 +101,21 @@ impl Action {
 
 /// The time after which a pod is run again even if nothing changed.
 const RESYNC_PERIOD: Duration = Duration::from_secs(60);
-/// The largest random addition to a period or delay, as a fraction of it.
+/// Up to this fraction of a resync period or retry delay is added at random.
 const JITTER: f64 = 0.5;
-/// The time limit of a run's wait for its view.
+/// The time limit for a run to get a view that is newer than the worker's last change.
 const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The workers of all pods. Dropping it aborts them.
+/// The workers of all pods. Dropping this handle aborts the workers.
 #[must_use = "the workers are aborted when it is dropped"]
 #[derive(Debug)]
 pub struct PodWorkers<S> {
     shared: Arc<Shared<S>>,
-    /// Set when the workers must end: the instant at which runs that have not ended are aborted.
+    /// Set when the workers must end. Runs that have not ended at this instant are aborted.
     stop: watch::Sender<Option<Instant>>,
 }
 
-/// The state that the handles share with the driver and the workers.
+/// The state that [`PodWorkers`] shares with the driver and the workers.
 #[derive(Debug)]
 struct Shared<S> {
     pods: Mutex<BTreeMap<PodUid, Slot<S>>>,
@@ -129,12 +129,12 @@ struct Slot<S> {
     spec: Option<Arc<S>>,
     /// The newest specification of a deleted pod, until the worker takes it. The worker may know only an older one.
     deleted: Option<Arc<S>>,
-    /// The last specification that was set and deleted while the worker terminated an earlier one. This worker never
-    /// runs it; the next worker terminates it.
+    /// The last specification that was set and deleted while the worker terminated the pod. This worker never runs the
+    /// pod with this specification; the next worker terminates the pod with it.
     unused: Option<Arc<S>>,
-    /// The shortest grace period of the deletions.
+    /// The shortest grace period that was given to [`PodWorkers::delete_within`].
     grace: Option<Duration>,
-    /// A worker has run the pod without a specification. The pod must end before it can start again.
+    /// True once a worker has run the pod without a specification. The pod must then end before it can start again.
     is_terminating: bool,
     has_worker: bool,
     /// Wakes the worker, or makes the driver start one.
@@ -174,7 +174,7 @@ impl<S> Shared<S> {
         self.pods().get(uid).is_some_and(|pod| pod.spec.is_some())
     }
 
-    /// Changes the slot of a pod, and runs the pod.
+    /// Changes the slot of a pod, and wakes the pod's worker or the driver.
     fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Slot<S>)) {
         let mut pods = self.pods();
         let pod = pods.entry(uid.clone()).or_default();
@@ -188,8 +188,8 @@ impl<S> Shared<S> {
 impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// Starts the workers on the current tokio runtime.
     ///
-    /// They wait until the generator is synced, and then run each pod that exists or has a specification, so running
-    /// pods are adopted. Pass all specifications: an existing pod that is not among `specs` is terminated if
+    /// The workers wait until the generator is synced, and then run each pod that exists or has a specification, so
+    /// running pods are adopted. Pass all specifications: an existing pod that is not among `specs` is terminated if
     /// [`Reconcile::owns`] claims it, and is not touched otherwise.
     pub fn spawn<R: Reconcile<Spec = S>>(
         pleg: Pleg,
@@ -224,15 +224,15 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.update(uid, |pod| pod.spec = Some(spec));
     }
 
-    /// Deletes the specification of a pod, and runs the pod after the run in progress: the pod must be terminated. Its
-    /// worker ends after [`Reconcile::finish`] has succeeded, which is called when nothing of the pod exists or, if the
-    /// specification is set again, when nothing of it runs.
+    /// Deletes the specification of a pod, so that the next run terminates the pod. Its worker ends after
+    /// [`Reconcile::finish`] has succeeded. `finish` is called when nothing of the pod exists or, if a specification is
+    /// set again, when nothing of the pod runs.
     pub fn delete(&self, uid: &PodUid) {
         self.shared.update(uid, Slot::delete);
     }
 
-    /// Deletes a pod, as [`delete`](Self::delete), with a grace period instead of the pod's own ([`Run::grace`]).
-    /// A further call may shorten the grace period, but not that of a stop in progress.
+    /// Deletes a pod, as [`delete`](Self::delete), with a grace period instead of the pod's own ([`Run::grace`]). A
+    /// further call may shorten the grace period, but not the grace period of a stop that is in progress.
     pub fn delete_within(&self, uid: &PodUid, grace: Duration) {
         self.shared.update(uid, |pod| {
             pod.delete();
@@ -241,7 +241,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     }
 
     /// Deletes a pod, as [`delete`](Self::delete), and sets a newer specification for [`Run::last_spec`], in one step.
-    /// It may be called again while the pod is being terminated: the API object of a pod changes until it is gone.
+    /// Call this again when the API object of the pod changes while the pod is being terminated.
     pub fn delete_with(&self, uid: &PodUid, spec: impl Into<Arc<S>>) {
         let spec = spec.into();
         self.shared.update(uid, |pod| {
@@ -262,10 +262,10 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         pods.iter().filter_map(spec_of).collect()
     }
 
-    /// Starts no further run, waits until `deadline` for those in progress, and then aborts them.
+    /// Starts no further run, waits until `deadline` for runs in progress, and then aborts these runs.
     ///
     /// # Cancel safety
-    /// Dropping the future does not revoke the shutdown; it goes on until the deadline.
+    /// Dropping the future does not revoke the shutdown: the workers still end at the deadline.
     pub async fn shutdown(&self, deadline: Instant) {
         self.stop.send_replace(Some(deadline));
         self.ended().await;

@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 use super::{Action, Shared, VIEW_DEADLINE, default_delay};
 use crate::lock;
 
-/// The input of a reconcile function, and a record of what it changed.
+/// The input of a reconcile function, and a record of what the function changed.
 ///
-/// [`PodWorkers`](super::PodWorkers) makes the runs; in a unit test or a loop of your own, [`Run::new`] does.
+/// [`PodWorkers`](super::PodWorkers) makes the runs. In a unit test or a loop of your own, call [`Run::new`] instead.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run<S> {
@@ -29,7 +29,7 @@ pub struct Run<S> {
     pub spec: Option<Arc<S>>,
     /// The most recent specification, kept during termination. `None` if this pod never had one.
     pub last_spec: Option<Arc<S>>,
-    /// The grace period of the deletion, instead of the pod's own.
+    /// The grace period that the deletion gives, instead of the pod's own.
     pub grace: Option<Duration>,
     /// The number of failed runs of the pod since the last one that succeeded.
     pub failures: u32,
@@ -42,7 +42,7 @@ pub struct Run<S> {
     due: Mutex<Option<Instant>>,
     /// Announces changes of the pod, for [`Run::next`].
     changes: Option<PodHandle>,
-    /// The specifications, if `PodWorkers` has made the run.
+    /// The specifications of all pods, if [`PodWorkers`](super::PodWorkers) has made the run.
     pub(super) shared: Option<Arc<Shared<S>>>,
 }
 
@@ -80,8 +80,8 @@ impl<S> Run<S> {
     }
 
     /// Waits until the pod must be run again, and takes a newer view. The wait ends at once if the run changed
-    /// something; otherwise when the pod changes, a [`waker`](Self::waker) is called, or the action or
-    /// [`due`](Self::due) is due. After an error it takes 1 s, doubling to 10 s. Unlike `PodWorkers`, makes no resync.
+    /// something. Otherwise it ends when the pod changes, a [`waker`](Self::waker) is called, or the action or
+    /// [`due`](Self::due) is due. After an error, it takes 1 s, doubling to 10 s. `next` makes no resync.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator has ended.
@@ -110,13 +110,13 @@ impl<S> Run<S> {
         }
     }
 
-    /// Counts a failure. Returns the instant of the next run.
+    /// Counts a failed run. Returns the instant of the next run.
     fn failed(&mut self) -> Instant {
         self.failures = self.failures.saturating_add(1);
         self.now().after(default_delay(self.failures))
     }
 
-    /// The instant of the next run after a successful one.
+    /// The instant of the next run after a successful run. `None`: the next run waits for a change of the pod.
     pub(super) fn follows(&self, action: Action) -> Option<Instant> {
         let changed = *lock(&self.last_change);
         match changed.is_some() && self.view.as_of < changed {
@@ -142,7 +142,7 @@ impl<S> Run<S> {
         *lock(&self.due) = None;
         let (cached, changed) = (self.pleg.get(&self.uid), *lock(&self.last_change));
         self.view = match changed {
-            // Any read is new enough: this worker has changed nothing, and no other program creates its pod.
+            // Every cached view is new enough: this worker has changed nothing, and no other program creates its pod.
             None if cached.as_of.is_some() => cached,
             after => {
                 let after = after.unwrap_or(Instant::ORIGIN);
@@ -154,13 +154,13 @@ impl<S> Run<S> {
     }
 
     /// Records that the run has changed something in the runtime, or tried to: the call ended at `at`, whether it
-    /// succeeded or not. The next run gets a view that is newer, and starts at once.
+    /// succeeded or not. The next run starts at once, with a view that is newer than `at`.
     pub fn changed(&self, at: Instant) {
         let mut last = lock(&self.last_change);
         *last = last.max(Some(at));
     }
 
-    /// Records the end of a write, as [`changed`](Self::changed), and returns its result.
+    /// Records the end of a call that changes the runtime, as [`changed`](Self::changed), and returns its result.
     ///
     /// # Errors
     /// The error of the call.
@@ -169,7 +169,7 @@ impl<S> Run<S> {
         written.into_result()
     }
 
-    /// Completes when the pod has been deleted since the run was started. Never completes without `PodWorkers`.
+    /// Completes when the pod is deleted after the start of the run. Never completes without `PodWorkers`.
     pub(crate) async fn deleted(&self) {
         if let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) {
             let is_deleted = |(): &()| !shared.has_spec(&self.uid);
@@ -180,7 +180,7 @@ impl<S> Run<S> {
         }
     }
 
-    /// Runs the pod again at the instant `at` at the latest. A plan calls `due_by` itself.
+    /// Runs the pod again at the instant `at` at the latest. The planner calls `due_by` for each plan that it makes.
     pub fn due_by(&self, at: Instant) {
         let mut due = lock(&self.due);
         *due = due.into_iter().chain([at]).min();
@@ -192,7 +192,7 @@ impl<S> Run<S> {
         *lock(&self.due)
     }
 
-    /// A view whose details, exit codes among them, were read after `after`.
+    /// Waits for a view whose details, such as exit codes, were read after `after`.
     pub(crate) async fn details_newer_than(
         &self,
         after: Instant,
@@ -203,8 +203,8 @@ impl<S> Run<S> {
         self.pleg.details_newer_than(&self.uid, after, within).await
     }
 
-    /// A function that runs the pod again. It is for tasks that outlive the run, and whose results neither the
-    /// generator nor a specification shows. It may be called at any time.
+    /// Returns a function that runs the pod again. It is for tasks that outlive the run, and whose results neither the
+    /// generator nor a specification shows. The function may be called at any time.
     pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let woken = self.woken.clone();
         move || woken.notify_one()
@@ -248,7 +248,7 @@ pub enum RunError<E> {
     /// The reconcile function or the finish function returned an error.
     #[error("{0}")]
     Reconcile(#[source] E),
-    /// There was no view newer than the worker's last change.
+    /// The generator provided no view that is newer than the worker's last change.
     #[error("no status of the pod: {0}")]
     View(#[source] WaitError),
     /// The reconcile function panicked.

@@ -1,4 +1,4 @@
-//! Resources as the API server stores them, because no API server has set the defaults of a manifest.
+//! Sets the defaults of a pod's resources as the API server does, because no API server has processed a manifest.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -24,8 +24,8 @@ pub(crate) fn set_defaults(pod: &mut Pod) {
     }
 }
 
-/// A quantity without a fraction, and with the largest suffix of its kind (`100m` for `0.1`, `1Gi` for `1024Mi`).
-/// Quantities with an exponent, and texts that are no quantity, are returned unchanged.
+/// The canonical form of a quantity: no fraction, and the largest suffix of its kind (`100m` for `0.1`, `1Gi` for
+/// `1024Mi`). Quantities with an exponent, and texts that are not quantities, are returned unchanged.
 fn canonical(quantity: &Quantity) -> Quantity {
     let text = quantity.0.as_str();
     let has_exponent = text.contains(['e', 'E']) && !text.ends_with(['E', 'i']);

@@ -14,15 +14,15 @@ use crate::host_ports::host_port_conflict;
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 10 << 20;
 
-/// The result of a read: the manifests or errors of each file.
+/// The result of reading a directory: the manifests and the errors of all its files.
 pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 
-/// Reads all files of a directory whose names do not begin with a dot: the most recently modified first, and by name
-/// if they were modified at the same time. The last two arguments are those of [`Manifest::parse_all`].
+/// Reads all files of a directory whose names do not begin with a dot, the most recently modified first. Files with the
+/// same modification time are ordered by name. [`Manifest::parse_all`] gets `node` and `ignoring`.
 ///
 /// # Errors
-/// The directory cannot be read, or does not exist. An empty directory is no error. (Upstream removes all static pods
-/// if the directory is gone.)
+/// If the directory cannot be read, or does not exist. An empty directory is no error. (Upstream removes all static
+/// pods if the directory is gone.)
 pub fn read_directory(
     directory: &Path,
     node: &str,
@@ -41,7 +41,7 @@ pub fn read_directory(
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             let file = entry.path();
             let metadata = fs::metadata(&file);
-            // Modification times are from the wall clock. They only order the files; nothing waits for them.
+            // Modification times are from the wall clock, but they only order the files: nothing waits for them.
             let modified = metadata.as_ref().ok().and_then(|m| m.modified().ok());
             files.push((Reverse(modified), file, metadata));
         }
@@ -76,47 +76,47 @@ fn read_file(
     }
 }
 
-/// The manifests in force (the one that is used for each pod), by the full name of the pod.
+/// The manifests in force, by the full name of the pod: for each name, the one manifest that is used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifests {
     pods: BTreeMap<String, Manifest>,
-    /// Pods that ran before the first update.
+    /// The pods that ran before the first call of `update`.
     running: BTreeSet<PodUid>,
 }
 
-/// The changes that an update makes.
+/// The changes that one call of [`Manifests::update`] makes.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Changes {
     /// Pods to start.
     pub added: Vec<Manifest>,
-    /// Pods whose manifest changed. If the uid changed as well, the pod is replaced; otherwise its resources are
-    /// changed in place.
+    /// Pods whose manifest changed: the old and the new manifest. If their uids differ, the pod is replaced; otherwise
+    /// the resources of the running pod are changed.
     pub changed: Vec<(Manifest, Manifest)>,
     /// Pods to remove.
     pub removed: Vec<Manifest>,
-    /// Files that cannot be used. A pod from an earlier version of such a file keeps running unchanged. (Upstream
-    /// removes it.)
+    /// Errors of files that cannot be used. A pod from an earlier version of such a file keeps running unchanged.
+    /// (Upstream removes the pod.)
     pub broken: Vec<ManifestError>,
 }
 
 impl Manifests {
-    /// All manifests in force, in the order of their full names.
+    /// All manifests in force, in the order of the full names of their pods.
     pub fn iter(&self) -> impl Iterator<Item = &Manifest> {
         self.pods.values()
     }
 
     /// Sets the pods that were running when the kubelet restarted. Call it before the first update. If several
-    /// manifests have the same pod name, the manifest of a running pod is preferred.
+    /// manifests have the same pod name, the manifest whose pod was running is preferred.
     pub fn set_running(&mut self, uids: BTreeSet<PodUid>) {
         self.running = uids;
     }
 
     /// Replaces the manifests by `found`.
     ///
-    /// If several manifests have the same pod name, uid or port of the node, the manifest in force stays in force. If
-    /// none is in force, the manifest whose pod is [running](Self::set_running) is used, else the first: the most
-    /// recently modified file in the result of [`read_directory`]. The other manifests are reported as broken.
+    /// If several manifests have the same pod name, uid or host port, the manifest in force stays in force. If none of
+    /// them is in force, the manifest whose pod is [running](Self::set_running) is used. If none is running, the first
+    /// one in the result of [`read_directory`] is used: the most recently modified. The others are reported as broken.
     pub fn update(&mut self, found: ReadManifests) -> Changes {
         let mut changes = Changes::default();
         let mut next: BTreeMap<String, Manifest> = BTreeMap::new();
@@ -139,7 +139,7 @@ impl Manifests {
             }
         }
         let running = std::mem::take(&mut self.running);
-        // Unchanged manifests take precedence, then manifests from files in use, then manifests of running pods.
+        // Unchanged manifests take precedence, then changed ones in the same file, then manifests of running pods.
         good.sort_by_key(|manifest| match self.pods.get(&manifest.full_name()) {
             Some(before) if before == manifest => 0,
             Some(before) if before.file == manifest.file => 1,
@@ -175,7 +175,7 @@ impl Manifests {
     }
 }
 
-/// The error if another manifest has the same name, uid, or port of the node.
+/// The error if a manifest in `others` has the same pod name, uid or host port as `manifest`.
 fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<ManifestError> {
     let error = |field: &str, problem| {
         let error = ManifestError::new(&manifest.file, field.to_owned(), problem);

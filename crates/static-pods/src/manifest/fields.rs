@@ -1,18 +1,18 @@
-//! Finds unknown fields, and fields that need an API server.
+//! Finds fields of a manifest that the API does not have, and fields that need an API server.
 
 use k8s_openapi::serde_json::Value;
 
 use pleg_kubelet::cri_config::FieldError;
 use pleg_kubelet::fields_at;
 
-/// Converts quantities that the manifest gives as numbers to texts.
+/// Converts quantities that the manifest gives as numbers, such as `cpu: 1`, to texts.
 pub(super) fn quantities_as_text(given: &mut Value) {
     if let Some(spec) = given.get_mut("spec") {
         in_field(spec, "spec", "");
     }
 }
 
-/// Converts the quantities in the field `name` of the field `of`.
+/// Converts the quantities in `value`, which is the field `name` of an object in the field `of`.
 fn in_field(value: &mut Value, name: &str, of: &str) {
     let is_amount = matches!(name, "sizeLimit" | "divisor") || matches!(of, "requests" | "limits");
     match value {
@@ -26,7 +26,7 @@ fn in_field(value: &mut Value, name: &str, of: &str) {
     }
 }
 
-/// The paths of fields that the API does not have: they are in `given`, and not in `understood`, the parsed pod.
+/// The paths of fields that the API does not have. `given` is the manifest, and `understood` the parsed pod.
 pub(super) fn unknown(given: &Value, understood: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     compare(given, understood, "", &mut unknown);
@@ -54,10 +54,10 @@ fn compare(given: &Value, understood: &Value, path: &str, unknown: &mut Vec<Stri
     }
 }
 
-/// Checks that the pod needs no object of an API server.
+/// Checks that the pod refers to no object of an API server.
 ///
 /// # Errors
-/// The field with the reference.
+/// Returns the field that refers to an object of an API server.
 pub(super) fn no_references(pod: &Value) -> Result<(), FieldError> {
     let account = "static pods have no service account: remove it";
     let gates = "nobody sets their conditions: remove them";

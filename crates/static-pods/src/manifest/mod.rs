@@ -22,13 +22,13 @@ pub(crate) use defaults::set_defaults;
 pub use directory::{Changes, Manifests, ReadManifests, read_directory};
 pub use source::ManifestSource;
 
-/// Annotation: the hash of a static pod's manifest, which is its uid.
+/// Annotation: the uid of a static pod, which is the hash of its manifest unless the manifest gives a uid.
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";
-/// Annotation of the pods that this kubelet made from manifests, and of their sandboxes: the name of the node. Static
-/// pods of other kubelets do not have it.
+/// Annotation that this kubelet sets on pods that it made from manifests, and on their sandboxes: the name of the node.
+/// Static pods of other kubelets do not have this annotation.
 pub(crate) const MANIFEST_NODE: &str = "pleg/manifest-node";
 
-/// A static pod that this kubelet can run.
+/// A static pod that this kubelet can run, with the file that it comes from.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Manifest {
@@ -47,14 +47,14 @@ pub struct Manifest {
 pub struct ManifestError {
     /// The file.
     pub file: PathBuf,
-    /// The field; `None` if the file as a whole is wrong.
+    /// The field that is wrong. `None` if the file as a whole is wrong.
     pub field: Option<String>,
     /// The problem, and what to do.
     pub problem: String,
 }
 
 impl ManifestError {
-    /// An error of a file. An empty `field` means the whole file.
+    /// An error about a field of a file. An empty `field` means the whole file.
     fn new(file: &Path, field: String, problem: String) -> Self {
         Self {
             file: file.to_owned(),
@@ -65,16 +65,16 @@ impl ManifestError {
 }
 
 impl Manifest {
-    /// Reads the contents of a file: one pod, or several with `---` between them. (Upstream reads one.)
+    /// Parses the contents of a file: one pod, or several with `---` between them. (Upstream accepts only one.)
     ///
     /// The name of a pod gets the name of the node as its suffix, as in upstream. The pod's uid is a hash of the node's
-    /// name, the file's name and the contents; so a changed manifest is another pod. Unlike upstream's, the hash leaves
+    /// name, the file's name and the contents, so a changed manifest is another pod. Unlike upstream's, the hash leaves
     /// out the amounts of CPU and memory, which can be changed while the pod runs. It includes the quality-of-service
-    /// class, which follows from the resources but cannot be changed.
+    /// class, which follows from the resources but must not change while the pod runs.
     ///
-    /// Each document has at most one error, the first of these: it is not YAML or not a pod, a field is unknown,
-    /// [`validate`] rejects a value, or a field is [`unsupported`]. If `ignoring` is true, fields that the API does not
-    /// have, such as misspelt ones, have no effect, as in upstream's kubelet, and are listed in [`Manifest::ignored`].
+    /// Returns at most one error per document, the first of these: it is not YAML or not a pod, a field is unknown,
+    /// [`validate`] rejects a value, or a field is [`unsupported`]. If `ignoring` is true, unknown (such as misspelt)
+    /// fields are no errors: they have no effect, as in upstream's kubelet, and are listed in [`Manifest::ignored`].
     pub fn parse_all(file: &Path, contents: &str, node: &str, ignoring: bool) -> ReadManifests {
         let documents = match yaml::mappings(contents) {
             Ok(documents) => documents,
@@ -122,7 +122,7 @@ impl Manifest {
         })
     }
 
-    /// The name of the pod with its namespace: `name_namespace`, as upstream writes it.
+    /// The name and the namespace of the pod as `name_namespace`, the form in which upstream writes it.
     #[must_use]
     pub fn full_name(&self) -> String {
         let metadata = &self.pod.metadata;
@@ -138,7 +138,7 @@ impl Manifest {
     }
 }
 
-/// Sets the fields that upstream sets in a static pod.
+/// Sets the fields that upstream's kubelet sets in each static pod.
 fn complete(pod: &mut Pod, file: &Path, node: &str) {
     let uid = pod.metadata.uid.take().filter(|uid| !uid.is_empty());
     let uid = uid.unwrap_or_else(|| uid_of(pod, file, node));
@@ -157,7 +157,7 @@ fn complete(pod: &mut Pod, file: &Path, node: &str) {
     pod.status = None;
 }
 
-/// Checks the length of the pod's name, which includes the name of its node.
+/// Checks the length of the pod's name, which ends with the name of the node.
 fn full_name_fits(pod: &Pod) -> Result<(), FieldError> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     if name.len() <= 253 {
@@ -183,7 +183,7 @@ fn uid_of(pod: &Pod, file: &Path, node: &str) -> String {
     }
     let contents = serde_json::to_string(&pod).unwrap_or_default();
     let text = format!("host:{node}file:{}class:{class}{contents}", file.display());
-    // FNV-1a with 128 bits gives the same hash in all versions of this crate.
+    // The uid must not change with the version of this crate, so the hash is FNV-1a with 128 bits.
     let hash = text.bytes().fold(
         0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128,
         |hash, byte| {
@@ -193,8 +193,8 @@ fn uid_of(pod: &Pod, file: &Path, node: &str) -> String {
     format!("{hash:032x}")
 }
 
-/// Clears the amounts of cpu and memory, which can be changed while the pod runs. Their names stay: a runtime cannot
-/// remove a limit from a running container.
+/// Clears the amounts of CPU and memory, which can be changed while the pod runs. The names `cpu` and `memory` stay in
+/// the hash, because a runtime cannot remove a limit from a running container.
 fn without_resizable(mut resources: ResourceRequirements) -> ResourceRequirements {
     for amounts in [&mut resources.requests, &mut resources.limits] {
         for (name, amount) in amounts.iter_mut().flatten() {

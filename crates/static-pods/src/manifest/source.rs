@@ -12,21 +12,21 @@ use tokio::task::JoinHandle;
 use super::{Changes, Manifest, ManifestError, Manifests, ReadManifests, read_directory};
 use pleg_kubelet::worker::PodWorkers;
 
-/// The time after which a read of the directory is logged as slow.
+/// The time after which a read of the directory counts as failed. The read itself goes on.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The manifests of a directory as a source of pods. Errors are logged once, and again when they change.
+/// The manifests of a directory as a source of pods. An error is logged once, and again when its text changes.
 #[derive(Debug)]
 pub struct ManifestSource {
     directory: PathBuf,
     node: String,
-    /// Ignores fields that the API does not have, as upstream does. Logs a warning: once per file, and again when its
-    /// ignored fields change.
+    /// If true, fields that the API does not have are ignored, as upstream does. A warning is logged once for each
+    /// manifest, and again when the manifest's ignored fields change.
     pub ignores_unknown_fields: bool,
     period: Duration,
     clock: Clock,
     manifests: Manifests,
-    /// The errors that were logged last, so that they are not logged every second.
+    /// The errors that were logged last, so that a read with the same errors does not log them again.
     broken: Vec<ManifestError>,
     error: Option<String>,
     /// A read of the directory that exceeded `DEADLINE` and still runs.
@@ -34,7 +34,7 @@ pub struct ManifestSource {
 }
 
 impl ManifestSource {
-    /// The manifests in `directory`, for the node with the name `node`, read every `period`.
+    /// A source of the manifests in `directory` for the node `node`. It reads the directory every `period`.
     pub fn new(directory: impl Into<PathBuf>, node: &str, period: Duration, clock: Clock) -> Self {
         Self {
             directory: directory.into(),
@@ -58,7 +58,7 @@ impl ManifestSource {
     /// before they start.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing; call it again.
+    /// Dropping the future loses nothing: call `wait` again.
     pub async fn wait(&mut self) -> Vec<(PodUid, Arc<Manifest>)> {
         while self.read().await.is_none() {
             self.pause().await;
@@ -68,10 +68,10 @@ impl ManifestSource {
             .collect()
     }
 
-    /// Applies changes to the workers. `will_delete` is called before a pod is deleted. Never returns.
+    /// Applies changes of manifests to the workers. Calls `will_delete` before it deletes a pod. Never returns.
     ///
     /// # Cancel safety
-    /// Changes that were read and not applied yet are lost: do not call `watch` again.
+    /// If the future is dropped, changes that were read but not applied yet are lost: do not call `watch` again.
     pub async fn watch(&mut self, workers: &PodWorkers<Manifest>, will_delete: impl Fn(&PodUid)) {
         loop {
             self.pause().await;
@@ -156,7 +156,7 @@ fn apply_changes(workers: &PodWorkers<Manifest>, changes: Changes, will_delete: 
     for manifest in &changes.removed {
         delete(&uid(manifest));
     }
-    // As upstream, all deletions come first: changed pods may swap their ports.
+    // As in upstream's kubelet, all deletions come before the first start, because changed pods may swap their ports.
     for (before, after) in &changes.changed {
         if uid(before) != uid(after) {
             delete(&uid(before));

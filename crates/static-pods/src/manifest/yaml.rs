@@ -1,11 +1,11 @@
-//! Parses the text of a manifest to a typed pod, with messages for authors of manifests.
+//! Parses the text of a manifest to a typed pod. The error messages are for the authors of manifests.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::serde_json::Value;
 
 use pleg_kubelet::cri_config::FieldError;
 
-/// Reads the documents of a file, each of them a mapping.
+/// Parses the YAML documents of a file. Each document must be a mapping.
 ///
 /// # Errors
 /// The problem of the file.
@@ -13,7 +13,7 @@ pub(super) fn mappings(contents: &str) -> Result<Vec<Value>, String> {
     if contents.trim().is_empty() {
         return Err("it is empty: write the manifest of a pod".to_owned());
     }
-    // JSON is a subset of YAML. As in upstream's YAML, numbers with a leading 0 are octal: modes of files.
+    // JSON is a subset of YAML. As in upstream's YAML, numbers with a leading 0 are octal, such as file modes.
     let one_line = serde_saphyr::options! { with_snippet: false, legacy_octal_numbers: true };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(contents, one_line)
         .map_err(|error| format!("it is not valid YAML: {error}"))?;
@@ -43,7 +43,7 @@ pub(super) fn pod(given: &Value) -> Result<Pod, FieldError> {
     })
 }
 
-/// Rewrites serde's "invalid type: integer `1`, expected a string" for authors of manifests.
+/// Rewrites serde's messages, such as "invalid type: integer `1`, expected a string", for authors of manifests.
 fn for_authors(message: &str) -> Option<String> {
     let types = message.strip_prefix("invalid type: ")?;
     let (found, expected) = types.split_once(", expected ")?;

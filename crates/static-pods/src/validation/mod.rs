@@ -1,11 +1,11 @@
-//! The rules that upstream's API server has for the values of a pod.
+//! The rules of upstream's API server for the values of a pod's fields.
 //!
-//! Not checked: the contents of volumes other than `hostPath` and `emptyDir`, affinity, topology spread,
+//! These are not checked: the contents of volumes other than `hostPath` and `emptyDir`, affinity, topology spread,
 //! `windowsOptions`, `volumeDevices`, and rules that need a node, such as those about unsafe sysctls.
 //!
-//! Stricter than upstream, because a runtime would fail later: `hostPath` and `terminationMessagePath`
-//! are absolute, a mount path has no colon, a `hostIP` is an address, and init
-//! containers do not use a host port of another container.
+//! Some rules are stricter than upstream's, because a runtime would fail later: `hostPath` and `terminationMessagePath`
+//! must be absolute, a mount path must not have a colon, a `hostIP` must be an address, and init containers must not
+//! use a host port of another container.
 
 mod resources;
 mod several;
@@ -20,12 +20,12 @@ use k8s_openapi::serde_json::{self, Value};
 pub use pleg_kubelet::cri_config::FieldError;
 use pleg_kubelet::fields_at;
 
-/// Finds all values of a pod that upstream's API server rejects. A valid pod has none.
+/// Finds all values of a pod that upstream's API server rejects. A valid pod has no such values.
 ///
 /// Each error has the path of the field, its value, what is allowed and what to do. Errors are in the
 /// order of their paths; elements of lists are in the order of the list.
 ///
-/// Fields that are not set count as their defaults. Valid fields that a kubelet cannot provide are no errors.
+/// A field that is not set counts as its default. A valid field is no error, even if a kubelet cannot implement it.
 #[must_use]
 pub fn validate(pod: &Pod) -> Vec<FieldError> {
     let value = serde_json::to_value(pod).unwrap_or_default();
@@ -46,7 +46,7 @@ pub fn validate(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// Replaces `spec~` in a path of the rule table: one path for the pod, and one for each of its containers.
+/// Replaces `spec~` in a path of the rule table by two paths: `spec` for the pod, and `spec.@` for its containers.
 fn with_containers(path: &str) -> Vec<String> {
     match path.contains('~') {
         true => vec![path.replace('~', ""), path.replace('~', ".@")],
@@ -54,14 +54,14 @@ fn with_containers(path: &str) -> Vec<String> {
     }
 }
 
-/// The sort key of a path: indices are compared as numbers.
+/// The sort key of a path. List indices in the path are compared as numbers.
 fn order(path: &str) -> Vec<(Option<u64>, String)> {
     let parts = path.split(['[', ']']);
     let key = |part: &str| (part.parse().ok(), part.to_owned());
     parts.map(key).collect()
 }
 
-/// The objects at a path. Lists are replaced by their elements.
+/// Finds the objects at a path. Replaces each list by its elements.
 fn each<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     let found = fields_at(value, path).into_iter();
     let elements = found.flat_map(|(at, found)| match found {
@@ -95,7 +95,7 @@ fn rule(pod: &Value, path: &str, check: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// The problem of a rule `CONDITION CONDITION: PROBLEM`, if all its conditions hold. In the problem, `{NAME}` is
-/// replaced by the value of that field, and `{}` by the value of the rule's own field.
+/// replaced by the value of the field NAME, and `{}` by the value of the rule's own field.
 fn conditional(pod: &Value, parent: &Value, field: &str, rule: &str) -> Option<String> {
     let (conditions, problem) = rule.split_once(": ")?;
     if !conditions.split(' ').all(|c| holds(pod, parent, c)) {
@@ -109,8 +109,8 @@ fn conditional(pod: &Value, parent: &Value, field: &str, rule: &str) -> Option<S
     Some(format!("{before}{value}{after}"))
 }
 
-/// Returns true if a condition holds: `FIELD` is given, `!FIELD` is not, `FIELD=VALUE`, or `FIELD!=VALUE`. A value is
-/// one of several with `|` between them, and may end with `*`.
+/// Returns true if a condition holds: `FIELD` (the field is given), `!FIELD` (it is not given), `FIELD=VALUE` or
+/// `FIELD!=VALUE`. VALUE may be several values with `|` between them. A `*` at the end of a value matches any text.
 fn holds(pod: &Value, parent: &Value, condition: &str) -> bool {
     let find = |path: &str| match path.starts_with("spec.") {
         true => fields_at(pod, path),
@@ -143,7 +143,7 @@ fn is(value: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Adds an error for each repeated value at `PATH`; for `WITHIN PATH`, only if one object at `WITHIN` repeats it.
+/// Adds an error for each repeated value at `PATH`. For `WITHIN PATH`, checks each object at `WITHIN` by itself.
 fn unique(pod: &Value, path: &str, problem: &str, errors: &mut Vec<FieldError>) {
     let (within, path) = path.split_once(' ').unwrap_or(("", path));
     for (at, within) in each(pod, within) {

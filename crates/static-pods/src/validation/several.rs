@@ -1,4 +1,4 @@
-//! Rules about fields of different objects.
+//! Rules that compare fields of different objects in a pod.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use k8s_openapi::serde_json::Value;
 use super::{FieldError, each};
 use pleg_kubelet::fields_at;
 
-/// The most bytes that keys and values of annotations may have together.
+/// The maximum number of bytes in the keys and values of all annotations of a pod.
 const MOST_ANNOTATIONS: usize = 256 << 10;
 
 pub(super) fn check(pod: &Value, errors: &mut Vec<FieldError>) {
@@ -42,7 +42,7 @@ pub(super) fn check(pod: &Value, errors: &mut Vec<FieldError>) {
     check_host_ports(pod, add);
 }
 
-/// Checks the ports of the node. On the host network, each container port is a port of the node.
+/// Checks that no port of the node is used twice. On the host network, each container port is a port of the node.
 fn check_host_ports(pod: &Value, mut add: impl FnMut(String, String)) {
     let on_host = pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true));
     let mut used = BTreeSet::new();

@@ -1,10 +1,10 @@
 //! The rules, one per line.
 
-/// Each rule has the path of a field (see [`fields_at`](pleg_kubelet::fields_at); `spec~` is the pod and each of its
-/// containers), and the values that are allowed there (see [`problems`](super::texts::problems)).
+/// Each rule has the path of a field (see [`fields_at`](pleg_kubelet::fields_at); `spec~` means the pod and each of its
+/// containers), and a check of the field's value (see [`problems`](super::texts::problems)).
 ///
 /// Some rules instead have `if`, the [conditions](super::holds) under which a field is wrong, and the problem. Their
-/// path is `OBJECT FIELD`, and their conditions are about the object. The field `.` is the object itself.
+/// path is `OBJECT FIELD`, and their conditions are about OBJECT. If FIELD is `.`, errors name OBJECT.
 pub(super) const RULES: &str = r#"
 metadata name: if !name: it is missing: write a name
 metadata.annotations: keys annotation key
@@ -142,8 +142,8 @@ spec~.securityContext.seccompProfile.localhostProfile: relative path
 spec~.securityContext.seccompProfile.type: one of RuntimeDefault, Localhost, Unconfined
 "#;
 
-/// The paths of fields that must not repeat a value, and the problem of a repeated value. In `WITHIN PATH`, the values
-/// must differ only within each object at `WITHIN`.
+/// The paths of fields that must not repeat a value, and the problem of a repeated value. For `WITHIN PATH`, the values
+/// at PATH must differ only within each object at WITHIN.
 pub(super) const UNIQUE: &str = "\
 spec.@.name: another container is named {}: rename one
 spec.@ ports.name: another port of the container is named {}: rename one

@@ -66,13 +66,13 @@ fn is(kind: &str, text: &str) -> bool {
     }
 }
 
-/// The problems of a value, with advice. `check` is one of these, or a kind of text:
+/// Returns the problems of a value, with advice. `check` is a kind of text in `KINDS`, or one of these:
 ///
-/// * `keys KIND`: all keys of an object are of this kind,
+/// * `keys KIND`: all keys of an object are texts of this kind,
 /// * `empty or KIND`: a text of this kind, or an empty one,
 /// * `one of A, B`: one of these texts, or an empty one,
-/// * `from A to B`, `at least A`: a number; `1 in a FIELD`: at most 1 (errors say FIELD); `at most A elements`: a list,
-/// * `one field of A, B`: an object has at most one of these; `one field except A`: at most one field other than A,
+/// * `from A to B`, `at least A`, `1 in a FIELD` (at most 1): a number; `at most A elements`: a list,
+/// * `one field of A, B`: an object with at most one of these fields; `one field except A`: with at most one besides A,
 /// * `amount`: a quantity that is not negative,
 /// * `port`: a number, or the name of a port.
 pub(super) fn problems(value: &Value, check: &str) -> Vec<String> {
@@ -128,7 +128,7 @@ fn problem(value: &Value, check: &str) -> Option<String> {
     }
 }
 
-/// The problem of an object that has more than one of the fields that exclude each other.
+/// The problem of an object that has more than one of the fields that `is_counted` selects.
 fn several(object: &Value, is_counted: impl Fn(&str) -> bool) -> Option<String> {
     let names = object.as_object()?.keys().map(|name| &**name);
     let given: Vec<&str> = names.filter(|name| is_counted(name)).collect();
@@ -181,7 +181,7 @@ fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// Returns true for a key, such as that of a label: a name, or a domain, `/` and a name.
+/// Returns true for a key, such as that of a label. A key is a name, or a domain, a `/` and a name.
 pub(super) fn is_key(text: &str) -> bool {
     match text.split_once('/') {
         Some((domain, name)) => is_subdomain(domain) && is_key_name(name),
