@@ -31,6 +31,8 @@ COMMANDS = {
     "worlds": "cargo run --quiet --release -p pleg-proof --bin soak -- 0 3000",
 }
 LIMIT_SECONDS = 1200
+# With some bugs a test never ends, and its process needs more and more memory.
+LIMIT_BYTES = 8 << 30
 
 
 def edits(bug):
@@ -55,7 +57,8 @@ def plant(bug):
         path = COPY / file
         path.write_text(path.read_text().replace(find, put))
     command = COMMANDS[bug.get("by", "core")]
-    done = subprocess.run(command.split(), cwd=COPY, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    limits = ["prlimit", f"--as={LIMIT_BYTES}", "timeout", "--kill-after=5", str(LIMIT_SECONDS)]
+    done = subprocess.run(limits + command.split(), cwd=COPY, capture_output=True, text=True)
     if "error[E" in done.stderr or "could not compile" in done.stderr:
         print(done.stderr, file=sys.stderr)
         return None
