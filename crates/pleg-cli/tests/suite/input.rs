@@ -63,7 +63,15 @@ async fn invalid_argument_or_variable_is_named_with_what_is_allowed() {
         sim --socket /none/s --chaos drops=5% => drops, similar: drop
         sim ctl --socket /none/s => /none/s.ctl, no simulated runtime
         sim ctl => --socket
+        check --agent localhost => localhost, not an address
+        check --agent https://127.0.0.1 => https://127.0.0.1, not an address
+        check --agent ftp://127.0.0.1:1 => ftp, not an address
+        check --agent http://127.0.0.1:1/path => path, not an address
+        check --agent unix://run/a.sock => unix, not an address
         PLEG_LOG=garbage=foo=bar pods => PLEG_LOG, garbage=foo=bar
+        PLEG_LOG=dbug pods => dbug, is not a level
+        PLEG_LOG=pleg=loud pods => PLEG_LOG, invalid
+        PLEG_LOG=pleg=debug,infoo pods => infoo, is not a level
         PLEG_RUNTIME_ENDPOINT=run/a pods => PLEG_RUNTIME_ENDPOINT, absolute path
         CONTAINER_RUNTIME_ENDPOINT=tcp://127.0.0.1:1 pods => CONTAINER_RUNTIME_ENDPOINT, tcp"
         .lines()
@@ -156,7 +164,10 @@ fn config_check_prints_ok_or_one_line_for_each_problem() {
         é = 1 => 1 agent.toml:1:
         a = 'b => 1 agent.toml:1:
         relist-period = '2m' => 1 agent.toml: relist-period-max
+        listen = '[::1]:1' => 0 agent.toml: ok
         listen = '0.0.0.0:9394' => 1 --token-file
+        listen = 'localhost:1' => 1 `listen`: not an address
+        listen = 'unix://a' => 1 `listen`: not an address
         tls-cert = '/none' => 1 --tls-key
         token-file = '/none' => 1 cannot read /none"
         .lines()
@@ -185,6 +196,7 @@ async fn flag_overrides_variable_and_variable_overrides_file() {
     for row in "\
         => watching unix:///file (set in /
         PLEG_RUNTIME_ENDPOINT= => watching unix:///file (set in /
+        PLEG_LOG=warn,pleg,pleg_cri=trace => watching unix:///file (set in /
         --log-format=json => \"level\":\"info\",\"target\":\"pleg\",\"message\":\"watching unix:///file (set in /
         CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///b (set by CONTAINER_RUNTIME_ENDPOINT
         PLEG_RUNTIME_ENDPOINT=/a CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///a (set by PLEG_RUN
