@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pleg::runtime::clock::Clock;
+use pleg_tests::usage;
 use pleg_tests::wait::until;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixDatagram};
@@ -77,6 +78,11 @@ impl Agent {
     pub(super) async fn until_confirmed(&self) {
         let confirmed = "pleg_stream_state{state=\"confirmed\"}";
         self.until_metric(confirmed, 1.0).await;
+    }
+
+    /// A size in `/proc/PID/status`, in KiB.
+    pub(super) fn kib(&self, line: &str) -> u64 {
+        usage::status(self.running.id(), line).expect("it runs")
     }
 
     pub(super) async fn stop(self) {
