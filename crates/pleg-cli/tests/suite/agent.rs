@@ -115,8 +115,7 @@ pub(super) async fn ask(
 async fn agent_waits_for_its_runtime() {
     let mut sim = Sim::down();
     let agent = sim.agent("").await;
-    let (code, _, body) = agent.get("/healthz").await;
-    assert_eq!((code, &*body), (200, "ok\n"));
+    assert_eq!(agent.get("/healthz").await.0, 200);
     let (code, _, body) = agent.get("/readyz").await;
     assert_eq!(code, 503);
     assert_has(&body, "pleg has yet to be successful");
@@ -138,11 +137,6 @@ async fn agent_waits_for_its_runtime() {
     for secret in ["a-secret-name", arg(&sim.socket)] {
         assert!(!metrics.contains(secret), "{secret} is in\n{metrics}");
     }
-    // After the runtime stops, the agent stays alive, and stays ready for three minutes.
-    sim.stop().await;
-    let degraded = "degraded (stream_down) for ";
-    agent.until_shows("/readyz", degraded).await;
-    assert_eq!(agent.get("/readyz").await.0, 200);
 }
 
 /// The next message to the service manager with this start and this text.

@@ -73,11 +73,12 @@ fn charts_have_a_scale_and_rates_appear_after_two_minutes() {
 fn event_storm_and_lossy_stream_are_pointed_out() {
     for size in SIZES {
         let mut top = top(size, |sample| {
-            for _ in 0..10_000 {
+            for n in 0..20_000 {
+                sample.now = at(100).after(Duration::from_millis(n));
                 sample.died("shop", "web-1", "app", 3);
             }
-            // The present second does not count yet.
-            sample.now = sample.now.after(Duration::from_secs(1));
+            // The present second does not count.
+            sample.now = at(120);
             sample.health.loss = StreamLoss::new(100, 30);
             sample.health.missed = 30;
         });
