@@ -211,28 +211,3 @@ async fn exchange(stream: impl Connection + 'static, request: Request<Empty<Byte
     let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
     Ok((head.status, String::from_utf8(body.to_vec())?))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn valid_agent_urls_are_parsed_and_others_are_errors() {
-        for (text, shown) in [
-            ("http://127.0.0.1:9394", "http://127.0.0.1:9394"),
-            ("http://[::1]:9394/", "http://[::1]:9394"),
-            ("127.0.0.1:1", "http://127.0.0.1:1"),
-            ("https://node-1:9394", "https://node-1:9394"),
-            ("unix:///run/pleg/agent.sock", "unix:///run/pleg/agent.sock"),
-            ("/run/pleg/agent.sock", "unix:///run/pleg/agent.sock"),
-        ] {
-            let url: AgentUrl = text.parse().unwrap();
-            assert_eq!(url.to_string(), shown);
-        }
-        let no_port = "https://127.0.0.1 localhost";
-        let other = "ftp://127.0.0.1:1 http://127.0.0.1:1/path unix://run/pleg/agent.sock";
-        for text in no_port.split(' ').chain(other.split(' ')).chain([""]) {
-            assert!(text.parse::<AgentUrl>().is_err(), "{text}");
-        }
-    }
-}

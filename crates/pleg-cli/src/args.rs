@@ -469,7 +469,6 @@ mod tests {
     #[test]
     fn command_line_is_consistent_and_its_examples_fit_80_columns() {
         let mut args = Args::command();
-        args.clone().debug_assert();
         args.build();
         let mut commands = vec![args];
         while let Some(command) = commands.pop() {

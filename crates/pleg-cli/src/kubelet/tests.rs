@@ -23,7 +23,6 @@ const GATES: &str = r#"
 /usr/bin/kubelet ; =>
 kubelet --feature-gates=EventedPLEG=true ; => the kubelet (pid 800) subscribes to them (--feature-gates=EventedPLEG=true)
 kubelet --feature-gates A=false,EventedPLEG=1 ; => EventedPLEG=true)
-kubelet --feature-gates=EventedPLEG=false ; =>
 kubelet --feature-gates=EventedPLEG=false ; {"featureGates": {"EventedPLEG": true}} =>
 kubelet --feature-gates=AllAlpha=true ; => (AllAlpha or AllBeta)
 kubelet --feature-gates=AllAlpha=true,EventedPLEG=false ; =>

@@ -215,11 +215,10 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use pleg::core::{NotReady, Reconciler, Settings, StreamLoss};
+    use pleg::core::{NotReady, StreamLoss};
 
     use super::*;
+    use crate::view::tests::{Sample, at};
 
     #[test]
     fn each_degraded_or_not_ready_reason_becomes_a_finding() {
@@ -244,9 +243,8 @@ mod tests {
 
     #[test]
     fn loss_of_events_lasts_since_it_was_first_seen() {
-        let at = |seconds| Instant::from_origin(Duration::from_secs(seconds));
-        let reconciler = Reconciler::new(Settings::default(), at(0)).unwrap();
-        let (calm, mut lossy) = (reconciler.health(at(1)), reconciler.health(at(1)));
+        let calm = Sample::empty().health;
+        let mut lossy = calm.clone();
         lossy.loss = StreamLoss::new(100, 30);
         let mut generator = Generator::default();
         for (now, health, seconds) in [

@@ -1,8 +1,6 @@
 //! Tests of the files under `deploy/`: the programs that read these files accept them, and they fit the flags.
 
 mod kubernetes;
-mod metrics;
-mod systemd;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,8 +8,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use clap::Parser as _;
+use serde_json::{Value, json};
 
 use crate::args::{AgentArgs, Args, Command as Subcommand};
+
+const UNIT: &str = "systemd/pleg-agent.service";
+/// The most exposure that `systemd-analyze security` may report, in tenths.
+const MOST_EXPOSURE: &str = "25";
 
 fn path(name: &str) -> PathBuf {
     let parts = [env!("CARGO_MANIFEST_DIR"), "../../deploy", name];
@@ -47,4 +50,81 @@ fn succeeds(command: &mut Command) -> String {
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{command:?}: {text}");
     text
+}
+
+#[test]
+fn unit_runs_an_agent_and_systemd_finds_it_hardened() {
+    let unit = read(UNIT);
+    let command = unit.lines().find_map(|l| l.strip_prefix("ExecStart="));
+    let mut words = command.expect("a command").split(' ');
+    assert_eq!(words.next(), Some("/usr/local/bin/pleg"));
+    assert!(agent(words).config.is_some());
+    if !has("systemd-analyze") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pleg-agent.service");
+    // Some program that exists here.
+    let program = std::env::current_exe().unwrap();
+    let unit = unit.replace("/usr/local/bin/pleg", &program.to_string_lossy());
+    fs::write(&file, unit).unwrap();
+    let analyze = |args: &[&str]| {
+        let mut command = Command::new("systemd-analyze");
+        succeeds(command.env("SYSTEMD_PAGER", "").args(args).arg(&file))
+    };
+    assert_eq!(analyze(&["verify", "--man=no"]), "", "it has warnings");
+    let threshold = format!("--threshold={MOST_EXPOSURE}");
+    let report = analyze(&["security", "--offline=yes", "--no-pager", &threshold]);
+    assert!(report.contains("Overall exposure level"), "{report}");
+}
+
+/// The alerts, without the recording rule. `tests/suite/agent_metrics.rs` evaluates them on an agent's metrics.
+fn alerts() -> Vec<Value> {
+    let rules: Value = serde_saphyr::from_str(&read("prometheus/pleg.rules.yaml")).unwrap();
+    let mut rules = rules["groups"][0]["rules"].as_array().unwrap().clone();
+    rules.retain(|rule| rule.get("alert").is_some());
+    rules
+}
+
+#[test]
+fn alerts_have_durations_and_runbook_sections_and_inhibitions_name_them() {
+    let alerts = alerts();
+    let runbook = read("../docs/runbook.md").to_lowercase();
+    for alert in &alerts {
+        assert!(alert["for"].is_string(), "{alert}");
+        let name = alert["alert"].as_str().unwrap().to_lowercase();
+        assert!(runbook.contains(&name), "{name} is not in docs/runbook.md");
+        let url = alert["annotations"]["runbook_url"].as_str().unwrap();
+        let (setting, anchor) = url.split_once('#').expect(url);
+        assert!(setting.contains("query \"pleg:runbook\""), "{url}");
+        let is_heading = |line: &str| line.trim_start_matches('#') == format!(" {anchor}");
+        let exists = anchor.starts_with("{{") || runbook.lines().any(is_heading);
+        assert!(exists, "{url}");
+    }
+    for code in pleg::core::Degraded::CODES {
+        let names_it = |alert: &Value| alert["expr"].as_str().unwrap().contains(code);
+        assert!(alerts.iter().any(names_it), "{code} has no alert");
+    }
+    let names: Vec<_> = alerts.iter().map(|alert| &alert["alert"]).collect();
+    let config: Value = serde_saphyr::from_str(&read("prometheus/alertmanager.yaml")).unwrap();
+    for rule in config["inhibit_rules"].as_array().unwrap() {
+        assert_eq!(rule["equal"], json!(["instance"]));
+        for matchers in ["source_matchers", "target_matchers"] {
+            let matcher = rule[matchers][0].as_str().unwrap();
+            let (_, inhibited) = matcher.trim_end_matches('"').split_once('"').unwrap();
+            for name in inhibited.split('|') {
+                let exists = names.iter().any(|alert| **alert == name);
+                assert!(exists, "{name} in {matcher}");
+            }
+        }
+    }
+}
+
+#[test]
+fn alerts_fire_in_outages_and_not_in_maintenance() {
+    if has("promtool") {
+        let mut command = Command::new("promtool");
+        command.args(["test", "rules"]);
+        succeeds(command.arg(path("prometheus/pleg.rules.test.yaml")));
+    }
 }

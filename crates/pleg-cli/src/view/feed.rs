@@ -152,8 +152,6 @@ fn shortened(record: &Record) -> Record {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::view::tests::{at, died, wall};
 
@@ -178,17 +176,6 @@ mod tests {
         assert!(numbers.eq([8, 10, 11].map(Some)), "the node's match");
         let history = ["uid-odd", "uid-none"].map(|uid| feed.history(uid, 2).len());
         assert_eq!(history, [2, 0]);
-    }
-
-    #[test]
-    fn event_rate_is_averaged_over_the_last_ten_seconds() {
-        let mut feed = Feed::new(at(0), wall(0));
-        for n in 0..20_000 {
-            let now = Instant::from_origin(Duration::from_millis(100_000 + n));
-            feed.add(now, wall(n), &event(n, "web"));
-        }
-        let rate = |now| feed.page(now, &Query::default()).events_per_second;
-        assert_eq!([at(120), at(125), at(130)].map(rate), [1_000.0, 500.0, 0.0]);
     }
 
     /// The first line, and the numbers of the records.

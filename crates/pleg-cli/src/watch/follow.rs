@@ -93,21 +93,18 @@ impl Follower {
 mod tests {
     use super::*;
 
-    fn page(agent: &str, missed: u64, last: u64) -> Page {
-        Page {
-            agent: agent.to_owned(),
-            missed,
-            last,
-            ..Page::default()
-        }
-    }
-
     fn types(records: &[Record]) -> Vec<&str> {
         records.iter().map(|r| &*r.r#type).collect()
     }
 
     #[tokio::test]
     async fn silent_or_restarted_agent_and_lost_records_are_shown() {
+        let page = |agent: &str, missed, last| Page {
+            agent: agent.to_owned(),
+            missed,
+            last,
+            ..Page::default()
+        };
         let (head, silent_since) = (page("a", 0, 7), None);
         let mut follower = Follower { head, silent_since };
         let shown = follower.answered(Ok((page("a", 3, 12), vec![Record::default()])));
@@ -118,9 +115,7 @@ mod tests {
         assert_eq!(types(&follower.answered(silent())), [""; 0]);
         let shown = follower.answered(Ok((page("b", 0, 2), vec![])));
         assert_eq!(types(&shown), [RECOVERED, LAGGED]);
-        let Page {
-            agent, last, more, ..
-        } = &follower.head;
-        assert_eq!((&**agent, *last, *more), ("b", 0, true));
+        let head = &follower.head;
+        assert_eq!((&*head.agent, head.last, head.more), ("b", 0, true));
     }
 }

@@ -2,15 +2,14 @@
 
 #![allow(clippy::print_stdout, reason = "a test prints what it measured")]
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream as Blocking};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pleg::runtime::clock::Clock;
-use pleg_tests::usage;
 use pleg_tests::wait::{pass_time, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -18,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::agent::{Agent, ask};
 use super::agent_http::probes;
-use super::run::{Sim, TIMEOUT, arg, limited};
+use super::run::{Sim, TIMEOUT, piped, program};
 
 const HEADER: &str = "GET /metrics HTTP/1.1\r\nX: ";
 const BODY: &str = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999\r\n\r\n";
@@ -69,23 +68,23 @@ fn start_clients(to: SocketAddr) -> JoinSet<()> {
 }
 
 /// The sorted durations of at least one scrape, until `ended`. In a thread: the clients of this process delay it less.
-pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> io::Result<Vec<Duration>> {
+pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> Vec<Duration> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().expect("a runtime");
     let clock = Clock::start();
     let mut took = Vec::new();
     loop {
         let began = clock.now();
-        let mut stream = Blocking::connect_timeout(&to, TIMEOUT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.write_all(METRICS.as_bytes())?;
-        let mut page = String::new();
-        stream.read_to_string(&mut page)?;
-        if !(page.starts_with("HTTP/1.1 200 ") && page.contains("\npleg_ready ")) {
-            return Err(io::Error::other(format!("no page: {page:.99}")));
-        }
+        let (code, _, page) = runtime.block_on(async {
+            let stream = TcpStream::connect(to).await.expect("connected");
+            ask(stream, "/metrics", "Host: localhost\r\n").await
+        });
+        let is_page = code == 200 && page.contains("\npleg_ready ");
+        assert!(is_page, "{code}: {page:.99}");
         took.push(clock.now().since(began));
         if ended.load(Ordering::Relaxed) {
             took.sort();
-            return Ok(took);
+            return took;
         }
         thread::park_timeout(PAUSE);
     }
@@ -102,9 +101,7 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     }
     let count = pods as f64;
     agent.until_metric("pleg_running_pods", count).await;
-    let memory = |line: &str| usage::status(agent.running.id(), line).expect("it runs");
-    let resident = || memory("VmRSS:");
-    let before = resident();
+    let before = agent.kib("VmRSS:");
 
     let address: SocketAddr = agent.address.parse().expect("an address");
     let clients = start_clients(address);
@@ -120,9 +117,9 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
         let handle = tokio::runtime::Handle::current();
         tokio::task::block_in_place(|| handle.block_on(futures::future::join_all(churn)));
         ended.store(true, Ordering::Relaxed);
-        scrapes.join().expect("no panic").expect("all answered")
+        scrapes.join().expect("all answered")
     });
-    let peak = memory("VmHWM:");
+    let peak = agent.kib("VmHWM:");
     drop(clients);
 
     // Each event of a sandbox and of a container arrived, with its type.
@@ -141,9 +138,10 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     let missed = series.find(|(name, value)| is_missed(name) && value != "0");
     assert_eq!(missed, None);
     let most = before + 8 * 1024;
-    let returned = || async { Some(resident()).filter(|now| *now <= most) };
+    let returned = || async { Some(agent.kib("VmRSS:")).filter(|now| *now <= most) };
     let after = until(TIMEOUT, "the memory", returned).await;
-    let after = after.unwrap_or_else(|_| panic!("{} KiB, {before} KiB before", resident()));
+    let after =
+        after.unwrap_or_else(|_| panic!("{} KiB, {before} KiB before", agent.kib("VmRSS:")));
     println!("RSS {before} KiB before, at most {peak} KiB, {after} KiB after");
     agent.stop().await;
 
@@ -174,8 +172,11 @@ async fn idle_connections_neither_delay_kubelet_probes_nor_exhaust_descriptors()
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("raised");
     let mut sim = Sim::start().await;
-    let listen = "agent --listen 127.0.0.1:0 --health-listen 127.0.0.1:0 -r";
-    let mut agent = Agent::spawn(limited(400, &format!("{listen} {}", arg(&sim.socket)))).await;
+    let args = "agent --listen 127.0.0.1:0 --health-listen 127.0.0.1:0 -r";
+    let mut command = piped("prlimit");
+    command.arg("--nofile=400").arg(program());
+    command.args(args.split(' ')).arg(&sim.socket);
+    let mut agent = Agent::spawn(command).await;
     let probe_address = probes(&mut agent).await;
     agent.until_confirmed().await;
 

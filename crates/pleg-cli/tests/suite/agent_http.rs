@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::agent::{Agent, ask};
-use super::run::{Running, Sim, TIMEOUT, TestDir, arg, assert_has, piped, pleg};
+use super::run::{Running, SECRET, Sim, TIMEOUT, TestDir, arg, assert_has, piped, pleg};
 
 /// SHA-256 of `first` and of `second`.
 const FIRST: &str = "a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e";
@@ -40,32 +40,33 @@ async fn connection_with_slow_or_large_request_is_closed() {
         assert!(is_expected, "{request:.40}: {response}");
     });
     futures::future::join_all(ended).await;
-    // There is no keep-alive: the connection ends after the response.
-    let (code, head, _) = agent.get("/healthz").await;
-    assert_eq!(code, 200);
-    assert_has(&head, "connection: close");
 }
 
 #[tokio::test]
 async fn request_needs_a_token_of_the_token_file_last_read() {
     let dir = TestDir::new();
-    let file = dir.write("tokens", FIRST);
+    let upper = FIRST.to_uppercase();
+    let tokens = format!("# all\n\n{SECRET}  -\n {upper} prometheus, until May\n");
+    let file = dir.write("tokens", &tokens);
     let mut agent = Agent::start(&format!("--sim --token-file {}", arg(&file))).await;
-    let metrics = async |agent: &Agent, token: &str| {
-        let header = format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n");
+    let metrics = async |agent: &Agent, authorization: &str| {
+        let header = format!("Host: localhost\r\nAuthorization: {authorization}\r\n");
         ask(agent.connect().await, "/metrics", &header).await.0
     };
-    assert_eq!(metrics(&agent, "first").await, 200);
-    for _ in 0..20 {
-        assert_eq!(metrics(&agent, "second").await, 401);
+    for token in ["Bearer secret", "Bearer first", "bearer first"] {
+        assert_eq!(metrics(&agent, token).await, 200, "{token}");
+    }
+    let digest = &*format!("Bearer {FIRST}");
+    for token in ["first", "Digest first", "Bearer second", digest].repeat(9) {
+        assert_eq!(metrics(&agent, token).await, 401, "{token}");
     }
     let (code, head, body) = agent.get("/metrics").await;
     assert_eq!((code, &*body), (401, "unauthorized\n"));
     assert_has(&head, "www-authenticate: bearer");
     // The log has one line for each reason of a rejection.
-    for reason in ["wrong token", "no token"] {
-        let end = format!("rejected a client, {reason}: 127.0.0.1");
-        assert_has(&agent.running.message().await, &end);
+    for reason in ["no token", "wrong token", "its token is itself a line"] {
+        let line = agent.running.message().await;
+        assert_has(&line, &format!("rejected a client, {reason} | : 127.0.0.1"));
     }
     // A kubelet's probes have no token.
     assert_eq!(agent.get("/healthz").await.0, 200);
@@ -74,19 +75,24 @@ async fn request_needs_a_token_of_the_token_file_last_read() {
     dir.write("tokens", SECOND);
     agent.running.signal("HUP").await;
     let reread = until(TIMEOUT, "the new token", || async {
-        (metrics(&agent, "second").await == 200).then_some(())
+        (metrics(&agent, "Bearer second").await == 200).then_some(())
     });
     reread.await.expect("read again");
-    assert_eq!(metrics(&agent, "first").await, 401);
-    dir.write("tokens", "third");
-    agent.running.signal("HUP").await;
-    let line = agent.running.message().await;
-    assert_has(&line, "printf %s TOKEN");
-    assert_has(
-        &line,
-        "sha256sum; the last token and certificates stay in use",
-    );
-    assert_eq!(metrics(&agent, "second").await, 200);
+    assert_eq!(metrics(&agent, "Bearer first").await, 401);
+    for (text, words) in [
+        ("# none\n", "contains no digest"),
+        ("hidden\n", ":1 is not the SHA-256 of a token"),
+        (&format!("{SECOND}\n{}é", &SECOND[2..]), ":2 is not"),
+        (&format!("{SECOND}0"), "printf %s TOKEN | sha256sum"),
+    ] {
+        dir.write("tokens", text);
+        agent.running.signal("HUP").await;
+        let line = agent.running.message().await;
+        assert_has(&line, words);
+        assert_has(&line, "; the last token and certificates stay in use");
+        assert!(!line.contains("hidden"), "{line}");
+    }
+    assert_eq!(metrics(&agent, "Bearer second").await, 200);
 }
 
 #[tokio::test]
@@ -121,9 +127,12 @@ const COMMANDS: &str = "\
 2 check --agent https://AGENT STRANGER => it rejects the certificate => invalid certificate
 2 check --agent https://AGENT --ca client.pem => invalid peer certificate => no TLS handshake
 2 check --agent https://AGENT => needs --ca
+2 check --agent https://node-1:9394 => https://node-1:9394 needs --ca
 2 check --agent http://AGENT => this agent speaks https
 1 watch --agent http://AGENT => this agent speaks https
-2 check --agent unix:///none.sock => no answer from an agent at unix://
+2 check --agent unix:///none.sock => no answer from an agent at unix:///none.sock
+2 check --agent 127.0.0.1:1 => no answer from an agent at http://127.0.0.1:1
+2 check --agent http://[::1]:1/ => no answer from an agent at http://[::1]:1
 2 check --ca server.pem => --ca needs an agent";
 
 /// The files are in the current directory of the commands. The certificates are self-signed: each is its own authority.
@@ -216,6 +225,7 @@ async fn web_page_of_another_site_cannot_read_from_the_agent() {
         let (status, head, body) = agent.get(path).await;
         assert_eq!(status.to_string(), code, "{path}");
         assert_has(&head, shown);
+        assert_has(&head, "connection: close");
         // The page loads nothing, and its script makes no markup.
         for unsafe_text in "unsafe src= href=\"http url( @import innerHTML eval(".split(' ') {
             let has_it = path == "/" && (head.contains(unsafe_text) || body.contains(unsafe_text));

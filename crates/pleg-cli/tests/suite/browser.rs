@@ -1,8 +1,7 @@
 //! A page in headless Chromium, by the Chrome DevTools Protocol over pipes.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use pleg_tests::wait::pass_time;
@@ -10,16 +9,16 @@ use serde_json::{Value, json};
 
 use super::run::{TIMEOUT, TestDir};
 
-/// Debian's package chromium-headless-shell. It reads from the first pipe and writes to the second one.
+/// Debian's package chromium-headless-shell. It reads calls from descriptor 3 and writes messages to descriptor 4.
 const COMMAND: &str = "exec chromium-headless-shell --no-sandbox --disable-gpu \
-     --remote-debugging-pipe --user-data-dir=\"$3\" about:blank 3<\"$1\" 4>\"$2\"";
+     --remote-debugging-pipe --user-data-dir=\"$1\" about:blank 3<&0 4>&1 </dev/null >/dev/null";
 /// The period in which a condition is evaluated.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// A browser with one page. It is killed when this value is dropped.
 pub(crate) struct Browser {
     child: Child,
-    to: File,
+    to: ChildStdin,
     messages: Receiver<Value>,
     session: Value,
     last_call: u64,
@@ -32,15 +31,12 @@ pub(crate) struct Browser {
 impl Browser {
     pub(crate) fn start() -> Self {
         let dir = TestDir::new();
-        let paths = ["to", "from", "profile"].map(|name| dir.path(name));
-        let made = Command::new("mkfifo").args(&paths[..2]).status();
-        assert!(made.is_ok_and(|status| status.success()), "pipes");
         let mut command = Command::new("sh");
-        command.args(["-c", COMMAND, "sh"]).args(&paths);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.stderr(Stdio::null()).spawn().expect("a shell");
-        let to = File::options().write(true).open(&paths[0]);
-        let from = BufReader::new(File::open(&paths[1]).expect("its output"));
+        command.args(["-c", COMMAND, "sh"]).arg(dir.root());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::null()).spawn().expect("a shell");
+        let (to, from) = (child.stdin.take(), child.stdout.take());
+        let from = BufReader::new(from.expect("its output"));
         let (send, messages) = channel();
         std::thread::spawn(move || {
             let texts = from.split(0).map_while(Result::ok);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use futures::StreamExt;
 use itertools::Itertools as _;
@@ -10,7 +11,7 @@ use pleg_tests::kubelet::Life;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::run::{End, Running, Sim, TIMEOUT, TestDir, arg, assert_has, copy_program, piped, pleg};
+use super::run::{End, Running, Sim, TIMEOUT, TestDir, arg, assert_has, piped, pleg};
 
 /// The report of `pleg doctor -o json`, and its exit code.
 struct Examined {
@@ -194,9 +195,12 @@ async fn shim_that_does_not_reap_is_named_with_its_pod() {
     let _host = HOST.lock().await;
     let sim = Sim::start().await;
     let pod = sim.kubelet.run_pod("cart").await.expect("run");
-    // The kernel names the process after the file of its program.
+    // The kernel names the process after the file of its program. Another process must copy it: if this process wrote the
+    // copy, a child that another test has just forked could have the copy open, and then it could not be executed.
     let program = sim.dir.path("containerd-shim-runc-v2");
-    copy_program(Path::new("/usr/bin/perl"), &program);
+    let mut copy = Command::new("cp");
+    let copied = copy.arg("/usr/bin/perl").arg(&program).status();
+    assert!(copied.is_ok_and(|status| status.success()));
     let mut shim = piped(program);
     shim.args(["-e", "fork() or exit; sleep 1000", "--", "-namespace"])
         .args(["k8s.io", "-address", arg(&sim.socket)])

@@ -1,13 +1,9 @@
 //! The log: its formats, and that it is safe to print.
 
-use std::io::{BufRead as _, BufReader};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
-
 use pleg_tests::kubelet::Life;
 use serde_json::Value;
 
-use super::run::{Sim, assert_has, assert_time, parse, pleg};
+use super::run::{Running, Sim, assert_has, assert_time, parse, piped, program};
 
 /// The exit of a container whose name changes the direction of text, as an agent logs it.
 async fn logged(format: &str) -> String {
@@ -30,10 +26,8 @@ async fn logged(format: &str) -> String {
 #[tokio::test]
 async fn logged_text_is_escaped_and_json_fields_are_stable() {
     let line = logged("text").await;
-    assert_has(
-        &line,
-        " INFO container died | name=p\\u{202e}\\u{a} | exit_code=3",
-    );
+    let fields = " INFO container died | name=p\\u{202e}\\u{a} | exit_code=3";
+    assert_has(&line, fields);
     let line = logged("json").await;
     let mut object = parse(&line);
     assert_time(&object["time"]);
@@ -53,23 +47,15 @@ async fn logged_text_is_escaped_and_json_fields_are_stable() {
 /// The variable names the device and the inode of standard error.
 #[tokio::test]
 async fn lines_in_the_journal_begin_with_their_priority() {
-    let lines = |stream: Option<String>| {
-        let (read, write) = std::io::pipe().expect("a pipe");
-        let own = format!("/proc/self/fd/{}", write.as_raw_fd());
-        let own = std::fs::metadata(own).expect("its metadata");
-        let stream = stream.unwrap_or_else(|| format!("{}:{}", own.dev(), own.ino()));
-        let mut command = pleg("agent --listen 127.0.0.1:0 -v -r /none.sock");
-        command.env("JOURNAL_STREAM", stream).stderr(write);
-        let mut child = command.spawn().expect("the command starts");
-        drop(command);
-        let mut lines = BufReader::new(read).lines().map(|line| line.expect("text"));
-        let line = lines.find(|line| line.contains("a full list failed"));
-        child.kill().expect("killed");
-        child.wait().expect("ended");
-        line.expect("logged")
+    let line = async |stream: &str| {
+        let args = "agent --listen 127.0.0.1:0 -v -r /none.sock";
+        let script = format!("JOURNAL_STREAM={stream} exec \"$0\" {args}");
+        let mut command = piped("sh");
+        command.args(["-c", &script]).arg(program());
+        let mut agent = Running::spawn(command);
+        agent.message_with("a full list failed").await
     };
-    let line = lines(None);
-    assert!(line.starts_with("<4> WARN a full list failed"), "{line}");
-    let other = lines(Some("1:2".to_owned()));
-    assert_has(&other, "Z  WARN a full list failed");
+    let own = line("$(stat -Lc %d:%i /proc/self/fd/2)").await;
+    assert!(own.starts_with("<4> WARN a full list failed"), "{own}");
+    assert_has(&line("1:2").await, "Z  WARN a full list failed");
 }

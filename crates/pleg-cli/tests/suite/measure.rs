@@ -14,17 +14,8 @@ use pleg_tests::wait::{pass_time, until};
 use super::agent_flood::scrape;
 use super::run::{PROMPT, Sim, TIMEOUT, program};
 
-const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 const RUNNING: &str = "pleg_running_containers{container_state=\"running\"}";
 const EXITED: &str = "pleg_running_containers{container_state=\"exited\"}";
-
-fn kib(pid: u32, line: &str) -> u64 {
-    usage::status(pid, line).expect("it runs")
-}
-
-fn mib(pid: u32, line: &str) -> u64 {
-    kib(pid, line) / 1024
-}
 
 /// Creates this many pods with two containers each, all in parallel.
 async fn create(sim: &Sim, pods: usize) -> Vec<Pod> {
@@ -47,13 +38,13 @@ async fn idle_agent_with_110_pods_stays_within_its_budget() {
     let (pid, clock) = (agent.running.id(), Clock::start());
     let (began, before) = (clock.now(), usage::cpu(pid).expect("it runs"));
     for _ in 0..minutes * 4 {
-        pass_time(SCRAPE_INTERVAL).await;
+        pass_time(Duration::from_secs(15)).await;
         assert_eq!(agent.get("/metrics").await.0, 200);
     }
     let used = usage::cpu(pid).expect("it runs") - before;
     let elapsed = clock.now().since(began);
     let share = used.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
-    let (now, most) = (kib(pid, "VmRSS:"), kib(pid, "VmHWM:"));
+    let (now, most) = (agent.kib("VmRSS:"), agent.kib("VmHWM:"));
     let lists = agent.metric("pleg_list_interval_seconds_count").await;
     println!("110 pods, idle: {used:?} of CPU in {elapsed:.0?}, {share:.4} % of a core");
     println!("RSS {now} KiB, at most {most} KiB; {lists:?} lists");
@@ -66,9 +57,9 @@ async fn idle_agent_with_110_pods_stays_within_its_budget() {
 async fn storm_of_1000_pods_stays_within_its_budget() {
     let sim = Sim::start().await;
     let agent = sim.confirmed_agent("").await;
-    let (pid, clock) = (agent.running.id(), Clock::start());
+    let clock = Clock::start();
     let report = |what: &str, began| {
-        let (now, most) = (kib(pid, "VmRSS:"), kib(pid, "VmHWM:"));
+        let (now, most) = (agent.kib("VmRSS:"), agent.kib("VmHWM:"));
         let elapsed = clock.now().since(began);
         println!("1,000 pods {what} in {elapsed:.1?}: RSS {now} KiB, at most {most} KiB");
         most
@@ -110,7 +101,6 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
     sim.control("list.unfiltered list.pad=384KiB status.pad=15MiB")
         .await;
     let agent = sim.agent("").await;
-    let pid = agent.running.id();
     for operation in ["podsandbox_status", "container_status"] {
         let label = format!("operation_type=\"{operation}\"");
         let count = format!("pleg_runtime_operations_duration_seconds_count{{{label}}}");
@@ -120,12 +110,12 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
     }
     sim.control("reset").await;
     // Annotations are kept until the next status: 15 MiB of all containers, and 15 MiB of the last list.
-    let returned = || async { (mib(pid, "VmRSS:") <= 90).then_some(()) };
+    let returned = || async { (agent.kib("VmRSS:") <= 90 << 10).then_some(()) };
     let returned = until(TIMEOUT, "less memory", returned).await;
-    assert!(returned.is_ok(), "{} MiB are in use", mib(pid, "VmRSS:"));
-    let peak = mib(pid, "VmHWM:");
-    println!("the peak was {peak} MiB");
-    assert!(peak <= 150, "{peak} MiB");
+    assert!(returned.is_ok(), "{} KiB are in use", agent.kib("VmRSS:"));
+    let peak = agent.kib("VmHWM:");
+    println!("the peak was {peak} KiB");
+    assert!(peak <= 150 << 10, "{peak} KiB");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,16 +128,15 @@ async fn agent_answers_while_lists_are_large() {
         let args = format!("--empty --mode unimplemented --chaos list.fill={rows}");
         let sim = Sim::with(&args).await;
         let agent = sim.agent("").await;
-        let pid = agent.running.id();
         let address = agent.address.parse().expect("an address");
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let scrapes = tokio::task::spawn_blocking(move || scrape(address, &over));
         agent.until_shows("/readyz?verbose", problem).await;
         is_over.store(true, Ordering::Relaxed);
-        let scrapes = scrapes.await.unwrap().expect("all answered");
+        let scrapes = scrapes.await.expect("all answered");
         assert!(scrapes[scrapes.len() - 1] < PROMPT, "{scrapes:?}");
-        let peak = mib(pid, "VmHWM:");
-        assert!(peak < 200, "{peak} MiB");
+        let peak = agent.kib("VmHWM:");
+        assert!(peak < 200 << 10, "{peak} KiB");
     }
 }

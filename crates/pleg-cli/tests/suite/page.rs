@@ -183,11 +183,8 @@ async fn page_is_accessible_at_each_width_dark_and_light() {
             assert_eq!(browser.eval(expression), true, "{expression}: {size:?}");
         }
     }
-    assert_is_accessible(&browser.call("Accessibility.getFullAXTree", json!({})));
-}
-
-/// Each control, image and region has a name, and there is one heading of level 1.
-fn assert_is_accessible(tree: &Value) {
+    // Each control, image and region has a name, and there is one heading of level 1.
+    let tree = browser.call("Accessibility.getFullAXTree", json!({}));
     let nodes = tree["nodes"].as_array().expect("nodes");
     let all = |role: &str| -> Vec<&Value> {
         let of_role = |node: &&Value| node["role"]["value"] == role && node["ignored"] == false;

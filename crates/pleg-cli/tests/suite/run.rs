@@ -279,13 +279,6 @@ impl Sim {
     }
 }
 
-/// Lets another process copy a program. If this process wrote the copy, a child that another test has just forked could
-/// have the copy open, and then it could not be executed.
-pub(crate) fn copy_program(from: &Path, to: &Path) {
-    let copied = Command::new("cp").args([from, to]).status();
-    assert!(copied.is_ok_and(|s| s.success()), "{}", from.display());
-}
-
 /// The path of the program under test: the one of this build, or `PLEG_PROGRAM`, to measure another build.
 pub(crate) fn program() -> PathBuf {
     let own = env!("CARGO_BIN_EXE_pleg");
@@ -295,15 +288,6 @@ pub(crate) fn program() -> PathBuf {
 /// The command with these arguments, which spaces separate.
 pub(crate) fn pleg(args: &str) -> Command {
     let mut command = piped(program());
-    command.args(args.split_whitespace());
-    command
-}
-
-/// The command with these arguments, and at most this many file descriptors.
-pub(crate) fn limited(descriptors: u32, args: &str) -> Command {
-    let mut command = piped("sh");
-    let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
-    command.args(["-c", &script]).arg(program());
     command.args(args.split_whitespace());
     command
 }

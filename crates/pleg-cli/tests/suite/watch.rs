@@ -6,17 +6,12 @@ use serde_json::{Value, json};
 
 use super::run::{Running, Sim, TestDir, assert_has, assert_time, parse, piped, pleg, program};
 
-/// The fields that each lifecycle event has, and those that it may have.
-const FIELDS: [&str; 2] = [
-    "initial pod source time type",
-    "exitCode id kind latencyMs name reason",
-];
-
 /// The type, the kind and the exit of a lifecycle event, whose fields must be valid.
 #[track_caller]
 fn shown(event: &Value) -> String {
     let has = |field: &str| event.get(field).is_some();
-    let [required, optional] = FIELDS.map(|fields| fields.split(' '));
+    let required = "initial pod source time type".split(' ');
+    let optional = "exitCode id kind latencyMs name reason".split(' ');
     assert!(required.clone().all(has), "{event}");
     let known = required.chain(optional).filter(|field| has(field)).count();
     let fields = event.as_object().expect("an object");

@@ -179,43 +179,36 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use pleg::core::{PodStatus, SandboxState, SandboxStatus};
+    use pleg::core::{PodStatus, SandboxStatus};
+    use serde_json::Value;
 
     use super::*;
     use crate::picture::finding::arrange;
     use crate::picture::runtime::pods;
     use crate::text::lower;
-
-    const NOW: WallTime = WallTime::from_nanos(1_700_000_000_000_000_000);
+    use crate::view::tests::wall;
 
     /// A pod from the states of its sandboxes, with their ages in seconds, and of its containers, with attempt and age.
     fn pod(text: &str) -> [PodView; 1] {
         let mut status = PodStatus::nothing("u1".into());
         (status.namespace, status.name) = ("shop".into(), "cart".into());
         let (mut sandboxes, mut containers) = (Vec::new(), Vec::new());
-        for part in text.split(", ") {
-            let (state, numbers) = part.split_once(' ').unwrap();
-            let mut numbers = numbers.split(' ').rev().map(|n| n.parse().unwrap());
-            let age = numbers.next().map(Duration::from_secs);
-            let created_at = age.map(|age| NOW.before(age));
-            let state = match state {
-                "Running" => ContainerState::Running,
-                "Created" => ContainerState::Created,
-                "Exited" => ContainerState::Exited,
-                _ => {
-                    use SandboxState::{NotReady, Ready};
-                    let state = [NotReady, Ready][usize::from(state == "Ready")];
-                    let mut sandbox = SandboxStatus::new(format!("s{}", sandboxes.len()), state);
-                    sandbox.created_at = created_at;
-                    sandboxes.push(sandbox);
-                    continue;
-                }
-            };
-            let mut container =
-                ContainerStatus::new(format!("c{}", containers.len()), "app", state);
-            container.attempt = u32::try_from(numbers.next().unwrap()).unwrap();
-            container.created_at = created_at;
-            containers.push(container);
+        for (n, part) in text.split(", ").enumerate() {
+            let words = Vec::from_iter(part.split(' '));
+            let (age, state) = (words[words.len() - 1], Value::from(words[0]));
+            let created_at = Some(wall(0).before(Duration::from_secs(age.parse().unwrap())));
+            if words.len() == 2 {
+                let state = serde_json::from_value(state).unwrap();
+                let mut sandbox = SandboxStatus::new(format!("s{n}"), state);
+                sandbox.created_at = created_at;
+                sandboxes.push(sandbox);
+            } else {
+                let state = serde_json::from_value(state).unwrap();
+                let mut container = ContainerStatus::new(format!("c{n}"), "app", state);
+                container.attempt = words[1].parse().unwrap();
+                container.created_at = created_at;
+                containers.push(container);
+            }
         }
         (status.sandboxes, status.containers) = (sandboxes.into(), containers.into());
         [PodView::new(Arc::new(status), None, None)]
@@ -223,7 +216,7 @@ mod tests {
 
     /// The codes and severities of the findings that name the pod.
     fn found(before: &[PodView], after: &[PodView]) -> Vec<String> {
-        let found = Vec::from_iter(check(&Pods::new(before, after, NOW)));
+        let found = Vec::from_iter(check(&Pods::new(before, after, wall(0))));
         assert!(found.iter().all(|f| f.summary.contains("shop/cart")));
         let shown = |f: &Finding| format!("{} {}", f.code, lower(f.severity));
         found.iter().map(shown).collect()
@@ -256,7 +249,7 @@ Ready 700, Running 7 900 =>";
     #[test]
     fn many_dead_containers_are_reported_with_restarts_as_the_cause() {
         let pod = pod(&format!("Ready 700{}", ", Exited 7 20".repeat(201)));
-        let pods = Pods::new(&pod, &pod, NOW);
+        let pods = Pods::new(&pod, &pod, wall(0));
         let found = arrange(pods::check(&pods).collect());
         assert!(found[1].summary.starts_with("201 dead containers"));
         let codes = (found[0].code, found[1].code, found[1].cause);

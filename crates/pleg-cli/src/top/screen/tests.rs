@@ -121,18 +121,16 @@ fn squeezed(line: &str) -> String {
 #[test]
 fn list_shows_pods_with_states_at_each_size() {
     for size in SIZES {
-        Top::new(Sample::new(), size).play(
-            "
+        let rows = "
  => ready | 3 pods, 5 containers (3 running) | stream confirmed | ? help
- => ⏎>xsystem/dns Exited 0/1 | ⏎shop/cart-7f9 Running",
-        );
+ => ⏎>xsystem/dns Exited 0/1 | ⏎shop/cart-7f9 Running";
+        Top::new(Sample::new(), size).play(rows);
     }
-    Top::new(Sample::new(), (120, 40)).play(
-        "
+    let rows = "
  => ⏎>xsystem/dns Exited 0/1 0 5s 3s dns: 137 Error, 5s ago⏎
  => ⏎shop/cart-7f9 Running 2/2 0 30s 3s⏎
- => ⏎shop/web-1 Running 1/1 1 30s 3s app: 3 Error, 40s ago⏎",
-    );
+ => ⏎shop/web-1 Running 1/1 1 30s 3s app: 3 Error, 40s ago⏎";
+    Top::new(Sample::new(), (120, 40)).play(rows);
 }
 
 #[test]
@@ -176,22 +174,19 @@ fn healthy_rows_are_dim_and_problems_are_red() {
 
 #[test]
 fn containers_are_a_tree_below_their_pod() {
-    let web = "shop/web-1 Running 1/1 app: 3 Error, 40s ago⏎└ app Running 3 Error⏎";
-    Top::new(Sample::new(), (80, 24)).play(&format!(
-        "
+    let rows = "
  =>  => proxy
 ↓␣ => ⏎> shop/cart-7f9 Running 2/2⏎├ app Running⏎└ proxy Running⏎
 ␣ =>  => proxy
 e => ⏎xsystem/dns Exited 0/1 dns: 137 Error, 5s ago⏎└ dns Exited 137 Error⏎> shop/cart-7f9
- => ⏎├ app Running⏎└ proxy Running⏎{web}",
-    ));
+ => ⏎├ app Running⏎└ proxy Running⏎shop/web-1 Running 1/1 app: 3 Error, 40s ago⏎└ app Running 3 Error⏎";
+    Top::new(Sample::new(), (80, 24)).play(rows);
 }
 
 #[test]
 fn filter_applies_while_it_is_typed_and_c_clears_filters() {
     let mut top = Top::new(Sample::new(), (80, 24));
-    top.play(
-        r#"
+    let rows = r#"
 /prox => search: prox => shop/web-1
 ⎋ => shop/web-1 => of 3 pods
 /prox⏎ => 1 of 3 pods, search "prox" => system/dns
@@ -205,8 +200,8 @@ c => system/dns => of 3 pods
 nshop⏎ => 2 of 3 pods, namespace shop => system/dns
 l=x⏎ => is not KEY, !KEY, KEY=VALUE or KEY!=VALUE => ? help
 ⎋lapp=web⏎ => 1 of 3 pods, namespace shop, labels app=web => shop/cart
-c/q?p => search: q?p => PAUSED"#,
-    );
+c/q?p => search: q?p => PAUSED"#;
+    top.play(rows);
     top.key(KeyCode::Esc);
     assert!(top.key(KeyCode::Char('q')), "the end");
 }
@@ -214,13 +209,12 @@ c/q?p => search: q?p => PAUSED"#,
 #[test]
 fn order_changes_and_the_cursor_follows_its_pod() {
     let mut top = Top::new(Sample::new(), (80, 24));
-    top.play(
-        "
+    let rows = "
  => ⏎>xsystem/dns
 ↓ => by state | ⏎> shop/cart-7f9
 s => by name | ⏎> shop/cart-7f9
-r => by name, reversed | 5s ago⏎shop/web-1 Running 1/1 app: 3 Error, 40s ago⏎> shop/cart-7f9",
-    );
+r => by name, reversed | 5s ago⏎shop/web-1 Running 1/1 app: 3 Error, 40s ago⏎> shop/cart-7f9";
+    top.play(rows);
     let pods = &mut top.sample.pods;
     pods.retain(|pod| &*pod.status.name != "cart-7f9");
     top.answer();
@@ -253,20 +247,18 @@ fn pod_is_shown_in_detail_with_its_history() {
         let mut sample = Sample::new();
         sample.died("shop", "web-1", "app", 3);
         let mut top = Top::new(sample, size);
-        top.play(
-            "
+        let rows = "
 /web-1⏎⏎ => pod shop/web-1 | states as of 3s ago; details as of 10s ago
 ⇟ => ⏎app Exited for 40s 3 Error | app=web
 g => pod shop/web-1
-G => app=web | ContainerDied",
-        );
+G => app=web | ContainerDied";
+        top.play(rows);
         top.sample.pods.clear();
         top.answer();
-        top.play(
-            "
+        let rows = "
 g => This pod does not exist any more. | ContainerDied
-⎋ => no pods",
-        );
+⎋ => no pods";
+        top.play(rows);
     }
 }
 
@@ -276,12 +268,11 @@ fn paused_screen_is_unchanged_but_opens_pods() {
     top.keys("p");
     top.sample.pods.retain(|pod| &*pod.status.name != "dns");
     top.answer();
-    top.play(
-        "
+    let rows = "
  => PAUSED | system/dns | 3 pods
 ↓⏎ => pod shop/cart-7f9 | PAUSED
-⎋p =>  => system/dns",
-    );
+⎋p =>  => system/dns";
+    top.play(rows);
 }
 
 #[test]

@@ -4,11 +4,8 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::picture::host::tests::fake::FakeHost;
 
-const OLD: &str = "1764000000.100000 n kubelet[800]: I skipping pod synchronization - [PLEG is not healthy: pleg was \
-                   last seen active 3m0.6s ago; threshold is 3m0s]\n";
-const NEW: &str = "1764000010.000000 n kubelet[800]: E1124 12:00:10.0 800 kubelet.go:2460] \"Skipping pod \
-                   synchronization\" err=\"PLEG is not healthy: pleg was last seen active 3m10.6s ago; threshold is \
-                   3m0s\"\n";
+const OLD: &str = "1764000000.100000 n kubelet[800]: I skipping pod synchronization - [PLEG is not healthy: pleg was last seen active 3m0.6s ago; threshold is 3m0s]\n";
+const NEW: &str = "1764000010.000000 n kubelet[800]: E1124 12:00:10.0 800 kubelet.go:2460] \"Skipping pod synchronization\" err=\"PLEG is not healthy: pleg was last seen active 3m10.6s ago; threshold is 3m0s\"\n";
 
 fn read(text: &str, now: f64, started: Option<f64>) -> Journal {
     let mut journal = Journal::default();
@@ -85,8 +82,7 @@ async fn serve(status: &'static str, text: String) -> SocketAddr {
     tokio::spawn(async move {
         let length = text.len();
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{text}");
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
+        while let Ok((mut stream, _)) = listener.accept().await {
             let _read = stream.read(&mut [0; 1024]).await;
             let _written = stream.write_all(answer.as_bytes()).await;
         }

@@ -24,18 +24,16 @@ fn top(size: (u16, u16), change: impl FnOnce(&mut Sample)) -> Top {
 #[test]
 fn worst_finding_and_its_next_step_come_first() {
     for size in SIZES {
-        top(size, |sample| sample.hang("web-1")).play(
-            "
+        let rows = "
  => DEGRADED | pods_hung for 14s: calls about shop/web-1 do | Hung 14s
- => do: See the findings about shims",
-        );
+ => do: See the findings about shims";
+        top(size, |sample| sample.hang("web-1")).play(rows);
     }
     let mut top = top((120, 40), |sample| sample.hang("web-1"));
-    top.play(
-        "
+    let rows = "
  => ⏎>!shop/web-1 Hung 14s | ContainerStatus does not answer | docs/runbook.md#pods_hung
-h => ! pods_hung for 14s: calls | shop/web-1: ContainerStatus",
-    );
+h => ! pods_hung for 14s: calls | shop/web-1: ContainerStatus";
+    top.play(rows);
     top.sample.health.list_error = list_error();
     top.play("h => NO ANSWER from the runtime | Running? | list_failed | no socket | pods_hung");
 }
@@ -47,12 +45,11 @@ fn explained_finding_is_dim_below_its_cause() {
         sample.health.silent_since = Some(at(90));
         sample.facts.not_examined = vec!["the log of the kubelet".to_owned()];
     });
-    top.play(
-        "
+    let rows = "
  => ⏎DEGRADED runtime_silent for 10s: | ⏎do: See the findings about the host | ⏎└ pods_hung for 14s => shims
 h => (because of runtime_silent) | not examined: the log of the kubelet
-h => ⏎└ pods_hung",
-    );
+h => ⏎└ pods_hung";
+    top.play(rows);
     let explained = |line: &String| line.starts_with("  └ pods_hung");
     let y = top.lines().iter().position(explained).unwrap();
     let cell = &top.buffer().content[y * 120 + 4];
@@ -73,15 +70,19 @@ fn charts_have_a_scale_and_rates_appear_after_two_minutes() {
 fn event_storm_and_lossy_stream_are_pointed_out() {
     for size in SIZES {
         let mut top = top(size, |sample| {
-            for _ in 0..10_000 {
+            for n in 0..20_000 {
+                sample.now = at(100).after(Duration::from_millis(n));
                 sample.died("shop", "web-1", "app", 3);
             }
             // The event rate does not include the present second.
-            sample.now = sample.now.after(Duration::from_secs(1));
+            sample.now = at(120);
             sample.health.loss = StreamLoss::new(100, 30);
             sample.health.missed = 30;
         });
         top.play(" => ! many events: 1000/s | stream loses events | stream_lossy");
+        top.sample.now = at(125);
+        top.answer();
+        top.play(" => ! many events: 500/s");
     }
 }
 
@@ -127,11 +128,10 @@ fn data_of_a_silent_agent_is_shown_as_old() {
     top.now = top.now.after(Duration::from_secs(14));
     let error = "no answer from an agent at http://127.0.0.1:9394";
     top.answer_with(Err(error.to_owned()));
-    top.play(
-        "
+    let rows = "
  => NO ANSWER from the agent for 14s | agent_silent for 14s => runbook
- => do: Check that the agent runs",
-    );
+ => do: Check that the agent runs";
+    top.play(rows);
     top.answer();
     top.play(" =>  => NO ANSWER");
 }
