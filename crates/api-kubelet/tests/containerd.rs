@@ -10,7 +10,6 @@
 mod api_server;
 
 use std::collections::BTreeMap;
-use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -21,6 +20,7 @@ use pleg_tests::kubelet::{Kubelet, Life};
 use pleg_tests::static_pods::poller::Poller;
 use pleg_tests::wait::{until, until_ok};
 use serde_json::{Value, json};
+use tokio::process::{Child, Command};
 
 use api_server::ApiServer;
 
@@ -30,31 +30,21 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// The time for which containerd stays down after a kill.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// The kubelet's process, which is killed when it is dropped.
-struct Process(Child);
-
-impl Process {
-    fn start(api: &ApiServer, daemon: &Daemon) -> anyhow::Result<Self> {
-        let log = daemon.dir.join("api-kubelet.log");
-        let mut options = std::fs::File::options();
-        let log = options.create(true).append(true).open(log)?;
-        let child = Command::new(env!("CARGO_BIN_EXE_api_kubelet"))
-            .args(["--node", "n", "--server", &api.url])
-            .args(["--back-off-initial", "200", "--back-off-max", "1000"])
-            .args(["--endpoint", &daemon.endpoint.to_string()])
-            .args(["--cgroup-parent", &daemon.cgroup, "--root"])
-            .arg(daemon.dir.join("root"))
-            .stderr(log)
-            .spawn()?;
-        Ok(Self(child))
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts the kubelet.
+fn start(api: &ApiServer, daemon: &Daemon) -> anyhow::Result<Child> {
+    let log = daemon.dir.join("api-kubelet.log");
+    let mut options = std::fs::File::options();
+    let log = options.create(true).append(true).open(log)?;
+    let child = Command::new(env!("CARGO_BIN_EXE_api_kubelet"))
+        .args(["--node", "n", "--server", &api.url])
+        .args(["--back-off-initial", "200", "--back-off-max", "1000"])
+        .args(["--endpoint", &daemon.endpoint.to_string()])
+        .args(["--cgroup-parent", &daemon.cgroup, "--root"])
+        .arg(daemon.dir.join("root"))
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()?;
+    Ok(child)
 }
 
 /// The exit codes that were reported to the API server, by container.
@@ -113,10 +103,9 @@ async fn exit_codes_are_reported_despite_kills_of_kubelet_and_containerd() -> an
         });
         let metadata = json!({"name": format!("pod-{n}"), "namespace": "test"});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
-        api.request(&Method::POST, PODS, &pod)
-            .map_err(|refused| anyhow::anyhow!("{refused:?}"))?;
+        api.request(&Method::POST, PODS, &pod)?;
     }
-    let mut kubelet = Some(Process::start(&api, &daemon)?);
+    let mut kubelet = start(&api, &daemon)?;
     for step in 1..=3 {
         let at = u64::from(restarts) * step / 3;
         until(PATIENCE * 4, &format!("{at} restarts"), || async {
@@ -126,15 +115,15 @@ async fn exit_codes_are_reported_despite_kills_of_kubelet_and_containerd() -> an
         .with_context(|| format!("{} so far", poller.read(|o| o.restarts("job"))))?;
         // Step 1 kills the kubelet, step 2 containerd, step 3 both: then only lists can show which containers exited.
         if step != 2 {
-            drop(kubelet.take());
+            kubelet.kill().await?;
         }
         if step != 1 {
             daemon.kill()?;
             pleg_tests::wait::pass_time(AWAY).await;
             tokio::task::block_in_place(|| daemon.start())?;
         }
-        if kubelet.is_none() {
-            kubelet = Some(Process::start(&api, &daemon)?);
+        if step != 2 {
+            kubelet = start(&api, &daemon)?;
         }
     }
     until_ok(PATIENCE, "every exit is reported", || async {
@@ -142,15 +131,12 @@ async fn exit_codes_are_reported_despite_kills_of_kubelet_and_containerd() -> an
         let observed = poller.observed();
         let ends = observed.containers.iter();
         let ends = ends.filter_map(|(id, seen)| Some((id, seen, seen.status.as_ref()?.exit_code)));
-        let wrong: Vec<String> = ends
-            .filter(|(id, _, code)| reported.get(id.as_str()) != Some(&i64::from(*code)))
-            .map(|(id, seen, code)| {
-                format!(
-                    "{seen} {id}: {code}, reported {:?}",
-                    reported.get(id.as_str())
-                )
-            })
-            .collect();
+        let wrong = ends.filter_map(|(id, seen, code)| {
+            let found = reported.get(id.as_str());
+            let text = format!("{seen} {id}: {code}, reported {found:?}");
+            (found != Some(&i64::from(code))).then_some(text)
+        });
+        let wrong: Vec<_> = wrong.collect();
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     })
     .await?;
@@ -161,6 +147,6 @@ async fn exit_codes_are_reported_despite_kills_of_kubelet_and_containerd() -> an
     ensure!(observed.overlaps().is_empty(), "{:?}", observed.overlaps());
     let revived = revived(&api.history(PODS));
     ensure!(revived.is_empty(), "{revived:?}");
-    drop(kubelet);
+    kubelet.kill().await?;
     daemon.down()
 }

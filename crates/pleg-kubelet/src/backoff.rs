@@ -95,12 +95,9 @@ impl BackOff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notation::at;
 
     const SECOND: Duration = Duration::from_secs(1);
-
-    fn at(seconds: u32) -> Instant {
-        Instant::from_origin(SECOND * seconds)
-    }
 
     /// Restarts a container that ends as soon as it was started. Returns the delays in seconds.
     fn crash_loop(back_off: &mut BackOff, restarts: usize) -> Vec<u64> {

@@ -154,11 +154,10 @@ mod tests {
     }
 
     fn sub_path(root: &Path, path: &str) -> SubPath {
-        let (volume, target) = (root.join("volume"), root.join("target/0"));
         SubPath {
-            volume,
+            volume: root.join("volume"),
             path: path.into(),
-            target,
+            target: root.join("target/0"),
         }
     }
 

@@ -179,6 +179,13 @@ mod tests {
     use super::*;
     use crate::notation::rows;
 
+    /// The resources of the first container, which is an init container if there is one.
+    fn converted(spec: &Value) -> LinuxContainerResources {
+        let spec: PodSpec = serde_json::from_value(spec.clone()).unwrap();
+        let first = containers_in(&spec).next();
+        linux_resources(&spec, first.unwrap(), 4 << 30)
+    }
+
     /// A row: the container's resources, and its CPU shares, CPU quota, memory limit and OOM score.
     #[test]
     fn resources_are_converted_as_upstream_converts_them() {
@@ -199,8 +206,7 @@ mod tests {
         for row in rows(table) {
             let resources: Value = serde_json::from_str(row[0]).unwrap();
             let spec = json!({"containers": [{"name": "app", "resources": resources}]});
-            let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            let made = linux_resources(&spec, &spec.containers[0], 4 << 30);
+            let made = converted(&spec);
             let (shares, quota) = (made.cpu_shares, made.cpu_quota);
             let (memory, score) = (made.memory_limit_in_bytes, made.oom_score_adj);
             let found = format!("{shares} {quota} {memory} {score}");
@@ -209,26 +215,18 @@ mod tests {
         }
     }
 
+    /// A row: the specification, and the OOM score of the first container.
     #[test]
-    fn sidecar_is_killed_no_sooner_than_a_regular_container() {
-        let app = json!({"name": "app", "resources": {"requests": {"memory": "2Gi"}}});
-        let sidecar = json!({"name": "s", "restartPolicy": "Always"});
-        let spec = json!({"containers": [app], "initContainers": [sidecar]});
-        let spec: PodSpec = serde_json::from_value(spec).unwrap();
-        let sidecar = &spec.init_containers.as_ref().unwrap()[0];
-        assert_eq!(linux_resources(&spec, sidecar, 4 << 30).oom_score_adj, 500);
-    }
-
-    #[test]
-    fn node_critical_pods_are_protected_from_the_oom_killer() {
-        for (class, score) in [
-            ("system-node-critical", -997),
-            ("system-cluster-critical", 1000),
-        ] {
-            let spec = json!({"containers": [{"name": "app"}], "priorityClassName": class});
-            let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            let linux = linux_resources(&spec, &spec.containers[0], 4 << 30);
-            assert_eq!(linux.oom_score_adj, score, "{class}");
+    fn oom_score_protects_sidecars_and_node_critical_pods() {
+        let table = r#"
+            {"priorityClassName": "system-node-critical", "containers": [{"name": "app"}]}    | -997
+            {"priorityClassName": "system-cluster-critical", "containers": [{"name": "app"}]} | 1000
+            # A sidecar is killed no sooner than a regular container.
+            {"initContainers": [{"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "app", "resources": {"requests": {"memory": "2Gi"}}}]} | 500
+        "#;
+        for row in rows(table) {
+            let spec = serde_json::from_str(row[0]).unwrap();
+            assert_eq!(converted(&spec).oom_score_adj.to_string(), row[1]);
         }
     }
 }

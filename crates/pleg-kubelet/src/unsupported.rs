@@ -215,7 +215,12 @@ mod tests {
             "volumes": [
                 {"name": "n"},
                 {"name": "c", "configMap": {}},
-                {"name": "d", "downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "status.podIP"}}]}},
+                {"name": "d", "downwardAPI": {"items": [
+                    {"path": "a", "fieldRef": {"fieldPath": "status.podIP"}}, {"path": "a"},
+                    {"path": "../a", "fieldRef": {"fieldPath": "metadata.name"}},
+                    {"path": "/a", "fieldRef": {"fieldPath": "metadata.name"}},
+                    {"path": "a", "fieldRef": {"fieldPath": "metadata.name"}},
+                ]}},
             ],
         });
         assert_eq!(
@@ -226,6 +231,9 @@ mod tests {
                 "spec.initContainers[0].restartPolicyRules[1].action",
                 "spec.volumes[1].configMap",
                 "spec.volumes[2].downwardAPI.items[0]",
+                "spec.volumes[2].downwardAPI.items[1]",
+                "spec.volumes[2].downwardAPI.items[2]",
+                "spec.volumes[2].downwardAPI.items[3]",
                 "spec.containers[0].livenessProbe.tcpSocket.port",
                 "spec.containers[0].lifecycle.preStop",
                 "spec.containers[0].env[1].valueFrom.secretKeyRef",

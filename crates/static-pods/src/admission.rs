@@ -293,9 +293,7 @@ mod tests {
 
     fn pod(spec: &Value) -> Pod {
         let mut pod = json!({"spec": {"containers": [{"name": "app"}]}});
-        for (field, value) in spec.as_object().unwrap() {
-            pod["spec"][field] = value.clone();
-        }
+        json_patch::merge(&mut pod["spec"], spec);
         let mut pod = serde_json::from_value(pod).unwrap();
         set_defaults(&mut pod);
         pod

@@ -6,22 +6,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
 use axum::http::{Method, StatusCode, Uri, header::CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
+use kube::core::Status;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ApiServer {
-    store: Arc<Mutex<Store>>,
-    /// The newest resource version.
-    version: Arc<watch::Sender<u64>>,
+    store: Arc<watch::Sender<Store>>,
     /// The server's address, such as `http://127.0.0.1:41234`.
     pub(crate) url: String,
 }
@@ -68,11 +67,11 @@ impl ObjectPath {
     }
 }
 
-/// The status code, reason and message of a refused request.
-type Refused = (StatusCode, &'static str, String);
+type Result<T = Value, E = Box<Status>> = std::result::Result<T, E>;
 
-fn conflict(message: &str) -> Refused {
-    (StatusCode::CONFLICT, "Conflict", message.to_owned())
+/// The response to a request that is refused.
+fn refused(code: u16, reason: &str, message: &str) -> Box<Status> {
+    Status::failure(message, reason).with_code(code).boxed()
 }
 
 impl Store {
@@ -89,11 +88,11 @@ impl Store {
         object
     }
 
-    fn create(&mut self, path: &ObjectPath, mut object: Value) -> Result<Value, Refused> {
+    fn create(&mut self, path: &ObjectPath, mut object: Value) -> Result {
         let name = object["metadata"]["name"].as_str();
         let name = name.unwrap_or_default().to_owned();
         if self.objects.contains_key(&path.key(&name)) {
-            return Err((StatusCode::CONFLICT, "AlreadyExists", name));
+            return Err(refused(409, "AlreadyExists", &name));
         }
         if object["metadata"]["uid"].is_null() {
             object["metadata"]["uid"] = json!(format!("{name}-{}", self.changes.len()));
@@ -101,27 +100,31 @@ impl Store {
         Ok(self.changed(path, "ADDED", object))
     }
 
-    fn existing(&self, path: &ObjectPath) -> Result<Value, Refused> {
+    fn existing(&self, path: &ObjectPath) -> Result {
         let key = path.key(path.name.as_deref().unwrap_or_default());
-        let not_found = || (StatusCode::NOT_FOUND, "NotFound", format!("{path:?}"));
+        let not_found = || refused(404, "NotFound", &format!("{path:?}"));
         self.objects.get(&key).cloned().ok_or_else(not_found)
     }
 
     /// Updates an object, or merges a patch into it.
-    fn update(&mut self, path: &ObjectPath, given: &Value, patch: bool) -> Result<Value, Refused> {
+    fn update(&mut self, path: &ObjectPath, given: &Value, patch: bool) -> Result {
         let mut object = self.existing(path)?;
         for field in ["resourceVersion", "uid"] {
             let (own, given) = (&object["metadata"][field], &given["metadata"][field]);
             if !given.is_null() && own != given {
-                return Err(conflict(&format!("{field} is {own}, not {given}")));
+                return Err(refused(
+                    409,
+                    "Conflict",
+                    &format!("{field} is {own}, not {given}"),
+                ));
             }
         }
         let status = object["status"].clone();
         match (path.is_status, patch) {
             (true, false) => object["status"] = given["status"].clone(),
-            (true, true) => merge(&mut object["status"], &given["status"]),
+            (true, true) => json_patch::merge(&mut object["status"], &given["status"]),
             (false, false) => object = given.clone(),
-            (false, true) => merge(&mut object, given),
+            (false, true) => json_patch::merge(&mut object, given),
         }
         if !path.is_status {
             object["status"] = status;
@@ -129,11 +132,11 @@ impl Store {
         Ok(self.changed(path, "MODIFIED", object))
     }
 
-    fn delete(&mut self, path: &ObjectPath, options: &Value) -> Result<Value, Refused> {
+    fn delete(&mut self, path: &ObjectPath, options: &Value) -> Result {
         let mut object = self.existing(path)?;
         let expected = &options["preconditions"]["uid"];
         if !expected.is_null() && *expected != object["metadata"]["uid"] {
-            return Err(conflict("another uid"));
+            return Err(refused(409, "Conflict", "uid"));
         }
         let given = options["gracePeriodSeconds"].as_i64();
         let own = object["spec"]["terminationGracePeriodSeconds"].as_i64();
@@ -149,23 +152,6 @@ impl Store {
     }
 }
 
-/// Merges a patch, as in RFC 7386.
-fn merge(into: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        *into = patch.clone();
-        return;
-    };
-    if !into.is_object() {
-        *into = json!({});
-    }
-    for (name, value) in fields {
-        match (value.is_null(), into.as_object_mut()) {
-            (true, Some(object)) => drop(object.remove(name)),
-            _ => merge(&mut into[name], value),
-        }
-    }
-}
-
 /// Returns true if `requested` includes the collection `of`: it is the same path, or the same kind in all namespaces.
 fn selected(requested: &str, of: &str) -> bool {
     let kind = |path: &str| path.rsplit('/').next().map(str::to_owned);
@@ -178,7 +164,6 @@ impl ApiServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self {
             store: Arc::default(),
-            version: Arc::new(watch::Sender::new(0)),
             url: format!("http://{}", listener.local_addr().unwrap()),
         };
         let router = Router::new().fallback(answer).with_state(server.clone());
@@ -186,58 +171,51 @@ impl ApiServer {
         server
     }
 
-    fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Handles a request with this method to this path, as if a user had sent it.
-    pub(crate) fn request(
-        &self,
-        method: &Method,
-        path: &str,
-        body: &Value,
-    ) -> Result<Value, Refused> {
-        let path = ObjectPath::parse(path).ok_or_else(|| conflict("no such path"))?;
-        let mut store = self.store();
-        let done = match *method {
-            Method::GET => store.existing(&path),
-            Method::POST => store.create(&path, body.clone()),
-            Method::PUT => store.update(&path, body, false),
-            Method::PATCH => store.update(&path, body, true),
-            _ => store.delete(&path, body),
-        };
-        self.version.send_replace(store.changes.len() as u64);
+    /// Makes a change as a user does: sends a request with this method to this path.
+    pub(crate) fn request(&self, method: &Method, path: &str, body: &Value) -> Result {
+        let path = ObjectPath::parse(path).ok_or_else(|| refused(404, "NotFound", "path"))?;
+        let mut done = Err(refused(405, "MethodNotAllowed", ""));
+        self.store.send_modify(|store| {
+            done = match *method {
+                Method::GET => store.existing(&path),
+                Method::POST => store.create(&path, body.clone()),
+                Method::PUT => store.update(&path, body, false),
+                Method::PATCH => store.update(&path, body, true),
+                _ => store.delete(&path, body),
+            }
+        });
         done
     }
 
     /// Every version of every object of a collection, in the order of the changes.
     pub(crate) fn history(&self, collection: &str) -> Vec<Value> {
-        let store = self.store();
+        let store = self.store.borrow();
         let of = store.changes.iter().filter(|change| change.0 == collection);
         of.map(|change| change.2.clone()).collect()
     }
 
     /// From now on, every request fails if `down` is true, and none fails otherwise.
     pub(crate) fn set_down(&self, down: bool) {
-        self.store().down = down;
+        self.store.send_modify(|store| store.down = down);
     }
 
     /// Returns true if a request whose path ends with `path` was refused.
     pub(crate) fn has_refused(&self, path: &str) -> bool {
-        let store = self.store();
+        let store = self.store.borrow();
         store.refused.iter().any(|refused| refused.ends_with(path))
     }
 
     fn refuses(&self, path: &str) -> bool {
-        let mut store = self.store();
-        if store.down {
-            store.refused.push(path.to_owned());
-        }
-        store.down
+        self.store.send_if_modified(|store| {
+            if store.down {
+                store.refused.push(path.to_owned());
+            }
+            store.down
+        })
     }
 
     fn list(&self, collection: &str) -> Value {
-        let store = self.store();
+        let store = self.store.borrow();
         let objects = store.objects.iter();
         let items = objects.filter(|(of, _)| selected(collection, &of.0));
         let items: Vec<&Value> = items.map(|(_, object)| object).collect();
@@ -247,12 +225,12 @@ impl ApiServer {
 
     /// The lines of a watch: every change after the resource version `after`.
     fn watch(self, collection: String, after: usize) -> Body {
-        let start = (self.version.subscribe(), after);
-        let lines = futures::stream::unfold(start, move |(mut version, seen)| {
-            let (server, collection) = (self.clone(), collection.clone());
+        let start = (self.store.subscribe(), after);
+        let lines = futures::stream::unfold(start, move |(mut stored, seen)| {
+            let collection = collection.clone();
             async move {
-                version.wait_for(|now| *now > seen as u64).await.ok()?;
-                let store = server.store();
+                let has_more = |store: &Store| store.changes.len() > seen;
+                let store = stored.wait_for(has_more).await.ok()?;
                 let changes = store.changes.iter().skip(seen);
                 let changes = changes.filter(|(of, ..)| selected(&collection, of));
                 let lines =
@@ -260,7 +238,7 @@ impl ApiServer {
                 let lines: String = lines.map(|line| format!("{line}\n")).collect();
                 let seen = store.changes.len();
                 drop(store);
-                Some((Ok::<_, Infallible>(Bytes::from(lines)), (version, seen)))
+                Some((Ok::<_, Infallible>(Bytes::from(lines)), (stored, seen)))
             }
         });
         Body::from_stream(lines)
@@ -276,10 +254,9 @@ async fn answer(
 ) -> Response {
     let answered = move || {
         if server.refuses(uri.path()) {
-            let code = StatusCode::SERVICE_UNAVAILABLE;
-            return Err((code, "ServiceUnavailable", "down".to_owned()));
+            return Err(refused(503, "ServiceUnavailable", "down"));
         }
-        let path = ObjectPath::parse(uri.path()).ok_or_else(|| conflict("no such path"))?;
+        let path = ObjectPath::parse(uri.path()).ok_or_else(|| refused(404, "NotFound", "path"))?;
         if method == Method::GET && path.name.is_none() {
             let after = query.get("resourceVersion").and_then(|v| v.parse().ok());
             return Ok(match query.get("watch").is_some_and(|w| w != "false") {
@@ -291,13 +268,10 @@ async fn answer(
         let object = server.request(&method, uri.path(), &body)?;
         Ok(object.to_string().into())
     };
-    let refused = |(code, reason, message): Refused| {
-        let status = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "reason": reason, "message": message, "code": code.as_u16(),
-        });
-        (code, Body::from(status.to_string()))
+    let (code, body) = match answered() {
+        Ok(body) => (200, body),
+        Err(status) => (status.code, json!(status).to_string().into()),
     };
-    let (code, body) = answered().map_or_else(refused, |body| (StatusCode::OK, body));
+    let code = StatusCode::from_u16(code).unwrap();
     (code, [(CONTENT_TYPE, "application/json")], body).into_response()
 }

@@ -65,8 +65,7 @@ async fn failed_pod_is_removed_if_deleted_during_its_stop() {
     node.sim.set_knob("stop_pod_sandbox.latency=300ms").unwrap();
     node.run("job", "Never").await;
     node.sim.kill_container(&node.id("job"), 4);
-    let failed = |node: &Node| node.pod("job").unwrap()["status"]["phase"] == "Failed";
-    node.until("failed", failed).await;
+    node.until_failed("job").await;
     node.delete("job", 1);
     node.until_removed("job").await;
 }
@@ -106,18 +105,15 @@ async fn restarted_kubelet_adopts_running_pods_and_restarts_no_ended_pods() {
     node.run("job", "Never").await;
     let id = node.id("web");
     node.sim.kill_container(&node.id("job"), 4);
-    let failed = |node: &Node| node.pod("job").unwrap()["status"]["phase"] == "Failed";
-    node.until("failed", failed).await;
+    node.until_failed("job").await;
     node.restart_kubelet(|_| ()).await;
     assert_eq!(node.id("web"), id);
     let left = node.observer().await.0.get(&node.uid("job").into());
     assert_eq!(left.status.containers.len(), 1, "it stays for its log");
     let history = node.api.history(PODS);
     let is_job = |pod: &&Value| pod["metadata"]["name"] == "job";
-    let phases = history
-        .iter()
-        .filter(is_job)
-        .map(|pod| &pod["status"]["phase"]);
+    let phases = history.iter().filter(is_job);
+    let phases = phases.map(|pod| &pod["status"]["phase"]);
     let mut since = phases.skip_while(|phase| **phase != "Failed");
     assert!(since.all(|phase| phase == "Failed"), "{history:?}");
 }

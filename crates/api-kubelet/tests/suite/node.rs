@@ -27,7 +27,7 @@ pub(crate) struct Node {
     pub(crate) api: ApiServer,
     pub(crate) sim: Sim,
     pub(crate) dir: TempDir,
-    kubelet: Option<JoinHandle<()>>,
+    kubelet: JoinHandle<()>,
     _serving: Serving,
 }
 
@@ -37,21 +37,19 @@ impl Node {
         let sim = Sim::builder().build();
         let socket = dir.path().join("cri.sock");
         let _serving = sim.serve_unix(socket, pending()).unwrap();
-        let (api, kubelet) = (ApiServer::start().await, None);
-        let mut node = Self {
+        let api = ApiServer::start().await;
+        Self {
+            kubelet: Self::start_kubelet(&api, &dir),
             api,
             sim,
             dir,
-            kubelet,
             _serving,
-        };
-        node.start_kubelet();
-        node
+        }
     }
 
-    fn start_kubelet(&mut self) {
-        let (url, root) = (self.api.url.clone(), self.dir.path().to_owned());
-        self.kubelet = Some(tokio::spawn(async move {
+    fn start_kubelet(api: &ApiServer, dir: &TempDir) -> JoinHandle<()> {
+        let (url, root) = (api.url.clone(), dir.path().to_owned());
+        tokio::spawn(async move {
             let api = connect(Some(&url)).await.unwrap();
             let socket = format!("unix://{}", root.join("cri.sock").display());
             let config = NodeConfig::of_host(&root, vec![[127, 0, 0, 1].into()]);
@@ -59,17 +57,16 @@ impl Node {
             back_off.initial = Duration::from_millis(5);
             let run = run(api, "n", &socket, config, back_off, pending());
             run.await.unwrap();
-        }));
+        })
     }
 
     /// Ends the kubelet at once, even in the middle of a call; calls `meanwhile`; then starts a new kubelet. Returns
     /// when the new kubelet runs pods.
     pub(crate) async fn restart_kubelet(&mut self, meanwhile: impl FnOnce(&Self)) {
-        let kubelet = self.kubelet.take().unwrap();
-        kubelet.abort();
-        assert!(kubelet.await.unwrap_err().is_cancelled());
+        self.kubelet.abort();
+        assert!((&mut self.kubelet).await.unwrap_err().is_cancelled());
         meanwhile(self);
-        self.start_kubelet();
+        self.kubelet = Self::start_kubelet(&self.api, &self.dir);
         self.run("next", "Always").await;
     }
 
@@ -84,13 +81,17 @@ impl Node {
 
     /// Deletes a pod, with the grace period `grace`.
     pub(crate) fn delete(&self, name: &str, grace: u32) {
-        let (path, options) = (
-            format!("{PODS}/{name}"),
-            json!({"gracePeriodSeconds": grace}),
-        );
+        let options = json!({"gracePeriodSeconds": grace});
+        let path = format!("{PODS}/{name}");
         self.api.request(&Method::DELETE, &path, &options).unwrap();
     }
 
+    pub(crate) async fn until_failed(&self, name: &str) {
+        let phase = |node: &Self| node.pod(name).unwrap()["status"]["phase"].clone();
+        self.until("failed", |node| phase(node) == "Failed").await;
+    }
+
+    /// Waits until the object of a pod is gone.
     pub(crate) async fn until_removed(&self, name: &str) {
         self.until("removed", |node| node.pod(name).is_none()).await;
     }

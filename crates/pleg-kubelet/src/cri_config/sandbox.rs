@@ -80,7 +80,7 @@ fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
     ports.map(mapping).collect()
 }
 
-const LOCAL: &str = "\
+pub(super) const LOCAL: &str = "\
 # This file is made for the pod. Changes are lost.
 127.0.0.1\tlocalhost
 ::1\tlocalhost ip6-localhost ip6-loopback
@@ -108,28 +108,4 @@ pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {
         _ = writeln!(text, "{}\t{}", alias.ip, names.join("\t"));
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::serde_json::{self, json};
-
-    use super::*;
-
-    #[test]
-    fn hosts_file_has_aliases_after_names_of_pod_or_node() {
-        let of_node = "127.0.0.1 localhost\n10.0.0.1 node\n";
-        for (on_host, own) in [
-            (false, format!("{LOCAL}10.0.0.7\tw\n")),
-            (true, of_node.to_owned()),
-        ] {
-            let aliases = json!([{"ip": "10.1.1.1", "hostnames": ["db", "db.local"]}]);
-            let pod = json!({"spec": {
-                "containers": [], "hostname": "w", "hostNetwork": on_host, "hostAliases": aliases,
-            }});
-            let pod: Pod = serde_json::from_value(pod).unwrap();
-            let text = hosts(&pod, &[[10, 0, 0, 7].into()], of_node);
-            assert_eq!(text, own + "10.1.1.1\tdb\tdb.local\n");
-        }
-    }
 }

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::net::IpAddr;
-use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg_cri::v1::{
@@ -12,6 +11,7 @@ use pleg_cri::v1::{
 };
 use serde_json::{Value, json};
 
+use super::sandbox::{LOCAL, hosts};
 use super::{ContainerInput, FieldError, NodeConfig, sandbox_config};
 use crate::container_hash;
 use crate::downward::Fields;
@@ -193,6 +193,49 @@ fn command_arguments_and_variables_are_expanded() {
 }
 
 #[test]
+fn variable_references_are_expanded_as_upstream_does() {
+    let cases = [
+        ("$(VAR_A)", "A"),
+        ("___$(VAR_B)___$(VAR_A)", "___B___A"),
+        ("$(VAR_EMPTY)", ""),
+        ("$(REF)", "$(VAR_A)"),
+        ("$$(VAR_A)", "$(VAR_A)"),
+        ("$$$(VAR_A)", "$A"),
+        ("$$$$(VAR_A)", "$$(VAR_A)"),
+        ("$(UNKNOWN)", "$(UNKNOWN)"),
+        ("$(a $$ b)", "$(a $$ b)"),
+        ("$(a $(VAR_A))", "$(a $(VAR_A))"),
+        ("$VAR_A", "$VAR_A"),
+        ("$(VAR_A", "$(VAR_A"),
+        ("$(VAR_A)$", "A$"),
+        ("$$", "$"),
+        ("$", "$"),
+        ("é$(VAR_A)é", "éAé"),
+        ("", ""),
+    ];
+    let config = app(json!({"args": cases.map(|(text, _)| text), "env": [
+        {"name": "VAR_A", "value": "A"}, {"name": "VAR_B", "value": "B"},
+        {"name": "VAR_EMPTY"}, {"name": "REF", "value": "$$(VAR_A)"},
+    ]}));
+    assert_eq!(config.unwrap().args, cases.map(|(_, expanded)| expanded));
+}
+
+#[test]
+fn hosts_file_has_aliases_after_names_of_pod_or_node() {
+    let of_node = "127.0.0.1 localhost\n10.0.0.1 node\n";
+    let aliases = json!([{"ip": "10.1.1.1", "hostnames": ["db", "db.local"]}]);
+    for (on_host, own) in [
+        (false, format!("{LOCAL}10.0.0.7\tw\n")),
+        (true, of_node.to_owned()),
+    ] {
+        let mut spec = json!({"containers": [], "hostname": "w", "hostAliases": aliases});
+        spec["hostNetwork"] = on_host.into();
+        let text = hosts(&pod(spec), &[[10, 0, 0, 7].into()], of_node);
+        assert_eq!(text, own + "10.1.1.1\tdb\tdb.local\n");
+    }
+}
+
+#[test]
 fn volumes_are_mounted_from_their_paths_on_the_node() {
     let config = app(json!({
         "env": [{"name": "DAY", "value": "1"}],
@@ -206,34 +249,27 @@ fn volumes_are_mounted_from_their_paths_on_the_node() {
             {"name": "tmp", "mountPath": "/c", "subPath": ""},
         ],
     }));
-    let mounts = config.unwrap().mounts.into_iter();
-    let mounts = mounts.map(|m| {
-        let is_hosts_own = m.host_path.starts_with("/srv");
-        let is_of_host = is_hosts_own || m.host_path.contains("/data/app/");
-        assert_eq!(m.selinux_relabel, !is_of_host, "{}", m.host_path);
-        (m.host_path, m.container_path, m.readonly)
+    let mounts = config.unwrap().mounts;
+    let mounts = mounts.iter().map(|m| {
+        let host = m.host_path.replace("/var/lib/kubelet/pods/u-1", "POD");
+        let is_of_host = host.starts_with("/srv") || host.contains("/data/app/");
+        assert_eq!(m.selinux_relabel, !is_of_host, "{host}");
+        (host, &*m.container_path, m.readonly)
     });
     let expected = [
-        ("containers/app/3", "/dev/termination-log", false),
-        ("etc-hosts", "/etc/hosts", false),
+        ("POD/containers/app/3", "/dev/termination-log", false),
+        ("POD/etc-hosts", "/etc/hosts", false),
         ("/srv/data", "/data", true),
-        ("volumes/kubernetes.io~empty-dir/tmp", "/tmp", false),
-        // The mount is read-only, because only the kubelet changes the files of the volume.
-        ("volumes/kubernetes.io~downward-api/pod", "/pod", true),
+        ("POD/volumes/kubernetes.io~empty-dir/tmp", "/tmp", false),
+        // Only the kubelet changes the files.
+        ("POD/volumes/kubernetes.io~downward-api/pod", "/pod", true),
         // A volume without a source is an emptyDir.
-        ("volumes/kubernetes.io~empty-dir/bare", "/bare", false),
-        ("volume-subpaths/data/app/4", "/a", false),
-        ("volume-subpaths/tmp/app/5", "/b", false),
-        ("volumes/kubernetes.io~empty-dir/tmp", "/c", false),
+        ("POD/volumes/kubernetes.io~empty-dir/bare", "/bare", false),
+        ("POD/volume-subpaths/data/app/4", "/a", false),
+        ("POD/volume-subpaths/tmp/app/5", "/b", false),
+        ("POD/volumes/kubernetes.io~empty-dir/tmp", "/c", false),
     ];
-    let pod = Path::new("/var/lib/kubelet/pods/u-1");
-    let expected = expected.map(|(host, container, readonly)| {
-        (
-            pod.join(host).display().to_string(),
-            container.to_owned(),
-            readonly,
-        )
-    });
+    let expected = expected.map(|(host, to, readonly)| (host.to_owned(), to, readonly));
     assert_eq!(mounts.collect::<Vec<_>>(), expected);
     let unset = json!({"name": "tmp", "mountPath": "/b", "subPathExpr": "$(NONE)"});
     app(json!({"volumeMounts": [unset]})).unwrap_err();

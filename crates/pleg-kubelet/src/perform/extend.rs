@@ -208,7 +208,7 @@ fn literal(name: &str, value: &str) -> EnvVar {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::serde_json::{from_value, json, to_value};
+    use k8s_openapi::serde_json::{Value, from_value, json, to_value};
 
     use super::*;
 
@@ -216,6 +216,9 @@ mod tests {
 
     impl Sources for Objects {
         async fn volume(&self, _: &Pod, volume: &Volume) -> Result<Option<PathBuf>> {
+            if volume.name == "hangs" {
+                std::future::pending::<()>().await;
+            }
             let is_secret = volume.secret.is_some();
             Ok(is_secret.then(|| format!("/secrets/{}", volume.name).into()))
         }
@@ -230,20 +233,20 @@ mod tests {
         }
     }
 
-    struct Hanging;
-
-    impl Sources for Hanging {
-        async fn volume(&self, _: &Pod, _: &Volume) -> Result<Option<PathBuf>> {
-            std::future::pending().await
-        }
+    /// The specification with the volumes that `Objects` provides.
+    async fn with_volumes(mut spec: Value) -> Result<Value> {
+        spec["containers"][0]["name"] = json!("a");
+        let pod: Pod = from_value(json!({"spec": spec})).unwrap();
+        let node = NodeConfig::of_host("/r".as_ref(), Vec::new());
+        let with = Objects.with_volumes(&pod, &node).await?;
+        Ok(to_value(&with.spec)?)
     }
 
     #[tokio::test(start_paused = true)]
     async fn hanging_source_fails_after_thirty_seconds() {
-        let spec = json!({"containers": [], "volumes": [{"name": "s", "secret": {}}]});
-        let pod: Pod = from_value(json!({"spec": spec})).unwrap();
-        let node = NodeConfig::of_host("/r".as_ref(), Vec::new());
-        let error = Hanging.with_volumes(&pod, &node).await.unwrap_err();
+        let volumes = json!([{"name": "hangs", "secret": {}}]);
+        let error = with_volumes(json!({"containers": [{}], "volumes": volumes})).await;
+        let error = error.unwrap_err();
         assert_eq!(error.to_string(), "no answer within 30s");
     }
 
@@ -255,12 +258,9 @@ mod tests {
             {"name": "e", "emptyDir": {}},
         ]);
         let mount = json!({"name": "s", "mountPath": "/s"});
-        let containers = json!([{"name": "a", "volumeMounts": [mount]}]);
+        let containers = json!([{"volumeMounts": [mount]}]);
         let spec = json!({"containers": containers, "volumes": volumes});
-        let pod: Pod = from_value(json!({"spec": spec})).unwrap();
-        let node = NodeConfig::of_host("/r".as_ref(), Vec::new());
-        let with = Objects.with_volumes(&pod, &node).await.unwrap();
-        let with = to_value(with.spec).unwrap();
+        let with = with_volumes(spec).await.unwrap();
         let mount = &with["containers"][0]["volumeMounts"][0];
         assert_eq!(mount["readOnly"], true, "a secret");
         let provided = json!({"name": "s", "hostPath": {"path": "/secrets/s"}});

@@ -240,13 +240,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn probe_command_that_cannot_run_is_no_failure() {
-        let is_failure = |kind| CheckError::Exec(CallError::new("ExecSync", kind, "")).is_failure();
-        assert!(!is_failure(CallErrorKind::Unavailable));
-        assert!(is_failure(CallErrorKind::DeadlineExceeded));
-    }
-
     #[tokio::test]
     async fn grpc_check_succeeds_only_if_the_service_is_serving() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -132,10 +132,7 @@ mod tests {
     use ProbeKind::{Liveness, Readiness, Startup};
 
     use super::*;
-
-    fn at(seconds: u64) -> Instant {
-        Instant::from_origin(Duration::from_secs(100 + seconds))
-    }
+    use crate::notation::at;
 
     /// A probe of a running container, with its success and failure thresholds; the default ones are 1 and 3.
     fn running(kind: ProbeKind, (success, failure): (u32, u32)) -> (ProbeState, Id) {

@@ -8,12 +8,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
 use pleg::core::{
     CallError, CallErrorKind, ContainerDetails, Labels, Resources, SandboxState, SandboxStatus,
 };
-use pleg::{ContainerState, ContainerStatus, PodStatus};
+use pleg::runtime::fake;
+use pleg::{ContainerState, ContainerStatus, Instant, PodStatus};
 
 use crate::container_hash;
 
@@ -22,6 +24,10 @@ pub(crate) fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
     let rows = table.lines().map(str::trim);
     let rows = rows.filter(|row| !row.is_empty() && !row.starts_with('#'));
     rows.map(|row| row.split('|').map(str::trim).collect())
+}
+
+pub(crate) fn at(seconds: u32) -> Instant {
+    Instant::from_origin(Duration::from_secs(1) * seconds)
 }
 
 pub(crate) fn pod(uid: &str, words: &str) -> PodStatus {
@@ -42,11 +48,7 @@ pub(crate) fn pod(uid: &str, words: &str) -> PodStatus {
 }
 
 fn error(call: &'static str) -> Option<Arc<CallError>> {
-    Some(Arc::new(CallError::new(
-        call,
-        CallErrorKind::Failed,
-        "test",
-    )))
+    Some(Arc::new(fake::error(call, CallErrorKind::Failed)))
 }
 
 fn sandbox_of(words: &str) -> SandboxStatus {
@@ -94,13 +96,9 @@ fn container_of(item: &str) -> ContainerStatus {
             ("failing", _) => container.error = error("ContainerStatus"),
             ("in", attempt) => container.sandbox = Some(format!("sandbox-{attempt}").into()),
             ("hash", image) => {
-                let (name, image) = (name.to_owned(), Some(image.to_owned()));
-                let container = Container {
-                    name,
-                    image,
-                    ..Container::default()
-                };
-                annotate("container.hash", &container_hash(&container));
+                let mut of_image = Container::default();
+                (of_image.name, of_image.image) = (name.to_owned(), Some(image.to_owned()));
+                annotate("container.hash", &container_hash(&of_image));
             }
             ("count", count) => annotate("container.restartCount", count),
             ("grace", seconds) => annotate("pod.terminationGracePeriod", seconds),

@@ -255,22 +255,3 @@ pub enum RunError<E> {
     #[error("the reconcile function panicked: {0}")]
     Panicked(String),
 }
-
-#[cfg(test)]
-mod tests {
-    use super::may_run;
-    use crate::notation::pod;
-
-    #[test]
-    fn created_container_may_run_only_if_its_sandbox_may_run() {
-        for (words, runs) in [
-            ("sandbox-0 ready, a exited", true),
-            ("sandbox-0 unknown, a exited", true),
-            ("sandbox-0 ended, a running", true),
-            ("sandbox-0 ended, a created", false),
-            ("sandbox-0 ended, a exited", false),
-        ] {
-            assert_eq!(may_run(&pod("p", words)), runs, "{words}");
-        }
-    }
-}

@@ -1,4 +1,4 @@
-//! Tests of the driver, on paused time: deliveries of its subscription, and workers that have ended.
+//! Tests of the driver, on paused time: deliveries of its subscription, and workers that have ended; and of functions.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -8,7 +8,10 @@ use futures::FutureExt as _;
 use pleg::Delivery;
 use pleg::runtime::fake::FakeRuntime;
 
+use super::driver::is_logged;
+use super::run::may_run;
 use super::*;
+use crate::notation::pod;
 
 struct Nothing;
 
@@ -73,4 +76,24 @@ async fn next_worker_gets_deletion_with_shortest_grace_period() {
     let pod = &workers.shared.pods()[&uid];
     assert_eq!(pod.grace, Some(Duration::from_secs(10)));
     assert!(pod.deleted.is_some() && !pod.has_worker && !pod.is_terminating);
+}
+
+#[test]
+fn changing_error_is_logged_less_and_less_often() {
+    let logged = (1..=20).filter(|n| is_logged("attempt 0", &format!("attempt {n}"), *n));
+    assert_eq!(logged.collect::<Vec<_>>(), [1, 2, 4, 8, 16]);
+    assert!(is_logged("attempt 1", "", 3) && !is_logged("", "", 0));
+}
+
+#[test]
+fn created_container_may_run_only_if_its_sandbox_may_run() {
+    for (words, runs) in [
+        ("sandbox-0 ready, a exited", true),
+        ("sandbox-0 unknown, a exited", true),
+        ("sandbox-0 ended, a running", true),
+        ("sandbox-0 ended, a created", false),
+        ("sandbox-0 ended, a exited", false),
+    ] {
+        assert_eq!(may_run(&pod("p", words)), runs, "{words}");
+    }
 }

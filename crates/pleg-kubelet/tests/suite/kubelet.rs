@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::Pod;
-use pleg::core::{CallErrorKind, EventType, Kind, Report, ReportedState, RuntimeEvent};
+use pleg::core::ReportedState::{self, Created, Exited, Running};
+use pleg::core::{CallErrorKind, EventType, Kind, Report, RuntimeEvent};
 use pleg::runtime::fake::{self, FakeRuntime, Op};
 use pleg::{Builder, Consumer, ContainerState, Id, Instant, Pleg, PodStatus, WaitError};
 use pleg_kubelet::actions::Desired;
@@ -52,18 +53,18 @@ impl Reconcile for Kubelet {
             run.changed(run.now());
         };
         if let Some(attempt) = actions.create_sandbox {
-            put(sandbox(attempt, ReportedState::Running), EventType::Started);
+            put(sandbox(attempt, Running), EventType::Started);
         }
         for start in actions.start.iter().filter(|s| s.existing.is_none()) {
-            let started = container(&start.name, start.attempt, ReportedState::Running);
+            let started = container(&start.name, start.attempt, Running);
             put(started, EventType::Started);
         }
         for stop in &actions.stop {
-            let stopped = exited(&stop.name, attempt(&stop.id), 137);
+            let stopped = container(&stop.name, attempt(&stop.id), Exited);
             put(stopped, EventType::Stopped);
         }
         for id in &actions.stop_sandboxes {
-            let stopped = sandbox(attempt(id), ReportedState::Exited);
+            let stopped = sandbox(attempt(id), Exited);
             put(stopped, EventType::Stopped);
         }
         if actions.start.iter().any(|s| s.existing.is_some()) || !actions.remove.is_empty() {
@@ -97,22 +98,17 @@ fn sandbox(attempt: u32, state: ReportedState) -> Report {
     sandbox
 }
 
-/// The container `p-NAME-ATTEMPT` in the first sandbox.
+/// The container `p-NAME-ATTEMPT` in the first sandbox. Containers exit with code 1.
 fn container(name: &str, attempt: u32, state: ReportedState) -> Report {
-    let container = fake::container(POD, &format!("{name}-{attempt}"), state);
-    identified(container, name, attempt)
-}
-
-fn identified(mut container: Report, name: &str, attempt: u32) -> Report {
+    let id = format!("{name}-{attempt}");
+    let mut container = match state {
+        Exited => fake::exited(POD, &id, 1),
+        _ => fake::container(POD, &id, state),
+    };
     container.identity.name = Some(name.into());
     container.identity.attempt = attempt;
     container.identity.sandbox = Some("p-s0".into());
     container
-}
-
-fn exited(name: &str, attempt: u32, code: i32) -> Report {
-    let exited = fake::exited(POD, &format!("{name}-{attempt}"), code);
-    identified(exited, name, attempt)
 }
 
 struct Node {
@@ -170,14 +166,17 @@ impl Node {
     }
 
     /// The container exits, and its exit code cannot be read. The runtime still lists the container.
-    fn exit_unread(&self, fails: bool) {
-        let runtime = &self.runtime;
-        self.break_status("p-app-0", fails);
-        runtime.put(container("app", 0, ReportedState::Exited));
+    async fn with_unread_exit(fails: bool) -> Self {
+        let runtime = FakeRuntime::new();
+        let node = Self::start(runtime.clone(), &["app"]).await;
+        node.until_runs("app", 0).await;
+        node.break_status("p-app-0", fails);
+        runtime.put(container("app", 0, Exited));
         let mut stopped = RuntimeEvent::new("p-app-0", EventType::Stopped);
         stopped.created_at = runtime.clock().wall().as_nanos();
-        stopped.sandbox = Some(sandbox(0, ReportedState::Running));
+        stopped.sandbox = Some(sandbox(0, Running));
         runtime.send(&stopped);
+        node
     }
 
     async fn pass(&self, seconds: u32) {
@@ -210,15 +209,15 @@ impl Node {
 fn with_created(sandbox_state: ReportedState) -> FakeRuntime {
     let runtime = FakeRuntime::new();
     runtime.put(sandbox(0, sandbox_state));
-    runtime.put(container("app", 0, ReportedState::Created));
+    runtime.put(container("app", 0, Created));
     runtime
 }
 
 #[tokio::test(start_paused = true)]
 async fn created_container_is_replaced_even_if_status_calls_never_succeed() {
     for (id, fails) in [("p-app-0", true), ("p-app-0", false), ("p-side-0", true)] {
-        let runtime = with_created(ReportedState::Running);
-        runtime.put(container("side", 0, ReportedState::Running));
+        let runtime = with_created(Running);
+        runtime.put(container("side", 0, Running));
         let node = Node::start(runtime, &["app", "side"]).await;
         node.break_status(id, fails);
         node.until_runs("app", 1).await;
@@ -228,9 +227,7 @@ async fn created_container_is_replaced_even_if_status_calls_never_succeed() {
 #[tokio::test(start_paused = true)]
 async fn deleted_pod_is_removed_even_if_status_calls_never_succeed() {
     for fails in [true, false] {
-        let node = Node::start(FakeRuntime::new(), &["app"]).await;
-        node.until_runs("app", 0).await;
-        node.exit_unread(fails);
+        let node = Node::with_unread_exit(fails).await;
         let seconds = node.delete().await;
         assert!(seconds < 300, "fails: {fails}, {seconds} s");
         assert_eq!(node.runtime.ids(Kind::Sandbox), []);
@@ -240,10 +237,8 @@ async fn deleted_pod_is_removed_even_if_status_calls_never_succeed() {
 #[tokio::test(start_paused = true)]
 async fn never_succeeding_status_call_is_made_less_and_less_often() {
     for fails in [true, false] {
-        let node = Node::start(FakeRuntime::new(), &["app"]).await;
-        node.until_runs("app", 0).await;
-        node.exit_unread(fails);
-        // The worker replaces the container meanwhile.
+        let node = Node::with_unread_exit(fails).await;
+        // The container is replaced meanwhile.
         node.until_runs("app", 1).await;
         node.pass(3600).await;
         let calls = node.runtime.count(&Op::status("p-app-0"));
@@ -259,7 +254,7 @@ async fn consumer_that_never_acknowledges_is_reported_and_delays_few_removals() 
     let node = Node::with(FakeRuntime::new(), &["app"], register).await;
     for attempt in 0..6 {
         node.until_runs("app", attempt).await;
-        let exited = exited("app", attempt, 1);
+        let exited = container("app", attempt, Exited);
         node.runtime.put_and_emit(exited, EventType::Stopped);
     }
     node.until_runs("app", 6).await;
@@ -282,7 +277,7 @@ async fn consumer_that_never_acknowledges_is_reported_and_delays_few_removals() 
 #[tokio::test(start_paused = true)]
 async fn ineffective_removal_backs_off() {
     let runtime = FakeRuntime::new();
-    runtime.put(sandbox(0, ReportedState::Exited));
+    runtime.put(sandbox(0, Exited));
     let node = Node::start(runtime, &[]).await;
     let count = || node.planned.lock().unwrap().len();
     // The removals are repeated after 10 s, after 20 s more, and so on; in the end every 5 min.
@@ -301,7 +296,7 @@ async fn ineffective_removal_backs_off() {
 /// A start may fail without an event from containerd, so the container must be read.
 #[tokio::test(start_paused = true)]
 async fn unstarted_container_is_read_before_its_removal_is_repeated() {
-    let node = Node::start(with_created(ReportedState::Exited), &[]).await;
+    let node = Node::start(with_created(Exited), &[]).await;
     let began = node.pleg.now();
     node.pass(29).await;
     let planned = node.planned.lock().unwrap();

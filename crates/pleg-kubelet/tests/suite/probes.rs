@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pleg::core::{CallError, CallErrorKind, ContainerDetails, EventType, ReportedState};
-use pleg::runtime::fake::{FakeRuntime, container, sandbox, with_ips};
+use pleg::runtime::fake::{FakeRuntime, container, error, sandbox, with_ips};
 use pleg::{Id, Pleg, PodUid};
 use pleg_kubelet::probe::{Exec, ProbeKind, Prober};
 use serde_json::{Value, json};
@@ -15,8 +15,9 @@ use tokio::sync::Notify;
 
 use crate::{SECOND, pass, until};
 
-/// The exit code that stands for a command that cannot be run.
+/// Exit codes that stand for a command that cannot be run, and for one that takes too long.
 const UNAVAILABLE: i32 = -1;
+const TIMED_OUT: i32 = -2;
 
 /// Commands end with `code`, panic (`i32::MAX`) or hang (`i32::MIN`).
 #[derive(Clone, Default)]
@@ -32,7 +33,8 @@ impl Exec for Command {
         self.runs.fetch_add(1, Ordering::Relaxed);
         match self.code.load(Ordering::Relaxed) {
             i32::MAX => panic!("a test panic"),
-            UNAVAILABLE => Err(CallError::new("ExecSync", CallErrorKind::Unavailable, "")),
+            UNAVAILABLE => Err(error("ExecSync", CallErrorKind::Unavailable)),
+            TIMED_OUT => Err(error("ExecSync", CallErrorKind::DeadlineExceeded)),
             i32::MIN => {
                 self.release.notified().await;
                 Ok(0)
@@ -146,7 +148,7 @@ async fn failing_readiness_probe_is_reported_until_it_succeeds_again() {
     node.set(&json!({"readinessProbe": {}}));
     assert!(!node.ready(), "not before its first success");
     assert!(node.until_ready().await < SECOND);
-    node.ends_with(1);
+    node.ends_with(TIMED_OUT);
     let took = node.until(|| !node.ready()).await;
     assert!(took > 20 * SECOND, "three failures: {took:?}");
     assert!(took <= 31 * SECOND, "three failures: {took:?}");
@@ -188,16 +190,6 @@ async fn other_probes_wait_for_the_startup_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probe_continues_after_a_check_panicked() {
-    let node = node().await;
-    node.ends_with(i32::MAX);
-    node.set(&json!({"readinessProbe": {}}));
-    node.until(|| node.runs() >= 2).await;
-    node.ends_with(0);
-    node.until_ready().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn container_replaced_during_a_check_is_checked_at_once() {
     let node = node().await;
     node.ends_with(i32::MIN);
@@ -225,9 +217,12 @@ async fn initial_delay_counts_from_the_start_of_the_container() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removed_pod_is_not_probed() {
+async fn probe_continues_after_panics_until_its_pod_is_removed() {
     let node = node().await;
+    node.ends_with(i32::MAX);
     node.set(&json!({"readinessProbe": {}}));
+    node.until(|| node.runs() >= 2).await;
+    node.ends_with(0);
     node.until_ready().await;
     node.prober.remove(&node.uid);
     let runs = node.runs();

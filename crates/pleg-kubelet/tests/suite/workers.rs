@@ -1,22 +1,18 @@
 //! Pod workers on a generator of a fake runtime, on paused time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pleg::core::{CallErrorKind, PodView};
-use pleg::runtime::clock::Clock;
 use pleg::runtime::fake::{FakeRuntime, Op};
-use pleg::{Instant, Mode, Pleg, PodStatus, PodUid, Settings, WallTime};
+use pleg::{Instant, Mode, Pleg, PodStatus, PodUid};
 use pleg_kubelet::worker::{Action, PodWorkers, Reconcile, Run, RunError};
 
 use crate::{SECOND, pass, until};
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-#[derive(Debug, thiserror::Error)]
-#[error("test error")]
-struct TestError;
 
 /// The behavior of the reconcile function for a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -48,7 +44,8 @@ struct Began {
 struct State {
     does: BTreeMap<PodUid, Does>,
     runs: Vec<Began>,
-    in_progress: BTreeMap<PodUid, usize>,
+    /// Pods whose run waits.
+    in_progress: BTreeSet<PodUid>,
     failures: Vec<u32>,
     errors: Vec<String>,
     finished_pods: Vec<PodUid>,
@@ -77,20 +74,13 @@ impl Recorder {
         }
         run.changed(run.now());
     }
-
-    fn in_progress(&self, uid: &PodUid, change: impl FnOnce(&mut usize)) {
-        let mut state = self.state();
-        let runs = state.in_progress.entry(uid.clone()).or_default();
-        change(runs);
-        assert!(*runs <= 1, "one run at a time");
-    }
 }
 
 impl Reconcile for Recorder {
     type Spec = u32;
-    type Error = TestError;
+    type Error = fmt::Error;
 
-    async fn reconcile(&self, run: &Run<u32>) -> Result<Action, TestError> {
+    async fn reconcile(&self, run: &Run<u32>) -> Result<Action, fmt::Error> {
         self.state().runs.push(Began {
             uid: run.uid.clone(),
             at: run.now(),
@@ -101,34 +91,34 @@ impl Reconcile for Recorder {
         });
         let does = self.state().does.get(&run.uid).copied();
         match does.unwrap_or_default() {
-            Does::Nothing => {}
             Does::Remove if run.spec.is_none() => self.remove(run),
-            Does::Remove => {}
-            Does::Fail => return Err(TestError),
+            Does::Nothing | Does::Remove => {}
+            Does::Fail => return Err(fmt::Error),
             Does::Panic => panic!("test panic"),
             Does::Hang => std::future::pending().await,
             Does::Wait => {
-                self.in_progress(&run.uid, |runs| *runs += 1);
+                let is_only = self.state().in_progress.insert(run.uid.clone());
+                assert!(is_only, "one run at a time");
                 let clock = self.node.clock();
                 clock.sleep_until(clock.now().after(MINUTE)).await;
-                self.in_progress(&run.uid, |runs| *runs -= 1);
+                self.state().in_progress.remove(&run.uid);
             }
         }
         Ok(Action::await_change())
     }
 
-    fn error_policy(&self, _: &PodUid, error: &RunError<TestError>, failures: u32) -> Duration {
+    fn error_policy(&self, _: &PodUid, error: &RunError<fmt::Error>, failures: u32) -> Duration {
         let mut state = self.state();
         state.failures.push(failures);
         state.errors.push(error.to_string());
         SECOND * failures
     }
 
-    async fn finish(&self, run: &Run<u32>) -> Result<(), TestError> {
+    async fn finish(&self, run: &Run<u32>) -> fmt::Result {
         let mut state = self.state();
         if state.failing_ends > 0 {
             state.failing_ends -= 1;
-            return Err(TestError);
+            return Err(fmt::Error);
         }
         state.finished_pods.push(run.uid.clone());
         Ok(())
@@ -158,11 +148,8 @@ impl Node {
     fn unsynced(runtime: FakeRuntime, pods: &[(&str, Does)]) -> Self {
         let (node, state) = (runtime.clone(), Arc::default());
         let recorder = Recorder { node, state };
-        let clock = Clock::start_at(WallTime::from_nanos(1_800_000_000_000_000_000));
-        let mut settings = Settings::default();
-        settings.mode = Mode::Evented;
-        let builder = Pleg::builder(runtime.clone()).clock(clock);
-        let pleg = builder.settings(settings).spawn().unwrap();
+        let builder = Pleg::builder(runtime.clone()).clock(runtime.clock());
+        let pleg = builder.mode(Mode::Evented).spawn().unwrap();
         let workers = PodWorkers::spawn(pleg.clone(), Arc::new(recorder.clone()), []);
         let node = Self {
             runtime,
@@ -210,8 +197,7 @@ impl Node {
 
     /// The runs of the pod `uid` among all runs from index `from` on.
     fn runs_since(&self, from: usize, uid: &str) -> Vec<Began> {
-        let state = self.state();
-        let mut runs = state.runs[from..].to_vec();
+        let mut runs = self.state().runs[from..].to_vec();
         runs.retain(|run| run.uid.as_str() == uid);
         runs
     }
@@ -237,21 +223,12 @@ async fn wake_during_a_run_causes_one_more_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_in_reconcile_fails_only_the_run_of_its_pod() {
-    let node = Node::start(&[("p", Does::Panic), ("q", Does::Nothing)]).await;
-    node.until_failures(&[1, 2]).await;
-    let text = "the reconcile function panicked: test panic";
-    assert_eq!(node.state().errors, [text, text]);
-    node.does("p", Does::Nothing);
-    node.until_run().await;
-    node.wake("q");
-    node.until_run().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn view_is_read_again_after_a_failed_run() {
-    for does in [Does::Panic, Does::Fail] {
-        let node = Node::start(&[("p", Does::Nothing)]).await;
+async fn view_is_read_again_after_a_failed_or_panicked_run() {
+    for (does, error) in [
+        (Does::Panic, "the reconcile function panicked: test panic"),
+        (Does::Fail, &fmt::Error.to_string()),
+    ] {
+        let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
         // The pod is run between two lists, so that only a read of the pod can give a newer view.
         node.pass(30 * SECOND + Duration::from_millis(500)).await;
         let before = node.runs();
@@ -263,6 +240,11 @@ async fn view_is_read_again_after_a_failed_run() {
         let runs = node.runs_since(before, "p");
         assert!(runs[0].view.as_of < Some(runs[0].at), "the cache is enough");
         assert!(runs[1].view.as_of >= Some(runs[0].at));
+        assert_eq!(node.state().errors, [error, error]);
+        node.does("p", Does::Nothing);
+        node.until_run().await;
+        node.wake("q");
+        node.until_run().await;
     }
 }
 
@@ -309,7 +291,7 @@ async fn shutdown_of_workers_starts_no_run_and_aborts_hung_runs() {
         node.workers.shutdown(deadline).await;
         // Only a hung run delays the shutdown until its deadline.
         assert_eq!(node.pleg.now() >= deadline, does == Does::Hang);
-        assert!(node.state().in_progress.values().all(|runs| *runs == 0));
+        assert!(node.state().in_progress.is_empty());
         assert!(node.runs() <= began + 1);
     }
 }

@@ -200,30 +200,3 @@ fn is_port_name(text: &str) -> bool {
     let has_letter = text.chars().any(|c| c.is_ascii_lowercase());
     text.len() <= 15 && has_letter && is_label(text) && !text.contains("--")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_validation_rule_names_a_check_that_exists() {
-        let rules = super::super::table::RULES.lines();
-        for (path, check) in rules.filter_map(|rule| rule.split_once(": ")) {
-            let kind = check
-                .trim_start_matches("keys ")
-                .trim_start_matches("empty or ");
-            let starts = [
-                "if ",
-                "one of ",
-                "one field ",
-                "from ",
-                "at ",
-                "1 in ",
-                "amount",
-                "port",
-            ];
-            let is_known = starts.iter().any(|start| check.starts_with(start));
-            assert!(is_known || described(kind).is_some(), "{path}: {check}");
-        }
-    }
-}

@@ -268,7 +268,8 @@ fn container_that_failed_a_probe_is_replaced_unless_it_recovered() {
         ("OnFailure a", Some(15), ended),
     ] {
         let mut worker = Worker::new(policy);
-        worker.fails_a_probe(Liveness);
+        let results = worker.probes.get_or_insert_default();
+        results.failed.insert("a-0".into(), Liveness);
         worker.runs("5 read 4 | a running | stop a-0");
         worker.probes = None;
         if let Some(at) = healthy_at {

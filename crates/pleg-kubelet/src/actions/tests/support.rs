@@ -5,16 +5,12 @@ use std::time::Duration;
 
 use crate::actions::{Actions, Decision, WaitReason};
 use crate::history::PodHistory;
-use crate::probe::{ProbeKind, ProbeResults};
+use crate::probe::ProbeResults;
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
-use pleg::{ContainerStatus, Exit, Instant, PodView};
+use pleg::{ContainerStatus, Exit, PodView};
 use serde_json::json;
 
-use crate::notation::{pod, rows};
-
-pub(super) fn at(seconds: u32) -> Instant {
-    Instant::from_origin(Duration::from_secs(1) * seconds)
-}
+use crate::notation::{at, pod, rows};
 
 /// The restart policy, and containers in their order: `i` are init containers, `s` sidecars, others regular.
 fn spec(words: &str) -> PodSpec {
@@ -103,11 +99,6 @@ impl Worker {
         let mut exit = Exit::new(format!("a-{attempt}"), "a", at(detected));
         (exit.attempt, exit.exit_code) = (attempt, code);
         self.history.observe(&pod("p", ""), &[exit], at(detected));
-    }
-
-    pub(super) fn fails_a_probe(&mut self, kind: ProbeKind) {
-        let results = self.probes.get_or_insert_default();
-        results.failed.insert("a-0".into(), kind);
     }
 }
 

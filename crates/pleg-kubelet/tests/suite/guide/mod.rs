@@ -60,50 +60,41 @@ async fn running(pod: &mut PodHandle, attempt: u32) -> Id {
     }
 }
 
-/// A simulated runtime with its generator.
-struct Node {
-    sim: Sim,
-    pleg: Pleg,
-    dir: TempDir,
-}
-
-impl Node {
-    fn start() -> (Self, Consumer, CriClient) {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("cri.sock");
-        let sim = Sim::builder().build();
-        let _serving = sim.serve_unix(&socket, pending()).unwrap();
-        let (mut builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
-        let consumer = builder.register_consumer("guide");
-        let pleg = builder.spawn().unwrap();
-        (Self { sim, pleg, dir }, consumer, client)
-    }
+/// A simulated runtime with its directory, a generator, and what a kubelet needs.
+fn node() -> (Sim, TempDir, Pleg, Consumer, CriClient) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("cri.sock");
+    let sim = Sim::builder().build();
+    let _serving = sim.serve_unix(&socket, pending()).unwrap();
+    let (mut builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
+    let consumer = builder.register_consumer("guide");
+    (sim, dir, builder.spawn().unwrap(), consumer, client)
 }
 
 #[tokio::test]
 async fn loop_starts_restarts_replaces_and_removes_a_pod() {
-    let (node, consumer, client) = Node::start();
-    let config = NodeConfig::of_host(node.dir.path(), Vec::new());
-    let workers = kubelet::start((&node.pleg, consumer, client), config, Vec::new()).unwrap();
+    let (sim, dir, pleg, consumer, client) = node();
+    let config = NodeConfig::of_host(dir.path(), Vec::new());
+    let workers = kubelet::start((&pleg, consumer, client), config, Vec::new()).unwrap();
     let ((old_uid, old), (new_uid, new)) = (web("shop:1"), web("shop:2"));
-    let mut pod = node.pleg.pod(&old_uid);
+    let mut pod = pleg.pod(&old_uid);
     workers.set(&old_uid, old);
     let first = running(&mut pod, 0).await;
-    node.sim.kill_container(first.as_str(), 1);
+    sim.kill_container(first.as_str(), 1);
     let second = running(&mut pod, 1).await;
 
     // The manifest is edited: the new pod starts when its predecessor has ended.
-    node.sim.set_knob("stop_container.hang=1s").unwrap();
+    sim.set_knob("stop_container.hang=1s").unwrap();
     workers.delete(&old_uid);
     workers.set(&new_uid, new);
-    running(&mut node.pleg.pod(&new_uid), 0).await;
-    let old = node.pleg.get(&old_uid).status;
+    running(&mut pleg.pod(&new_uid), 0).await;
+    let old = pleg.get(&old_uid).status;
     let mut containers = old.containers.iter().filter(|c| c.id == second);
     assert!(containers.all(|c| c.state == ContainerState::Exited));
     while pod.view().status.exists() {
         assert!(pod.changed().await);
     }
-    node.pleg.shutdown().await;
+    pleg.shutdown().await;
 }
 
 /// Adds an annotation to each container.
@@ -128,8 +119,8 @@ impl Sources for Secrets {}
 
 #[tokio::test]
 async fn own_loop_runs_restarts_and_finishes_a_pod() {
-    let (node, consumer, client) = Node::start();
-    let config = NodeConfig::of_host(node.dir.path(), Vec::new());
+    let (sim, dir, pleg, consumer, client) = node();
+    let config = NodeConfig::of_host(dir.path(), Vec::new());
     let planner = Planner::new(BackOffSettings::default()).unwrap();
     let kubelet = Kubelet {
         planner: planner.consumer(consumer),
@@ -142,14 +133,14 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
     let secrets = Some(vec![LocalObjectReference::default()]);
     web.spec.as_mut().unwrap().image_pull_secrets = secrets;
     let (delete, deleted) = oneshot::channel();
-    let mut pod = node.pleg.pod(&uid);
-    node.pleg.wait_until_synced().await.unwrap();
-    let run = own_loop::run_pod(&kubelet, &node.pleg, Arc::new(web), deleted);
+    let mut pod = pleg.pod(&uid);
+    pleg.wait_until_synced().await.unwrap();
+    let run = own_loop::run_pod(&kubelet, &pleg, Arc::new(web), deleted);
     let watched = async {
         let first = running(&mut pod, 0).await;
-        node.sim.kill_container(first.as_str(), 1);
+        sim.kill_container(first.as_str(), 1);
         running(&mut pod, 1).await;
-        let view = node.pleg.details_newer_than(&uid, node.pleg.now(), WITHIN);
+        let view = pleg.details_newer_than(&uid, pleg.now(), WITHIN);
         let status = view.await.unwrap().status;
         let annotations = &status.container("app").unwrap().details.annotations;
         assert_eq!(annotations.get("example/pod"), Some("web"));
@@ -157,5 +148,5 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
     };
     let (ended, ()) = tokio::join!(run, watched);
     ended.unwrap();
-    assert!(!node.pleg.get(&uid).status.exists());
+    assert!(!pleg.get(&uid).status.exists());
 }

@@ -1,12 +1,20 @@
 //! Fields of a pod that only its worker handles: hooks, the deadline, and unsupported fields.
 
-use pleg::PodUid;
 use pleg_cri::v1::{ContainerState, ListContainersRequest};
 use pleg_sim::Mode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::node::{Node, one};
+use super::node::{Node, ONE, manifest, one};
+
+/// A server, and the `httpGet` of a hook that sends requests for a path to it.
+async fn server() -> (TcpListener, impl Fn(&str) -> String) {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = server.local_addr().unwrap().port();
+    let hook =
+        move |path: &str| format!("{{httpGet: {{host: 127.0.0.1, port: {port}, path: {path}}}}}");
+    (server, hook)
+}
 
 /// The next request to `server`, and the connection on which its response is sent.
 async fn request(server: &TcpListener) -> (String, TcpStream) {
@@ -27,9 +35,7 @@ async fn respond(mut stream: TcpStream, status: &str) {
 #[tokio::test]
 async fn hooks_run_after_container_start_and_before_container_stop() {
     let node = Node::up(Mode::Containerd2).await;
-    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = server.local_addr().unwrap().port();
-    let hook = |path| format!("{{httpGet: {{host: 127.0.0.1, port: {port}, path: {path}}}}}");
+    let (server, hook) = server().await;
     let (start, stop) = (hook("/start"), hook("/stop"));
     let hooks = format!("lifecycle: {{postStart: {start}, preStop: {stop}}}");
     let uid = node.set("p", &one(&hooks));
@@ -56,14 +62,10 @@ async fn hooks_run_after_container_start_and_before_container_stop() {
 #[tokio::test]
 async fn hung_post_start_hook_does_not_delay_a_deletion() {
     let node = Node::up(Mode::Containerd2).await;
-    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = server.local_addr().unwrap().port();
-    let hook = format!("{{httpGet: {{host: 127.0.0.1, port: {port}}}}}");
+    let (server, hook) = server().await;
     let next = "}, {name: next, image: 'app:1'";
-    let uid = node.set(
-        "p",
-        &one(&format!("lifecycle: {{postStart: {hook}}}{next}")),
-    );
+    let hooks = format!("lifecycle: {{postStart: {}}}{next}", hook("/"));
+    let uid = node.set("p", &one(&hooks));
     let _unanswered = request(&server).await;
     node.workers.delete(&uid);
     let gone = |node: &Node| {
@@ -78,12 +80,9 @@ async fn hung_post_start_hook_does_not_delay_a_deletion() {
 #[tokio::test]
 async fn pod_with_an_unsupported_field_does_not_start() {
     let node = Node::up(Mode::Containerd2).await;
-    let contents = "{apiVersion: v1, kind: Pod, metadata: {name: p},
-        spec: {containers: [{name: c, image: 'app:1'}]}}";
-    let mut manifest = crate::parse("p.yaml", contents, "n").unwrap();
+    let mut manifest = manifest("p", "{}", ONE);
     manifest.pod.spec.as_mut().unwrap().host_users = Some(false);
-    let uid = PodUid::from(manifest.uid());
-    node.workers.set(&uid, manifest);
+    let uid = node.set_manifest(manifest);
     node.until_waiting(&uid, "ContainerCreating").await;
     let names_field = |node: &Node| {
         let message = node.container(&uid)["state"]["waiting"]["message"].to_string();

@@ -31,7 +31,13 @@ pub(crate) fn one(fields: &str) -> String {
     )
 }
 
-/// The time limit of steps that normally take milliseconds.
+pub(crate) fn manifest(name: &str, labels: &str, spec: &str) -> Manifest {
+    let metadata = format!("{{name: {name}, labels: {labels}}}");
+    let contents = format!("{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {spec}}}");
+    crate::parse(&format!("{name}.yaml"), &contents, "n").unwrap()
+}
+
+/// Time limit of steps that take no time when all is well.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) struct Node {
@@ -97,9 +103,10 @@ impl Node {
 
     /// Sets a pod with the given name, labels and specification (YAML in flow style).
     pub(crate) fn set_pod(&self, name: &str, labels: &str, spec: &str) -> PodUid {
-        let metadata = format!("{{name: {name}, labels: {labels}}}");
-        let contents = format!("{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {spec}}}");
-        let manifest = crate::parse(&format!("{name}.yaml"), &contents, "n").unwrap();
+        self.set_manifest(manifest(name, labels, spec))
+    }
+
+    pub(crate) fn set_manifest(&self, manifest: Manifest) -> PodUid {
         let uid = PodUid::from(manifest.uid());
         self.workers.set(&uid, manifest);
         uid
@@ -179,18 +186,14 @@ impl Node {
         self.until(uid, reason, waits).await;
     }
 
-    /// Waits until another container than `before` runs as the pod's first container.
-    pub(crate) async fn until_another_runs(&self, uid: &PodUid, before: &Value) {
-        let runs = |node: &Self| {
-            let container = node.container(uid);
-            container["state"]["running"].is_object() && container["containerID"] != *before
-        };
-        self.until(uid, "started anew", runs).await;
+    pub(crate) fn is_running(&self, uid: &PodUid) -> bool {
+        self.container(uid)["state"]["running"].is_object()
     }
 
-    /// Waits until the first container of the pod runs.
-    pub(crate) async fn until_running(&self, uid: &PodUid) {
-        let runs = |node: &Self| node.container(uid)["state"]["running"].is_object();
-        self.until(uid, "running", runs).await;
+    /// Waits until the first container of the pod runs. Returns its id.
+    pub(crate) async fn until_running(&self, uid: &PodUid) -> Value {
+        self.until(uid, "running", |node| node.is_running(uid))
+            .await;
+        self.container(uid)["containerID"].clone()
     }
 }

@@ -7,9 +7,10 @@ use pleg::PodUid;
 use pleg_cri::v1;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_sim::Mode;
+use serde_json::Value;
 use static_pods::node_status::NodeStatus;
 
-use super::node::{Node, ONE, one};
+use super::node::{Node, ONE, manifest, one};
 use crate::log::Log;
 
 #[tokio::test]
@@ -87,10 +88,8 @@ async fn directory_that_cannot_be_made_is_named_and_retried() {
     let logs = node.dir.path().join("logs");
     std::fs::write(&logs, "not a directory").unwrap();
     let uid = node.set("web", ONE);
-    let named = |node: &Node| {
-        let status = node.status(&uid).to_string();
-        status.contains(&*logs.to_string_lossy())
-    };
+    let path = logs.to_str().unwrap();
+    let named = |node: &Node| node.status(&uid).to_string().contains(path);
     node.until(&uid, "named", named).await;
     std::fs::remove_file(&logs).unwrap();
     node.until_running(&uid).await;
@@ -141,10 +140,8 @@ async fn files_of_pods_deleted_while_no_kubelet_ran_are_removed() {
     for path in files(&gone).iter().chain(&files(&set)) {
         std::fs::create_dir_all(path).unwrap();
     }
-    let contents = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {ONE}}}");
-    let manifest = crate::parse("a", &contents, "n").unwrap();
-    node.kubelet
-        .remove_orphans(&[(set.clone(), manifest.into())]);
+    let specified = (set.clone(), manifest("a", "{}", ONE).into());
+    node.kubelet.remove_orphans(&[specified]);
     assert!(files(&gone).iter().all(|path| !path.exists()));
     assert!(files(&set).iter().all(|path| path.exists()));
     assert!(files(&uid)[1].exists());
@@ -153,14 +150,10 @@ async fn files_of_pods_deleted_while_no_kubelet_ran_are_removed() {
 #[tokio::test]
 async fn changed_resources_appear_in_the_status_without_a_new_container() {
     let node = Node::up(Mode::Containerd2).await;
-    let with = |cpu| {
-        one(&format!(
-            "resources: {{requests: {{cpu: 100m}}, limits: {{cpu: {cpu}}}}}"
-        ))
-    };
+    let limit = "resources: {requests: {cpu: 100m}, limits: {cpu: LIMIT}}";
+    let with = |cpu| one(&limit.replace("LIMIT", cpu));
     let uid = node.set("web", &with("200m"));
-    node.until_running(&uid).await;
-    let before = node.container(&uid)["containerID"].clone();
+    let before = node.until_running(&uid).await;
     assert_eq!(node.set("web", &with("300m")), uid, "the same pod");
     let resized = |node: &Node| node.container(&uid)["resources"]["limits"]["cpu"] == "300m";
     node.until(&uid, "resized", resized).await;
@@ -174,14 +167,13 @@ async fn restored_pod_starts_although_its_earlier_containers_cannot_be_removed()
     let node = Node::up(Mode::Containerd2).await;
     let spec = ONE.replace("containers", "restartPolicy: Never, containers");
     let uid = node.set("web", &spec);
-    node.until_running(&uid).await;
-    let before = node.container(&uid)["containerID"].clone();
+    let before = node.until_running(&uid).await;
     node.knob("remove_container.fail=internal");
     node.workers.delete(&uid);
     let stopped = |node: &Node| !node.has_ready_sandbox(&uid);
     node.until(&uid, "stopped", stopped).await;
     assert_eq!(node.set("web", &spec), uid);
-    node.until_another_runs(&uid, &before).await;
+    until_another_runs(&node, &uid, None, &before).await;
     assert_eq!(node.status(&uid)["phase"], "Running");
     let containers = node.seen(&uid).containers.len();
     assert_eq!(containers, 2, "the one that cannot be removed stays");
@@ -196,15 +188,14 @@ async fn restored_pod_starts_although_its_earlier_containers_cannot_be_removed()
     assert!(is_first && container["restartCount"] == 0, "{container}");
 }
 
-/// Waits until another container than `before` runs in pod `uid`. Fails if pod `other` has a ready sandbox then.
-async fn until_runs_alone(node: &Node, uid: &PodUid, other: &PodUid, before: &serde_json::Value) {
+/// Waits until another container than `before` runs in pod `uid`. Pod `other` must have no ready sandbox then.
+async fn until_another_runs(node: &Node, uid: &PodUid, other: Option<&PodUid>, before: &Value) {
     let runs = |node: &Node| {
-        let both = [uid, other].iter().all(|uid| node.has_ready_sandbox(uid));
-        assert!(!both);
-        let container = node.container(uid);
-        container["state"]["running"].is_object() && container["containerID"] != *before
+        let is_ready = |uid| node.has_ready_sandbox(uid);
+        assert!(!(is_ready(uid) && other.is_some_and(is_ready)));
+        node.is_running(uid) && node.container(uid)["containerID"] != *before
     };
-    node.until(uid, "running", runs).await;
+    node.until(uid, "started anew", runs).await;
 }
 
 /// The restored pod waits for the end of the pod that replaced it, not for the removal of its own earlier containers.
@@ -213,15 +204,14 @@ async fn restored_pod_waits_until_the_pod_that_replaced_it_ends() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = |image| one("").replace("app:1", image);
     let first = node.set("web", &spec("app:1"));
-    node.until_running(&first).await;
-    let before = node.container(&first)["containerID"].clone();
+    let before = node.until_running(&first).await;
     node.knob("remove_container.fail=internal");
     node.workers.delete(&first);
     let second = node.set("web", &spec("app:2"));
     node.until_running(&second).await;
     node.workers.delete(&second);
     assert_eq!(node.set("web", &spec("app:1")), first);
-    until_runs_alone(&node, &first, &second, &before).await;
+    until_another_runs(&node, &first, Some(&second), &before).await;
 }
 
 #[tokio::test]
@@ -236,5 +226,5 @@ async fn changed_pod_waits_for_the_sandbox_that_its_predecessor_creates() {
     node.until(&before, "begun", begun).await;
     node.workers.delete(&before);
     let after = node.set("web", &pod.replace("app:1", "app:2"));
-    until_runs_alone(&node, &after, &before, &().into()).await;
+    until_another_runs(&node, &after, Some(&before), &Value::Null).await;
 }

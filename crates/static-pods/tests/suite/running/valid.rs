@@ -1,7 +1,6 @@
 //! Valid manifests run. Their values are close to those that a validation rule refuses.
 
 use pleg_sim::Mode;
-use static_pods::validation::validate;
 
 use super::node::Node;
 
@@ -76,19 +75,9 @@ async fn valid_values_are_not_refused_and_their_pods_run() {
     let uids = specs.map(|(at, spec)| (spec, set(at, spec)));
     let uids: Vec<_> = uids.collect();
     for (spec, uid) in &uids {
-        let runs = |node: &Node| node.container(uid)["state"]["running"].is_object();
-        node.until(uid, &format!("running: {spec}"), runs).await;
+        let what = format!("running: {spec}");
+        node.until(uid, &what, |node| node.is_running(uid)).await;
     }
     let running = node.kubelet.running();
     assert_eq!(running, uids.into_iter().map(|(_, uid)| uid).collect());
-}
-
-/// The pod is still valid after the name of the node was added to its name.
-#[test]
-fn valid_manifest_stays_valid_with_defaults_and_node_name() {
-    let contents = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ''},
-        spec: {containers: [{name: c, image: a}]}}";
-    let manifest = crate::parse("a", contents, "node1").unwrap();
-    assert_eq!(validate(&manifest.pod), []);
-    assert_eq!(manifest.full_name(), "a-node1_default");
 }
