@@ -190,7 +190,7 @@ async fn flag_overrides_variable_and_variable_overrides_file() {
     for row in "\
         => watching unix:///file (set in /
         PLEG_RUNTIME_ENDPOINT= => watching unix:///file (set in /
-        PLEG_LOG=warn,pleg,pleg_cri=trace => watching unix:///file (set in /
+        PLEG_LOG=off,pleg_sim,pleg_sim=trace => watching unix:///file (set in /
         --log-format=json => \"level\":\"info\",\"target\":\"pleg\",\"message\":\"watching unix:///file (set in /
         CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///b (set by CONTAINER_RUNTIME_ENDPOINT
         PLEG_RUNTIME_ENDPOINT=/a CONTAINER_RUNTIME_ENDPOINT=/b => watching unix:///a (set by PLEG_RUN
