@@ -44,7 +44,7 @@ const SHARE_WITHIN: Duration = Duration::from_secs(20);
 struct Seen {
     /// The time of the first lost event, and the relist period at that time.
     first_lost: Option<(Instant, Duration)>,
-    /// The instant from which the relist period has been one second, and the objects created until then.
+    /// The instant at which the relist period became one second, and the sandboxes and containers created until then.
     polling: Option<(Instant, Objects)>,
     /// True if health has reported the stream as lossy.
     lossy: bool,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pleg::core::{CallError, CallErrorKind, EventProfile, Id, Instant, Kind, Report};
+use pleg::core::{CallError, CallErrorKind, EventProfile, Id, Instant, Kind, Report, WallTime};
 use pleg::runtime::clock::Clock;
 use pleg::runtime::{Row, Runtime, RuntimeVersion, Scope};
 
@@ -77,13 +77,19 @@ impl Calls {
 pub(crate) struct Meter {
     /// The clock that all instants in the measurements are read from.
     pub(crate) clock: Clock,
+    /// The time that the wall clock gave for the clock's origin when the meter was created.
+    pub(crate) wall_at_origin: WallTime,
     calls: Arc<Mutex<Calls>>,
 }
 
 impl Meter {
     pub(crate) fn new(clock: Clock) -> Self {
         let calls = Arc::new(Mutex::new(Calls::new(clock.now())));
-        Self { clock, calls }
+        Self {
+            clock,
+            wall_at_origin: clock.wall_at(Instant::ORIGIN),
+            calls,
+        }
     }
 
     /// From now on, also records each call about one pod separately, under its [`Key`]. Used by `pleg doctor`.

@@ -26,8 +26,8 @@ const THRESHOLD: Duration = Duration::from_secs(180);
 const CAPACITY: usize = 1000;
 /// The maximum number of pending requests to relist a pod. The PLEG drops requests that do not fit.
 const MAX_REQUESTS: usize = 200;
-/// The maximum number of times that a hint generator subscribes (eventedPlegMaxStreamRetries), without pauses. A stream
-/// that was open for a long time counts as well.
+/// The maximum number of times that the port of the PLEG of 1.37 subscribes (eventedPlegMaxStreamRetries). It makes no
+/// pauses. Each attempt counts, even one whose stream was open for a long time.
 const MAX_ATTEMPTS: u32 = 5;
 /// The capacity of the queue of received CRI events. While this queue is full, the port does not read the stream.
 const QUEUE_CAPACITY: usize = 1000;

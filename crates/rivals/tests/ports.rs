@@ -165,7 +165,7 @@ async fn waiter_is_answered_by_first_relist_after_its_request() {
 
 /// Upstream's TestProcessCRIEventsRequestsRelistOnlyForStoppedEvents.
 #[tokio::test(start_paused = true)]
-async fn hint_generator_relists_pod_at_once_only_for_stopped_event() {
+async fn port_of_1_37_relists_pod_only_for_stopped_event() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let (hint, _fifo) = Port::hint(node.clone());

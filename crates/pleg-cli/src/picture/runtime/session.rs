@@ -24,8 +24,6 @@ pub(crate) async fn collect<T>(
     duration: Duration,
     host: impl Future<Output = T>,
 ) -> anyhow::Result<(Evidence, T)> {
-    let wall_at_origin = || target.meter.clock.wall_at(Instant::ORIGIN);
-    let origin = wall_at_origin();
     let mut settings = Settings::default();
     settings.relist_period_max = RELIST;
     settings.relist_period_unproven = RELIST;
@@ -58,7 +56,8 @@ pub(crate) async fn collect<T>(
     repeat_slow(&runtime, &mut calls).await;
     let mut pods = Pods::new(&before, &views, clock.wall());
     pods.without_address = without_address(&client, &views).await;
-    let step = wall_at_origin().nanos_since(origin);
+    let origin = target.meter.wall_at_origin;
+    let step = clock.wall_at(Instant::ORIGIN).nanos_since(origin);
     let mut evidence = Evidence {
         endpoint: endpoint.to_string(),
         simulated: target.runtime.is_embedded,
