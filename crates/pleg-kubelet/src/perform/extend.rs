@@ -154,7 +154,7 @@ impl<S: Sources> AnySources for S {
         })
     }
 
-    /// Returns the container with the values that these `Sources` provide for its environment variables. Escapes each `$`.
+    /// Returns the container with its environment variables from these `Sources`. Escapes `$` in the values.
     fn with_env<'a>(&'a self, pod: &'a Pod, container: &'a Container) -> Boxed<'a, Container> {
         within(async move {
             let mut env = Vec::new();
