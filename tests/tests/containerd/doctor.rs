@@ -10,10 +10,11 @@ use pleg_tests::daemon::{Daemon, Version};
 use pleg_tests::environment::{built, number};
 use pleg_tests::fuse::HangingMount;
 use pleg_tests::kubelet::{Kubelet, Life, Pod};
-use pleg_tests::wait::pass_time;
+use pleg_tests::wait::{pass_time, until};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
+use crate::image::{address, get};
 use crate::{SOON, with_daemon};
 
 /// The start of each script. `group CONTROLLER` moves the daemon into a control group and sets `$g` to its directory.
@@ -136,6 +137,10 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     let healthy = examine(daemon).await?;
     ensure!(bad(&healthy)?.is_none(), "{:#?}", bad(&healthy)?);
     let mut failures = Vec::new();
+    let log = daemon.dir.join("agent.log");
+    // CI has not the time in which the agent shows a trouble.
+    let agent = (most > 6).then(|| start_agent(daemon, &log));
+    let agent = agent.transpose()?;
     for row in TROUBLES.trim().lines().take(most) {
         let fields: Vec<&str> = row.split(';').map(str::trim).collect();
         let [code, script, step, ends, undo] = fields[..] else {
@@ -165,6 +170,9 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
             shell(&facts, script).await?;
             let report = examine(daemon).await?;
             let next = expect(&report, code, &expand(step, &facts))?;
+            if agent.is_some() {
+                until_agent_shows(&log, code).await?;
+            }
             match ends {
                 "" => Ok(()),
                 _ => follow(daemon, &facts, &next, code).await,
@@ -187,6 +195,16 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     }
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
+}
+
+async fn until_agent_shows(log: &Path, code: &str) -> anyhow::Result<()> {
+    let address = address(log).context("the agent has no address")?;
+    until(SOON * 3, code, || async {
+        let ready = get(&address, "/readyz?verbose").await.ok()?;
+        let view = get(&address, "/debug/view?limit=0").await.ok()?;
+        (ready.contains(code) && view.contains(code)).then_some(())
+    })
+    .await
 }
 
 /// Executes the printed step, and checks that the trouble is over.
@@ -282,10 +300,16 @@ async fn restart(kubelet: &Kubelet, pods: &[(Pod, Id)]) -> anyhow::Result<()> {
 
 /// Starts an agent that logs to a file.
 fn start_agent(daemon: &Daemon, log: &Path) -> anyhow::Result<Child> {
-    let listen = format!("unix://{}", daemon.dir.join("agent.sock").display());
     let mut command = Command::new(built("pleg")?);
     let command = command
-        .args(["agent", "-v", "--log-format", "json", "--listen", &listen])
+        .args([
+            "agent",
+            "-v",
+            "--log-format",
+            "json",
+            "--listen",
+            "127.0.0.1:0",
+        ])
         .arg("-r")
         .arg(daemon.endpoint.to_string())
         .stdout(Stdio::null())
@@ -327,16 +351,9 @@ fn findings(report: &Value) -> anyhow::Result<Vec<&Value>> {
 }
 
 async fn examine(daemon: &Daemon) -> anyhow::Result<Value> {
-    let seconds = number("PLEG_DOCTOR_SECONDS", 3)?;
+    let seconds = format!("{}s", number("PLEG_DOCTOR_SECONDS", 3)?);
     let mut command = Command::new(built("pleg")?);
-    let command = command.args([
-        "doctor",
-        "-o",
-        "json",
-        "--for",
-        &format!("{seconds}s"),
-        "-r",
-    ]);
+    let command = command.args(["doctor", "-o", "json", "--for", &seconds, "-r"]);
     let output = command
         .arg(daemon.endpoint.to_string())
         .kill_on_drop(true)

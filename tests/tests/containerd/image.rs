@@ -26,7 +26,8 @@ async fn agent_in_a_pod_reads_the_runtime_that_runs_it() -> anyhow::Result<()> {
         daemon.import(&archive, IMAGE)?;
         let logs = daemon.dir.join("logs");
         start(daemon, &logs).await?;
-        let address = until(SOON, "the address", || async { address(&logs) }).await?;
+        let log = logs.join("agent.log");
+        let address = until(SOON, "the address", || async { address(&log) }).await?;
         let page = until(SOON, "ready", || async {
             let page = get(&address, "/readyz?verbose").await.ok()?;
             page.starts_with("HTTP/1.1 200 ").then_some(page)
@@ -144,9 +145,9 @@ fn container(daemon: &Daemon, namespaces: v1::NamespaceOption) -> v1::ContainerC
     }
 }
 
-/// The address that the agent prints.
-fn address(logs: &Path) -> Option<String> {
-    let log = std::fs::read_to_string(logs.join("agent.log")).ok()?;
+/// The address that the agent writes to its log.
+pub(crate) fn address(log: &Path) -> Option<String> {
+    let log = std::fs::read_to_string(log).ok()?;
     let (_, rest) = log.split_once("; http://")?;
     Some(rest.split_once(' ')?.0.to_owned())
 }

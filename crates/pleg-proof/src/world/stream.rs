@@ -62,7 +62,8 @@ impl EventStream {
     }
 }
 
-/// Leaves out the hint map: in small worlds, the driver takes each hint at once.
+/// Leaves out the hint map, which is empty in small worlds, because there the driver takes each hint at once. Also
+/// leaves out what matters only to faults that no small world has.
 impl Hash for EventStream {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.open, &self.stored, self.is_mute).hash(state);

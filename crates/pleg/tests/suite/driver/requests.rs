@@ -42,7 +42,7 @@ async fn requested_relist_or_reinspection_of_a_pod_reads_that_pod() {
     assert_eq!(node.count(&Op::List), lists, "no full list for that");
 }
 
-/// `relist_now` lists the whole node at once, and returns the error if the list fails.
+/// `relist_now` lists the whole node at once, even if its future is dropped, and returns the error if the list fails.
 #[tokio::test(start_paused = true)]
 async fn relist_now_updates_the_cache_or_returns_the_lists_error() {
     let node = FakeRuntime::new();
@@ -57,6 +57,10 @@ async fn relist_now_updates_the_cache_or_returns_the_lists_error() {
     assert_eq!(pleg.snapshot().len(), 1, "what it showed is in the cache");
     pass(&pleg, MS).await;
     assert_eq!(drain(&mut subscription), ["p Started p-s", "p Started p-c"]);
+    let given_up = tokio::time::timeout(MS * 0, pleg.relist_now()).await;
+    pass(&pleg, MS).await;
+    assert!(given_up.is_err());
+    assert_eq!(node.count(&Op::List), lists + 2);
     node.fail(Op::List, CallErrorKind::Unavailable);
     let failed = soon(pleg.relist_now()).await;
     let why = error("ListPodSandbox", CallErrorKind::Unavailable);
