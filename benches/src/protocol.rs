@@ -22,7 +22,7 @@ pub(crate) enum Order {
     /// Waits until the cache shows the expected pods. The subject answers at once, and again when the wait ends.
     Await {
         expected: Vec<ExpectedPod>,
-        /// The number of CRI events that a subject without a cache waits for instead.
+        /// The number of CRI events for which `runtime-alone`, which has no cache, waits instead of pods.
         events: usize,
         seconds: f64,
     },

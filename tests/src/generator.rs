@@ -82,7 +82,7 @@ impl Generator {
         self.pleg.health().current()
     }
 
-    /// Returns true if the event stream is confirmed.
+    /// Returns true if the subscribe call has been open for a second, and a complete list began after the call.
     pub fn is_confirmed(&self) -> bool {
         is_confirmed(&self.pleg)
     }
@@ -246,7 +246,7 @@ impl Generator {
     }
 }
 
-/// Returns true if the event stream of this generator is confirmed.
+/// Returns true if the event stream of this generator is [confirmed](StreamState::Subscribed).
 pub fn is_confirmed(pleg: &Pleg) -> bool {
     matches!(
         pleg.health().current().stream,

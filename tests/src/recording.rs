@@ -54,8 +54,8 @@ pub struct Log {
     pub calls: Calls,
     /// The delivered events, in the order of their arrival.
     pub events: Vec<ReceivedEvent>,
-    /// By id: whether the first read that showed the id running or exited showed it running, or exited; and the number
-    /// of events that had arrived before that read.
+    /// By id: the first state that a read showed, running or exited (reads that show another state do not count), and
+    /// the number of events that had arrived before that read.
     pub read_first: BTreeMap<Id, (ReportedState, usize)>,
     /// The ids and types of events that this wrapper drops.
     dropped: BTreeSet<(Id, EventType)>,

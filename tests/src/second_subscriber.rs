@@ -179,8 +179,8 @@ fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()
         }
     }
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    // The generator expects an event only if a read shows the change before the event arrives. So it may expect lost
-    // STOPPED but not those that arrived, and then reports a higher share of lost events.
+    // An arrived STOPPED does not count if the cache shows its container as created (STARTED was lost). A lost STOPPED
+    // counts once a list shows the exit. So the generator may report a higher share of lost events.
     let (least, most) = (share(lost, lost + arrived), share(lost, lost + started));
     let reported = share(loss.missed, loss.expected);
     let within = least - SHARE_TOLERANCE..=most + SHARE_TOLERANCE;

@@ -24,7 +24,7 @@ pub fn state(pid: u32) -> Option<char> {
 
 /// The CPU time of all threads of a process, including ended ones.
 pub fn cpu(pid: u32) -> anyhow::Result<Duration> {
-    // The clock of process 0 would be that of the calling process.
+    // For the id 0, clock_getcpuclockid would return the clock of the calling process.
     anyhow::ensure!(pid > 0, "the process has no id");
     let clock = clock_getcpuclockid(Pid::from_raw(pid.try_into()?));
     let time = clock.and_then(clock_gettime);

@@ -208,7 +208,7 @@ impl Run {
 
     async fn memory(&self, point: &Point) -> Result<Metrics> {
         let mut live = Vec::new();
-        // The difference of two node sizes leaves out memory that no pod needs, such as the buffers of a connection.
+        // The difference of the memory on two nodes leaves out memory that no pod needs, such as connection buffers.
         for pods in [point.pods, 2 * point.pods] {
             let point = Point {
                 pods,

@@ -112,7 +112,7 @@ impl Runtime {
         current.store(call_ms, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// The pods that a subject's cache must show, now or after the deaths of all pods.
+    /// The pods that a subject's cache must show now or, if `after_deaths`, once all containers have exited.
     pub(crate) fn expected(&self, after_deaths: bool) -> Vec<ExpectedPod> {
         lock(&self.shared.node).expected(after_deaths)
     }

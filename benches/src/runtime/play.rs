@@ -42,7 +42,7 @@ pub(super) async fn play(shared: Arc<Shared>, changes: Changes, rate: f64) -> Pl
     let start = shared.clock.now();
     let mut last = 0;
     for (number, change) in planned {
-        // A delayed change gets its due time, which may be earlier than the time of the previous change: use `max`.
+        // For a late change, `due` may return a time before the previous change: `max` keeps recorded times in order.
         last = due(&shared, start, played.sent, rate).await.max(last);
         if played.sent == 0 {
             played.first = last;

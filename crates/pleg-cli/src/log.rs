@@ -89,7 +89,7 @@ fn is_journal() -> bool {
     env::var_os(JOURNAL).is_some_and(|stream| own.is_some_and(|own| *stream == *own))
 }
 
-/// Formats log lines as text or JSON. If the flag is true, each line begins with its priority, such as `<4>`.
+/// Formats log lines as text or JSON. With `true` (for the journal), lines begin with a priority such as `<4>`.
 struct Lines(LogFormat, bool);
 
 impl<S, N> FormatEvent<S, N> for Lines

@@ -77,7 +77,7 @@ fn run(args: Args) -> Outcome {
             }
             None => block_on(async { sim::run(args, first_signal(STOP)?).await }),
         },
-        // Runs without a tokio runtime, which would wait at the end for a read that may never return.
+        // Reads the mount without a tokio runtime, which would wait at the end for a read that may never return.
         C::AskMount { path } => {
             picture::host::ask_mount(&path);
             Ok(ExitCode::SUCCESS)

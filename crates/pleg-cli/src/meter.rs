@@ -77,7 +77,7 @@ impl Calls {
 pub(crate) struct Meter {
     /// The clock that all instants in the measurements are read from.
     pub(crate) clock: Clock,
-    /// The time that the wall clock gave for the clock's origin when the meter was created.
+    /// The wall clock's time at the origin of `clock`, computed when the meter was created.
     pub(crate) wall_at_origin: WallTime,
     calls: Arc<Mutex<Calls>>,
 }

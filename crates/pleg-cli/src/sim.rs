@@ -45,7 +45,7 @@ pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -
         notice(&listens);
         std::future::pending().await
     };
-    // The signal must also end this process if the creation of a pod hangs because of a configured fault.
+    // SIGINT and SIGTERM must end this process even if the creation of a pod hangs because of a configured fault.
     let ended = tokio::select! {
         code = signal => Ok(code),
         failed = serve => failed,

@@ -285,7 +285,7 @@ impl Reconciler {
         self.satisfy(&self.ids_for_unplaced_hints(uid));
     }
 
-    /// The ids of the pod, or none if each waiting hint names a pod. A read may show the id of a hint without a pod.
+    /// The ids of the pod, if a hint without a pod waits for a relist: the pod may have the hint's id. Otherwise none.
     fn ids_for_unplaced_hints(&self, uid: &PodUid) -> Vec<Id> {
         let pod = self.hints.relist_due().and_then(|_| self.pods.get(uid));
         let ids = pod.into_iter().flat_map(|pod| pod.records.keys());

@@ -254,7 +254,7 @@ impl Reconciler {
             sorted.add_absent(uid, began);
         }
         self.publish_moves(now);
-        // Events may have named another pod than the relist: that pod's rows would seem to prove that the id is gone.
+        // If events named a pod that, by the relist, is not the id's, its rows would seem to prove that the id is gone.
         for (uid, rows) in &sorted.differ {
             rows.rows.keys().for_each(|id| self.hints.belongs(id, uid));
         }

@@ -23,7 +23,7 @@ pub struct CriConfig {
     /// The maximum number of response bytes buffered over all calls. One response at a time may exceed this number.
     /// Further responses wait until others are complete. Event streams do not count. Default: 32 MiB.
     pub receive_budget: usize,
-    /// If true, the client never uses streaming lists, even if the runtime has them, like the kubelet. Default: false.
+    /// If true, the client uses only unary lists, as a kubelet without the feature `CRIListStreaming`. Default: false.
     pub unary_lists: bool,
     /// If true, every status in an event is decoded in full. If false, the client decodes only the pod's identity and
     /// the status that the event is about (without annotations); lists have the rest. Default: false.

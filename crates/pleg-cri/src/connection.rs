@@ -126,7 +126,7 @@ impl Connection {
         let measured = async {
             let mut measurement = Measurement::begin(operation, self.clock);
             let answered = {
-                // The caller may run on another executor, which has no tokio timers.
+                // Uses the timers of `self.tokio`: the caller may run on another executor, which has no tokio timers.
                 let _entered = self.tokio.enter();
                 tokio::time::timeout(deadline, calls)
             };

@@ -223,7 +223,7 @@ fn time_unless_zero(nanos: i64) -> Option<WallTime> {
 /// The labels or annotations in the field `field` of a message. Drops and counts labels that are not valid UTF-8.
 pub(crate) fn encoded_labels(message: &[u8], field: u32) -> Result<Labels, DecodeError> {
     let mut labels = Vec::new();
-    // The number of labels is limited, because empty labels have no size but need memory.
+    // Decodes at most `MAX_LABELS` labels: empty labels need memory, but do not count in `size`.
     for entry in Fields(message).values(field).take(MAX_LABELS) {
         let mut texts: [&[u8]; 2] = [&[], &[]];
         for text in Fields(entry?) {

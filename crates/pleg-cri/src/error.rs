@@ -56,7 +56,7 @@ fn kind(status: &Status) -> CallErrorKind {
     match status.code() {
         Code::NotFound => CallErrorKind::NotFound,
         Code::DeadlineExceeded => CallErrorKind::DeadlineExceeded,
-        // Quirk `starting`. If the runtime returns any other `Unavailable`, it may mean one pod only.
+        // Quirk `starting`. Any other `Unavailable` from the runtime is `Failed`: it may concern only one pod.
         Code::Unknown | Code::Unavailable if contains("server is not initialized yet") => {
             CallErrorKind::Unavailable
         }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn grpc_status_from_transport_becomes_unavailable_with_every_code() {
+    fn lost_connection_becomes_unavailable_with_any_grpc_code() {
         for code in [Code::Unknown, Code::Cancelled, Code::Internal] {
             let mut status = Status::new(code, "error reading a body from connection");
             status.set_source(std::sync::Arc::new(io::Error::from(

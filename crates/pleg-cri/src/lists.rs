@@ -139,7 +139,7 @@ impl CriRuntime {
                 if pages(call, received).await? {
                     return Ok(());
                 }
-                // On each connection, the client tries a streaming list only once.
+                // The runtime has no streaming lists: use unary lists for as long as this connection lasts.
                 self.unary_lists_on_connection
                     .store(connection, Ordering::Relaxed);
             }

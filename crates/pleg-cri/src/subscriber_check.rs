@@ -55,7 +55,7 @@ mod tests {
 
     /// A second caller waits for the running check. If it took this check for hung, its PLEG would poll for a minute.
     #[tokio::test]
-    async fn subscriber_checks_run_one_after_another_unless_one_hangs() {
+    async fn subscriber_checks_run_in_turn_and_hung_check_times_out() {
         let (answer, answers) = mpsc::channel();
         let answers = std::sync::Mutex::new(answers);
         let check = SubscriberCheck::new(move || answers.lock().unwrap().recv().unwrap());

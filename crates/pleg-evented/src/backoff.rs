@@ -208,7 +208,7 @@ mod tests {
         let often: Vec<_> = (0..=100).map(|n| at(n * 50)).collect();
         assert_eq!(dials[..101], often);
         assert_eq!(dials[101..], [at(5100), at(5300), at(5700)]);
-        // A dial succeeds. The failed dials before it delay neither its call nor the retry after a later failed dial.
+        // Now a dial succeeds, but its call fails: the next dial follows at once and, if it fails, another 50 ms later.
         pace.issued(now);
         assert_eq!(pace.after_call(now, now, &refused()), now);
         assert_eq!(pace.after_dial(now, &refused()), now.after(50 * MS));

@@ -40,7 +40,7 @@ struct Waiting {
     changes: VecDeque<StreamChange>,
     hints: HintMap,
     latencies: Vec<Duration>,
-    /// The number of events that were merged into the hints, plus the number of lost events.
+    /// The number of events since the receiver last took the hints: merged into a hint, or lost.
     events: usize,
     since: Option<Instant>,
     /// The wall clock at the last subscribe.
@@ -119,14 +119,14 @@ impl HintSender {
 /// The batch that the receiver takes at once: stream changes, hints and event latencies.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Subscribes and ends of streams, in order. The receiver must handle them before the hints, so an event of one
-    /// stream may count for the next one. That can hide a missed event; the other order would report false misses.
+    /// Subscribes and ends of streams, in order. The receiver must handle them before the hints. So an event of an old
+    /// stream may hide that the new stream missed one; the other order would count events as missed that arrived.
     pub changes: VecDeque<StreamChange>,
     /// The events, merged into one hint for each sandbox or container.
     pub hints: BTreeMap<Id, Hint>,
     /// The number of events that were dropped, because the map was full and had no hint of the event's id.
     pub lost: u64,
-    /// For some of the events, the time from the runtime's timestamp to the arrival.
+    /// Time from the runtime's timestamp to the arrival, for up to 1000 events stamped between subscribe and arrival.
     pub latencies: Vec<Duration>,
 }
 

@@ -141,7 +141,7 @@ impl<R: Runtime> Reader<R> {
             let next = self.clock.now().after(HAZARD_CHECK);
             self.clock.sleep_until(next).await;
             if let Ok(Some(hazard)) = self.hazard().await {
-                // At its next attempt the reader finds the same reason not to subscribe, and reports it.
+                // If the next dial finds this harm again, the reader does not subscribe and reports `Declined`.
                 return CallError::new(OPERATION, CallErrorKind::Cancelled, hazard.message);
             }
         }
@@ -173,7 +173,7 @@ impl<R: Runtime> Reader<R> {
             .change(StreamChange::Subscribed { at, wall });
         tracing::info!("subscribed to the event stream");
 
-        // Discards a notification meant for an earlier stream.
+        // Discards a `renew` from before this subscribe: the driver meant it for an earlier stream.
         let _ = self.renew.notified().now_or_never();
         let (delivered, error) = self.read_to_end(&mut events, item).await?;
         drop(events);

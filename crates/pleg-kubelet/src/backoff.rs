@@ -6,7 +6,7 @@
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the delay, up to 5 min.
 //! * If the container ended more than 10 min after the last counted restart (it ran that long), it is restarted at once
-//!   and the delay is 10 s again. (`flowcontrol.Backoff` waits for twice the greatest delay; the kubelet sets 10 min.)
+//!   and the delay is 10 s again. (`flowcontrol.Backoff` resets after twice its maximum; the kubelet sets 10 min.)
 //!
 //! The first replacement of a pod's sandbox is made at once. A later one waits until the first delay (10 s) has passed
 //! since the last replacement. Upstream waits for 10 s after it failed to create a sandbox.

@@ -30,7 +30,7 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// The first and the longest delay between a failed inspection and the next one.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The instant of the next inspection. Its delay is the time for which the status has been missing, so it doubles.
+/// The instant of the next inspection: `now` plus the time since `missing_since` (1 s to 1 min). So the delay doubles.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = INSPECT_AGAIN;
     now.after(now.since(missing_since).clamp(first, most))
@@ -43,7 +43,7 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 pub(crate) struct PodHistory {
     /// The attempt number for the next sandbox: higher than the numbers of all known sandboxes and create calls.
     pub(crate) next_sandbox_attempt: u32,
-    /// The instant of the last create call for a sandbox that was not the first, even if the first was never created.
+    /// The instant of the last create call for a sandbox with an attempt number above 0, even if 0 was not created.
     pub(crate) sandbox_replaced: Option<Instant>,
     names: BTreeMap<String, Name>,
     /// The calls that were made for each container or sandbox that still exists.
@@ -51,8 +51,8 @@ pub(crate) struct PodHistory {
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
     /// Containers that this worker stopped, with the reason for the stop. As in upstream's `computePodActions`, they
-    /// run again whatever their exit code. `None`: the worker removed the container because it was created but not
-    /// started. Such a container runs again if it has no exit code.
+    /// run again whatever their exit code. `None`: the worker removed a container that was created but not started.
+    /// Another one replaces it. But if it has an exit code, it was started after all, and its restart policy decides.
     replaced: BTreeMap<Id, Option<StopReason>>,
     /// The instant of the last stop call for each container of a terminating pod. Cleared after a failed run: the
     /// runtime may have been down since the stop, and that time must not count as grace period.
@@ -196,7 +196,7 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // These containers were not stopped and need no stop any more: now their exit code decides if they restart.
+        // These containers keep running, even if stopped before without effect: their exit code decides restarts again.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
@@ -280,13 +280,13 @@ impl PodHistory {
         containers.find(|c| c.id == *id && !is_lost)
     }
 
-    /// The instant until which earlier calls for a created container may take effect. The container must be read after
-    /// it, before a removal: a start may fail late, containerd sends no event then, and the exit code would be lost.
+    /// The instant until which earlier calls for a created container may take effect. A removal waits for a read after
+    /// this instant: a start may fail late, containerd sends no event then, and the exit code would be lost.
     /// `None`: there was no call, a later read has shown the container, or reads have failed for too long.
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
-        // An earlier removal counts only once it may be repeated: before that, no removal is made anyway.
+        // Requires a read after an earlier removal call only once the call may be repeated: until then, none is made.
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
         let since = started.max(removed)?;
         (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)

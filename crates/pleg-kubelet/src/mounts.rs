@@ -136,7 +136,7 @@ mod tests {
             let large = path.join("large");
             fs::write(&large, vec![0; 2 << 20]).expect_err("it is larger than the volume");
             fs::remove_file(&large)?;
-            // A restarted kubelet makes the directory again, and keeps the mode that a container has set.
+            // A restarted kubelet calls `make_empty_dir` again: the mode that a container has set and its files stay.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
             make_empty_dir(&path, Some(1 << 20), Some(7))?;
             assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o700);

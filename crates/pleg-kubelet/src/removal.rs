@@ -265,7 +265,7 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir()?;
         let top = dir.path().join("pod");
         fs::create_dir(&top)?;
-        // A path of that length cannot be named, so the tree is made from the inside out.
+        // The deepest path exceeds the kernel's limit of 4096 bytes, so the tree is made from the inside out.
         for _ in 0..3000 {
             let outer = dir.path().join("outer");
             fs::create_dir(&outer)?;

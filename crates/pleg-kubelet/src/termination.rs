@@ -28,7 +28,7 @@ pub(crate) fn message(file: &Path, log: Option<&Path>) -> String {
     }
 }
 
-/// Reads the last `most` bytes of a file. The container cannot replace the file, because it is mounted there.
+/// Reads the last `most` bytes of a file. A container cannot replace its message file, which is mounted into it.
 fn end_of(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut options = File::options();
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;

@@ -131,7 +131,7 @@ pub(crate) fn file_name(name: &str) -> Result<&str> {
     }
 }
 
-/// The path of a volume on the node. `None`: the kind is not provided. A volume without a source is an `emptyDir`.
+/// The path of a volume on the node. `None`: an unsupported kind. A volume without a source is an `emptyDir`.
 pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Option<Result<PathBuf>> {
     let mut bare = Volume::default();
     bare.name.clone_from(&volume.name);
@@ -328,7 +328,7 @@ mod tests {
             let files = BTreeMap::from([("a".into(), file(0o400)), ("d/b".into(), file(0o644))]);
             write_files(&path, &files, Some(7))
         };
-        // The first write fails at its last step.
+        // A directory `..data` makes the first write fail at its last step, the rename to `..data`.
         fs::create_dir_all(path.join("..data/d"))?;
         write("old").unwrap_err();
         fs::symlink_metadata(path.join("a"))?;

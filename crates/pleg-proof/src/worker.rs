@@ -82,7 +82,7 @@ fn runs(c: &ContainerStatus) -> bool {
     c.state == ContainerState::Running
 }
 
-/// Returns true if the container runs, or its state is unknown and it was not seen to exit.
+/// Returns true if the container runs, or its state is unknown and its last known state is not Exited.
 fn may_run(c: &ContainerStatus) -> bool {
     match c.state {
         ContainerState::Unknown { last } => last != Some(KnownState::Exited),
@@ -90,7 +90,7 @@ fn may_run(c: &ContainerStatus) -> bool {
     }
 }
 
-/// The next step for a pod without a ready sandbox, or for a deleted pod: stops all; then runs a sandbox, or removes.
+/// The next step for a pod that is deleted (stop all, remove all) or has no ready sandbox (stop all, then run one).
 fn without_sandbox(spec: &Spec, pod: &PodStatus) -> Option<Op> {
     if let Some(c) = pod.containers.iter().find(|c| runs(c)) {
         return Some(Op::Stop(id(&c.id)));
@@ -136,7 +136,7 @@ fn keep_running(
     collect: bool,
 ) -> Option<Op> {
     let of_name = || pod.containers.iter().filter(|c| &*c.name == name);
-    // Do not run a container while another one of this name may run, or while its status is missing before its exit.
+    // Run no container while another of this name may run, or has not exited and its status call returned NotFound.
     let blocks =
         |c: &ContainerStatus| may_run(c) || (c.status_missing && c.state != ContainerState::Exited);
     if of_name().any(blocks) {

@@ -43,7 +43,7 @@ pub(crate) struct Engine {
     /// The runtime's process. A process that has ended stays here until the next process starts.
     pub(crate) process: Mutex<Arc<Process>>,
     pub(crate) phase: watch::Sender<Phase>,
-    /// The number of sockets that the next process of the runtime must bind, because there is no process now.
+    /// The number of sockets that the ended process served and that its successor has not bound yet.
     pub(crate) unbound: watch::Sender<usize>,
     pub(crate) counts: watch::Sender<Counts>,
     wall: WallClock,

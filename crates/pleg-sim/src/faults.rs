@@ -225,7 +225,7 @@ impl Faults {
         }
     }
 
-    /// The `hang` knob that applies to one of these groups of calls, and the instant at which its hang ends, if any.
+    /// The first `hang` knob for `groups` (`all`, calls, pods) that is not over, and its end if it has a duration.
     fn hang(&self, groups: &[String], now: Instant) -> Option<(String, Option<Instant>)> {
         groups.iter().find_map(|group| {
             let name = format!("{group}.hang");

@@ -9,11 +9,11 @@ use tonic::Code;
 
 use crate::error::SimError;
 
-/// The type of a knob.
+/// The type of a knob's values.
 struct Kind {
-    /// The name of the type in a usage text, such as `RATE`.
+    /// The name that stands for a value of this type in a usage text, such as `RATE`.
     usage: &'static str,
-    /// The values that the type accepts, for error messages.
+    /// The values of this type, for error messages.
     wanted: &'static str,
     parse: fn(&str) -> Option<Value>,
 }

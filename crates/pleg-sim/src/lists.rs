@@ -45,7 +45,7 @@ impl Engine {
         rows
     }
 
-    /// Adds an annotation, of the size that the knob sets, to each of the annotation maps `all`.
+    /// If `knob` (`list.pad`, `status.pad`) is on, adds an annotation of the size that it sets to each map in `all`.
     pub(crate) fn pad<'a>(&self, knob: &str, all: impl IntoIterator<Item = &'a mut Annotations>) {
         if let Some(bytes) = self.faults().value(knob, Value::number) {
             for annotations in all {

@@ -43,7 +43,7 @@ pub(crate) struct Sandbox {
     pub(crate) handler: String,
     /// The address of the sandbox; `None` on the host network, and after the network is released.
     pub(crate) ip: Option<String>,
-    /// True while the sandbox is removed: containerd 2's controller has removed it, but the sandbox store still has it.
+    /// True once the sandbox's removal has begun: containerd 2's controller has dropped it, its sandbox store has not.
     pub(crate) removing: bool,
 }
 
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Returns the instant of the next change, which is a mere count, and sets the model's wall clock to `now`.
+    /// Returns the instant of the next change: the latest instant plus 1. Sets the model's wall clock to `self.now`.
     fn next(&mut self) -> u64 {
         let at = self.node.latest() + 1;
         self.node.step_wall(self.now - self.node.wall(at));

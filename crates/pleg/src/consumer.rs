@@ -25,7 +25,7 @@ pub struct Consumer {
     commands: mpsc::Sender<Command>,
 }
 
-/// The consumer's half of its registration. The driver notices when the consumer drops this half.
+/// A consumer's number, and its end of a channel: the driver unregisters the consumer after this end was dropped.
 #[derive(Debug)]
 pub(crate) struct Registered {
     id: ConsumerId,

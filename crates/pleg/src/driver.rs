@@ -106,7 +106,7 @@ impl<R: Runtime> Driver<R> {
                 () = &mut stopped => break,
                 () = hints.wait() => self.handle_hints(hints.take()).await,
                 Some(read) = self.reads.next() => {
-                    // Events go first: if an event and the read show one exit, the event's exit code is announced.
+                    // Waiting events go first: if one shows the same exit as `read`, the event's code is announced.
                     self.handle_hints(hints.take()).await;
                     self.handle_read(read);
                 }

@@ -154,7 +154,7 @@
 //! | the runtime does not answer, or restarts | the generator retries and reconnects without end. [`HealthWatch::degraded`] reports it; [`HealthWatch::ready`] fails after 3 min |
 //! | a list fails or hangs | the list has a deadline (30 s, growing to 2 min); the next list follows after 1 s |
 //! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names the pod; other pods and readiness are not affected |
-//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; once two events and 1 % are lost, [`Degraded`] reports the share |
+//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; once it has lost two events and 1 % of the expected ones in 10 min, [`Degraded`] reports the share |
 //! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache does not change |
 //! | a consumer is too slow | its announcements are coalesced per id, then [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
 //! | the event stream panics | its reader subscribes again, as after a lost stream, and counts the panic |

@@ -61,7 +61,7 @@ impl HealthLog {
     fn log_degraded(&mut self, degraded: &[Degraded], now: Instant) {
         let present = |reason| degraded.iter().any(|d| d.as_str() == reason);
         self.degraded.retain(|(reason, since)| {
-            // Between two reads of a hung pod only `pods_failing` applies: the pod still hangs.
+            // Between two reads of a hung pod, `pods_failing` replaces `pods_hung`, although the pod still hangs.
             let repeated = *reason == "pods_hung" && present("pods_failing");
             let lasts = present(reason) || repeated;
             if !lasts {

@@ -49,7 +49,7 @@ impl Outputs {
         None
     }
 
-    /// Passes a consumer's request on. `is_idle` returns true if no other request waits.
+    /// Passes a consumer's request to the reconciler or the exit records. `is_idle` returns true if no other one waits.
     pub(crate) fn handle(
         &mut self,
         machine: &mut Reconciler,
@@ -115,7 +115,7 @@ impl Outputs {
             }
             changed
         });
-        // Logs without the lock on the health, because the reader of the log may read the health.
+        // Logs without the lock on the health, because a tracing subscriber may read the health.
         let last = self.health.borrow().clone();
         self.log.written(&last, &health, now);
         self.health.send_if_modified(|shown| {

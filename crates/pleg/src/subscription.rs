@@ -61,7 +61,7 @@ struct Slot {
 }
 
 impl Shared {
-    /// Locks the slot. Callers push or pop one item per lock, so driver and subscriber never block each other for long.
+    /// Locks the inboxes. The driver pushes or the subscriber pops one item per lock, so neither blocks the other long.
     fn lock(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -213,7 +213,7 @@ fn resources(spec: &PodSpec, node: &NodeFacts, others: &[&Pod]) -> Result<(), Re
 
 type Requests = BTreeMap<String, Amount>;
 
-/// The requests of a pod with defaults: for each resource, the largest sum over containers that run at the same time.
+/// For each resource, the largest sum of requests of containers that run together. `set_defaults` must have run before.
 fn requests(spec: &PodSpec) -> Requests {
     let of = |container: &Container| -> Requests {
         let resources = container.resources.iter();

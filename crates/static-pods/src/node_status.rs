@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn transition_time_changes_with_status_but_heartbeat_with_each_report() {
         let mut state = State::default();
-        // Steps, 10 s apart: what is wrong; the condition's status, transition and heartbeat; if the status changed.
+        // Rows, 10 s apart: the fault, if any; the status, transition time and heartbeat time; if the status changed.
         for (step, (wrong, expected, changes)) in (0..).zip([
             ("", "True 10:00:00 10:00:00", false),
             ("", "True 10:00:00 10:00:10", false),

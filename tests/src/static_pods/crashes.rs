@@ -79,7 +79,7 @@ impl Plan {
         let mut steps: Vec<_> = daemon
             .chain(spread(Killed::Kubelet, self.own_kills))
             .collect();
-        // The sort is stable: if both are due after the same number of restarts, the test kills the daemon first.
+        // Stable: after the same number of restarts, a kill of the daemon comes before a kill of the mini-kubelet.
         steps.sort_by_key(|(at, _)| *at);
         steps
     }
@@ -116,8 +116,8 @@ struct Run<'a> {
     kubelet: StaticPods,
     clock: Clock,
     _second: JoinSet<()>,
-    /// Containers that the runtime cannot remove: they do not run, but containerd still has a task of them. With the
-    /// instant at which the test first saw this.
+    /// By id of a container that the runtime cannot remove (it does not run, but containerd still has its task): the
+    /// instant at which the test first saw the task of the stopped container.
     unremovable: Mutex<BTreeMap<String, Instant>>,
 }
 

@@ -145,7 +145,7 @@ fn container(daemon: &Daemon, namespaces: v1::NamespaceOption) -> v1::ContainerC
     }
 }
 
-/// The address that the agent writes to its log.
+/// The address of the agent's HTTP server, which the agent writes to its log.
 pub(crate) fn address(log: &Path) -> Option<String> {
     let log = std::fs::read_to_string(log).ok()?;
     let (_, rest) = log.split_once("; http://")?;

@@ -111,7 +111,7 @@ async fn client_restarted(daemon: &Daemon) -> anyhow::Result<()> {
     finish(generator, &kubelet, daemon.version).await
 }
 
-/// In each pod, runs containers that crash, one after the other. A call that fails while the daemon is down is final.
+/// In each pod, runs containers that crash, one after the other. Does not retry calls that fail during the outage.
 fn crashes(kubelet: &Kubelet, pods: &[(Pod, Id)], name: &str) -> JoinSet<()> {
     let pods = pods.iter().cloned().zip(0..);
     let crashes = pods.map(|((pod, _), n)| crash(kubelet.clone(), pod, n, name.to_owned()));

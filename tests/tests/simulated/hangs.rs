@@ -50,8 +50,8 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
         node.set(&format!("pod.{}.hang=on", pod.uid));
     }
     let began = node.clock.now();
-    // Health reports hung pods when a status call is late. These waiters request details, because a wait without
-    // details causes no status call.
+    // Health reports hung pods when a status call is late. `details_newer_than` reads every status, but `newer_than`
+    // only lists an unchanged pod, and so causes no status call.
     let waits = bad.iter().map(|(pod, _)| {
         let pleg = &generator.pleg;
         pleg.details_newer_than(&pod.uid, began, MINUTE)

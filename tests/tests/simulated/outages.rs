@@ -411,8 +411,8 @@ fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
         if fault.fails_at_once {
             // The generator relists every second, and omits the container list if the sandbox list fails.
             assert!((55..=65).contains(&calls.full_lists), "{calls:?}");
-            // Allowed status calls: one runtime probe (in an outage, `Version` calls are the probes); and, if events
-            // arrive, one call for an event of each pod. Allowed list calls of pods: two for each pod and second.
+            // Allowed status calls: one runtime probe (in an outage, `Version` calls are the probes) and, if events
+            // arrive, one for each pod, after an event. Allowed list calls of pods: two for each pod and second.
             let pods = u64::from(PODS.unsigned_abs());
             assert!(
                 calls.statuses <= if fault.events { 1 + pods } else { 1 },

@@ -24,7 +24,7 @@ async fn node_is_registered_with_its_lease_and_condition() {
 }
 
 #[tokio::test]
-async fn exit_is_reported_to_api_server_before_and_after_restart() {
+async fn exit_is_reported_before_and_after_restart_of_its_container() {
     let node = Node::up().await;
     node.run("web", "Always").await;
     node.sim.kill_container(&node.id("web"), 5);
@@ -60,7 +60,7 @@ async fn deleted_pod_is_removed_after_its_exit_code_is_reported() {
 }
 
 #[tokio::test]
-async fn failed_pod_is_removed_if_deleted_during_its_stop() {
+async fn failed_pod_is_removed_if_deleted_while_its_sandbox_stops() {
     let node = Node::up().await;
     node.sim.set_knob("stop_pod_sandbox.latency=300ms").unwrap();
     node.run("job", "Never").await;

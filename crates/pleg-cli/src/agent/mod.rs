@@ -98,7 +98,7 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     let mut settings = Settings::default();
     settings.relist_period = args.relist_period;
     settings.relist_period_max = args.relist_period_max;
-    // No flag sets `relist_period_unproven`: put its default between the two periods that `validate` checks below.
+    // No flag sets `relist_period_unproven`: limit its default to the range `relist_period` to `relist_period_max`.
     let unproven = settings.relist_period_unproven.min(args.relist_period_max);
     settings.relist_period_unproven = unproven.max(args.relist_period);
     settings.unready_after = args.unready_after;

@@ -56,7 +56,7 @@ fn feature_gate_of_command_line_or_file_is_found() {
 }
 
 /// Flags; text of the configuration file => whether the kubelet counts as a subscriber to our socket, and the endpoint
-/// of its runtime if that is another one, otherwise the port of its `/healthz`. With `HERE`, its root cannot be read.
+/// of its runtime if it is another one, else its `/healthz` port. With `HERE` (our root), `/proc/PID/root` fails.
 const ENDPOINTS: &str = "
 ; => true 10248
 ; healthzPort: 7 => true 7

@@ -164,7 +164,7 @@ impl Collector {
 
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
         let look = self.host.as_mut().map(|host| {
-            // The runtime's socket may have been found since the last look.
+            // The agent may find the runtime's socket only after its start: read it again before each look.
             host.target.socket = self.runtime.socket();
             host.look(has_any(health, &SLOW))
         });

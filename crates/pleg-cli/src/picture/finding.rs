@@ -71,15 +71,14 @@ const DESTROY: Codes = "list_failed list_slow list_large dead_containers dead_sa
 pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orphaned init_gone";
 /// The findings that follow if the runtime does not answer or cannot be reached.
 const ANSWERS: Codes = "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale \
-                        runtime_status_failed runtime_silent";
+                        runtime_status_failed runtime_silent backlog";
 /// The findings about calls. A cause on the host may explain these findings.
-const CALLS: Codes =
-    "runtime_silent runtime_status_failed list_slow list_failed status_slow pods_hung pods_failing";
+const CALLS: Codes = "runtime_silent runtime_status_failed list_slow list_failed status_slow pods_hung pods_failing backlog";
 /// The findings that may follow if the runtime or the node lacks CPU, memory, threads or disk space.
 pub(super) const STARVED: Codes = "runtime_silent runtime_unreachable list_slow list_failed status_slow pods_hung \
                                    pods_failing daemon_blocked daemon_restarted runc_hangs shim_blocked shim_zombie \
                                    init_gone container_blocked blocked_tasks kubelet_pleg_unhealthy \
-                                   runtime_status_failed";
+                                   runtime_status_failed backlog";
 /// The findings that may follow if a process of a pod does not react.
 const OF_POD: Codes = "status_slow pods_hung pods_failing init_gone shim_zombie runc_hangs";
 
@@ -102,7 +101,7 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
         "daemon_blocked" | "daemon_descriptors" => (Runtime, Warning, CALLS),
         "runtime_not_ready" | "runtime_status_failed" => (Runtime, Critical, ""),
         "daemon_restarted" => (Runtime, Info, ""),
-        // The cause is a runtime that has lost its data about the containers.
+        // The runtime has lost its data about the containers, which also causes the findings in `lost`.
         "ended_container_runs" => {
             let lost = "shim_orphaned init_gone pods_failing status_slow shim_missing";
             (Pod, Critical, lost)
@@ -212,7 +211,7 @@ impl Finding {
 /// Sorts findings: the worst first. A cause precedes what it explains, and is at least as severe. Keeps each code once.
 pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
     let mut findings = findings.into_iter().unique_by(|f| f.code).collect_vec();
-    // Repeats the step four times, because a cause can have a cause. No chain of causes is longer.
+    // Each pass makes a cause as severe as what it explains. No chain of causes needs more than four passes.
     for _ in 0..4 {
         for at in 0..findings.len() {
             let explained = |other: &&Finding| contains(findings[at].explains, other.code);
@@ -309,6 +308,8 @@ io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pr
         }
         assert_eq!(arranged("stale info closed; closed info stale").len(), 2);
         assert_eq!(arranged("stale critical; stale info").len(), 1);
+        let causes_of_backlog = ["runtime_silent", "runc_hangs", "disk_full"];
+        assert!(causes_of_backlog.map(|code| contains(kind(code).2, "backlog")) == [true; 3]);
     }
 
     #[test]

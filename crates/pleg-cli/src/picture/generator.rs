@@ -107,7 +107,7 @@ impl Generator {
         self.not_ready_code = why.map(|why| why.as_str().to_owned());
     }
 
-    /// Reads the state of the generator, and forgets reasons that are over.
+    /// Reads the state of the generator, and forgets degraded reasons that are over.
     pub(crate) fn look(&mut self, health: &Health, counters: &Counters, now: Instant) {
         self.end(health, counters, now);
         self.degraded.retain(|_, reason| reason.lasts);

@@ -36,7 +36,7 @@ pub(crate) fn with_moments(view: &View) -> Value {
             if let (Some(fresh), Some(listed)) = (fresh, listed)
                 && (fresh - listed).abs() < SAME
             {
-                // Replaces the moment if the last list has read the row: each list would change it in each row.
+                // Sends `isListed` for a row that the last list has read: each list would change `freshAt` in each row.
                 fields.remove("freshAt");
                 fields.insert("isListed".to_owned(), Value::Bool(true));
             }

@@ -177,7 +177,7 @@ async fn watchdog_is_fed_while_the_runtime_is_missing_or_hangs() {
     let runtime = sim.running.as_ref().expect("it runs");
     runtime.signal("STOP").await;
     notified(&manager, "STATUS=ready; ", "runtime_silent: ").await;
-    // Only the sum of the waits is checked: this test may be late itself.
+    // Checks only the time of six watchdog messages together: this test may be late to read one of them.
     let clock = Clock::start();
     let began = clock.now();
     feeds(6).await;

@@ -67,7 +67,7 @@ fn start_clients(to: SocketAddr) -> JoinSet<()> {
     all.map(endless).collect()
 }
 
-/// The sorted durations of at least one scrape, until `ended`. In a thread: the clients of this process delay it less.
+/// The sorted durations of at least one scrape, until `ended`. Needs its own thread: no client's task may delay it.
 pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> Vec<Duration> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().expect("a runtime");

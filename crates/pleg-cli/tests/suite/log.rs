@@ -44,7 +44,7 @@ async fn logged_text_is_escaped_and_json_fields_are_stable() {
     }
 }
 
-/// The variable names the device and the inode of standard error.
+/// systemd sets `JOURNAL_STREAM` to the device and the inode of standard error if that is the journal.
 #[tokio::test]
 async fn lines_in_the_journal_begin_with_their_priority() {
     let line = async |stream: &str| {

@@ -109,7 +109,7 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
         called.expect("called");
     }
     sim.control("reset").await;
-    // Annotations are kept until the next status: 15 MiB of all containers, and 15 MiB of the last list.
+    // The agent must have returned the memory of the padded responses: it drops annotations above 320 KiB.
     let returned = || async { (agent.kib("VmRSS:") <= 90 << 10).then_some(()) };
     let returned = until(TIMEOUT, "less memory", returned).await;
     assert!(returned.is_ok(), "{} KiB are in use", agent.kib("VmRSS:"));

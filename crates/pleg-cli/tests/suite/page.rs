@@ -234,7 +234,7 @@ async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
     sim.control("all.hang=on").await;
     browser.until_shows("No answer from the runtime").await;
     browser.until_shows("What is shown is old").await;
-    // The page does not know if events would arrive, and shows the states of the last answer.
+    // While the runtime hangs, the page shows the stream as unknown and the last known states with `?`.
     let stream = "/Event stream\\s+unknown/.test(byId('figures').innerText)";
     browser.until(stream).await;
     browser.until_in("rows", "Running?").await;

@@ -43,7 +43,7 @@ struct OfId<'a> {
 /// The changes made by a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Applied {
-    /// The read was stale: it contradicts a recorded end, or a listed id had no status.
+    /// Stale read: it contradicts a recorded end, or a listed id's status was NotFound or lagged behind its row.
     pub(crate) shows_less: bool,
     /// Ids whose recorded end or removal the read has undone.
     pub(crate) undone: BTreeSet<Id>,

@@ -31,7 +31,7 @@ pub(crate) struct Record {
 pub(crate) enum Seen {
     /// The observation shows the recorded state.
     Same,
-    /// The observation shows another state, which is recorded.
+    /// The observation shows another state, and no end is recorded: the state replaces the recorded one.
     Changed,
     /// A read begun more than ten seconds after the recorded end shows that the id has not ended: the end is undone.
     Undone,
@@ -161,7 +161,7 @@ impl Record {
         all || changes || (is_wanted && !self.status.is_in_backoff(now))
     }
 
-    /// Returns true if the exit code is unknown, and no later status call has shown the exit or failed on its own.
+    /// Returns true if the code is unknown, and no status call since the end showed the exit or failed (outages aside).
     pub(crate) fn code_is_due(&self) -> bool {
         self.kind() == Kind::Container
             && self.has_ended()

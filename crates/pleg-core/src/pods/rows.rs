@@ -34,7 +34,7 @@ impl PodRows {
         }
     }
 
-    /// Adds a row. If an id has two rows, the later of their two states counts.
+    /// Adds a row. If an id has two rows, the state further on in its life counts: Exited wins over Running.
     fn add(&mut self, row: Report) {
         let (id, kind, shown) = (row.id.clone(), row.identity.kind, row.shown);
         let whole = Some(row);

@@ -106,7 +106,7 @@ fn stopped_event_of_unlisted_id_does_not_prove_it_exists() {
 }
 
 #[test]
-fn listed_id_without_status_gets_status_missing_and_backoff() {
+fn listed_id_gets_status_missing_and_backoff_after_not_found() {
     let mut t = Script::with(&["web"]);
     t.node.set_row(exited("web", None));
     t.node.fail_status("web", NotFound);

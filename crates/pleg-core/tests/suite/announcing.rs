@@ -129,7 +129,7 @@ fn death_after_the_first_pod_read_is_not_marked_initial() {
 }
 
 #[test]
-fn death_before_start_is_announced_as_initial_if_status_fails() {
+fn death_before_generator_start_is_initial_if_status_call_fails() {
     let mut t = Script::new();
     t.node.start("s");
     t.node.exit("web", 3);
@@ -238,7 +238,7 @@ fn exit_code_within_a_minute_after_the_removal_is_announced() {
 }
 
 #[test]
-fn died_contains_the_exit_code_of_an_earlier_event() {
+fn died_contains_exit_code_of_event_that_arrives_during_read() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     t.read();

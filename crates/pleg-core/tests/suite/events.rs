@@ -276,7 +276,7 @@ fn replayed_events_of_unknown_ids_cause_few_relists() {
 }
 
 #[test]
-fn id_listed_outside_of_its_named_pod_is_not_gone() {
+fn id_listed_outside_the_pod_its_event_names_is_published() {
     let mut t = Script::with(&["web", "q/web"]);
     let mut wrong = running("web2");
     wrong.identity.pod = Some("q".into());

@@ -246,7 +246,7 @@ fn waiter_for_details_needs_a_read_of_every_status() {
 
 /// If a worker gets newer details with neither an exit code nor an error, it assumes that the exit code is lost.
 #[test]
-fn status_that_shows_no_end_does_not_refresh_the_details() {
+fn running_status_of_an_ended_container_does_not_refresh_details() {
     let mut t = Script::with(&["web"]);
     let worker = t.read_details();
     let before = t.view(worker).details_as_of;

@@ -30,7 +30,7 @@ fn with_pods(pods: usize) -> Script {
 }
 
 #[test]
-fn eight_pods_are_read_at_once_and_a_relist_waits() {
+fn relist_waits_until_pods_beyond_eight_get_a_read_slot() {
     let mut t = with_pods(12);
     t.hold(StatusCalls);
     t.relist();

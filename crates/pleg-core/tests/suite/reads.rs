@@ -266,7 +266,7 @@ fn started_event_of_an_unlabelled_id_causes_a_relist() {
 }
 
 #[test]
-fn exit_event_during_the_read_that_adds_unlabelled_id_counts() {
+fn exit_event_during_read_that_adds_unlabelled_id_is_announced() {
     let mut t = Script::with(&[]);
     t.node.set(unlabelled(running("free")));
     t.hold(StatusCalls);

@@ -1,4 +1,4 @@
-//! Feature `serde`: all published types can be serialized, and most of them deserialized.
+//! Feature `serde`: all published types can be serialized, and those without a `CallError` deserialized.
 
 use pleg_core::{CallErrorKind, Labels, NotReady, PodLifecycleEvent, Resources};
 use serde_json::{json, to_value};

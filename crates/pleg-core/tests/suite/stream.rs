@@ -42,7 +42,7 @@ fn event_before_or_soon_after_the_read_counts_as_received() {
 }
 
 #[test]
-fn every_event_that_arrives_for_a_change_is_counted() {
+fn each_event_that_arrives_for_a_change_counts_as_expected() {
     let mut t = Script::with(&["web"]);
     t.exits("web", 0);
     t.starts("job");

@@ -1,5 +1,5 @@
 //! Decodes events and statuses without annotations, mounts and namespaces, and responses of status calls also without
-//! labels. Lists have labels and annotations. Decoding all fields adds some 10 % to the instructions of a PLEG's start.
+//! labels. Lists have labels and annotations. Decoding all fields costs a PLEG's start some 10 % more CPU instructions.
 
 use std::fmt::Debug;
 use std::str::from_utf8;
@@ -38,7 +38,7 @@ pub struct EncodedEvent {
 struct SubjectAndPod {
     #[prost(bytes = "bytes", tag = "1")]
     id: Bytes,
-    /// The metadata of a sandbox; a container's metadata has other fields.
+    /// The metadata of a sandbox, which `sandbox_of` decodes. Not used for a container: its metadata has other fields.
     #[prost(bytes = "bytes", tag = "2")]
     metadata: Bytes,
 }
@@ -137,8 +137,8 @@ pub(crate) struct StatusResponse<S: BriefStatus> {
 
 /// [`v1::ContainerStatus`] without mounts, labels and annotations.
 ///
-/// The type has every field that the PLEG needs and that lists lack or show differently: containerd lists an image by
-/// its id, but the container's status names the repository digest.
+/// Has every status field that the PLEG needs and that list rows lack or show differently: containerd's row has an
+/// image's id, but its container status has the image's repository digest.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct BriefContainer {
     #[prost(string, tag = "1")]

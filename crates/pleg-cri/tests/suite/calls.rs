@@ -41,7 +41,7 @@ async fn reconnected(runtime: &CriRuntime) {
     success.await.expect("the client reconnects");
 }
 
-/// All calls share a connection; each stream has its own. The client calls a connector that panicked or failed again.
+/// All calls share a connection; each stream has its own. After `connect` fails or panics, the next call runs it again.
 #[tokio::test]
 async fn connector_of_embedder_makes_every_connection() {
     let server = Fake::new(three_rows()).serve();
@@ -210,7 +210,7 @@ async fn streaming_list_that_hangs_or_is_cut_is_an_error() {
 }
 
 #[tokio::test]
-async fn response_above_limit_is_too_large_and_connection_stays_open() {
+async fn response_above_message_limit_fails_but_connection_stays_open() {
     let mut large = container("c1");
     large.annotations.insert("a".into(), "x".repeat(2 << 20));
     let fake = Fake::new(FakeState {

@@ -12,7 +12,7 @@ const TOTAL: &str = "kubelet_runtime_operations_total";
 const ERRORS: &str = "kubelet_runtime_operations_errors_total";
 const DURATION: &str = "kubelet_runtime_operations_duration_seconds";
 
-/// Takes the counts so far, by metric and operation: the value of a counter, or a histogram's number of samples.
+/// The counts since the last snapshot, by metric and operation: a counter's value, or a histogram's number of samples.
 fn counts(snapshotter: &Snapshotter) -> BTreeMap<(String, String), u64> {
     let count = |value: DebugValue| match value {
         DebugValue::Counter(count) => count,

@@ -65,7 +65,7 @@ fn row_decoder_and_conversion_give_the_same_rows() {
 }
 
 #[test]
-fn malformed_field_of_a_row_matters_only_if_completely_decoded() {
+fn row_with_malformed_image_fails_only_if_decoded_completely() {
     // The image is malformed.
     let row = [container("a", 1).encode_to_vec(), field(4, &[0xff])].concat();
     let mut shown = Vec::new();

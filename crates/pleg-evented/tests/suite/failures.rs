@@ -80,7 +80,7 @@ async fn shutdown_ends_the_reader_at_every_step() {
         reader.idle(millis).await;
         reader.stop().await;
     }
-    // Without a shutdown, the reader executes the whole script.
+    // Without a shutdown, the reader makes all six dials of `script` within 500 ms.
     let reader = RunningReader::new(script());
     reader.idle(500).await;
     assert_eq!(reader.dialed().len(), 6);

@@ -33,8 +33,8 @@ async fn reconnects_after_a_restart_follow_the_backoff() {
     let at = reader.attempts(106).await;
     let often: Vec<_> = (0..100).map(|n| n * 50).collect();
     assert_on_time(&at[..100], &often);
-    // Two more dials fail, with back-off. The next dial, at 5650 ms, succeeds, and its call is refused. Calls follow at
-    // once, then after 100 ms, and then 200 ms after the stream of the previous call has ended.
+    // The dials at 5050 and 5250 ms also fail. The dial at 5650 ms succeeds, but the runtime refuses its call. The next
+    // calls follow at once, after 100 ms, and 200 ms after the end of the stream that was open for 1.5 s.
     let then = [5050, 5250, 5650, 5650, 5750, 5750 + 1500 + 200];
     assert_on_time(&at, &[&often[..], &then].concat());
     reader.stop().await;
@@ -220,7 +220,7 @@ async fn shutdown_ends_the_reader_wherever_it_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reader_ends_when_the_receiver_of_its_observations_is_dropped() {
+async fn reader_ends_when_the_receiver_of_its_events_is_dropped() {
     for step in [Step::Live, sends("a", EventType::Created)] {
         let RunningReader { out, task, .. } =
             RunningReader::new(vec![Dial::Open(vec![step, Step::Live])]);
@@ -275,7 +275,7 @@ async fn renew_notification_ends_the_stream_and_causes_a_new_subscribe() {
 
 /// `Version` fails because the runtime's CRI plugin is disabled. So nobody can say yet if a subscription does harm.
 #[tokio::test(start_paused = true)]
-async fn failed_check_for_harm_by_subscriptions_is_reported_as_refused() {
+async fn reader_reports_refused_if_the_stream_hazard_call_fails() {
     let mut reader = RunningReader::new(vec![quiet()]);
     let unimplemented = CallErrorKind::Unimplemented;
     reader.runtime.fail(Op::Version, unimplemented);

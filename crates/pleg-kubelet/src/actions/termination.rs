@@ -54,14 +54,14 @@ impl Decision<'_> {
         };
         let running = self.view.status.containers.iter().filter(|c| is_live(c));
         let running: Vec<_> = running.map(|c| (index(&c.name), c)).collect();
-        // Regular containers (no index) are stopped together, then the sidecars one by one, the last one first.
+        // Only sidecars have an index. All others are stopped together, then the sidecars one by one, the last first.
         let has_regular = running.iter().any(|(index, _)| index.is_none());
         let turn = match has_regular {
             true => None,
             false => running.iter().filter_map(|(index, _)| *index).max(),
         };
         let runs = |id: &Id| running.iter().any(|(_, c)| c.id == *id);
-        // The termination began with the earliest stop that took effect: stops of running containers do not count.
+        // The termination began with the first stop call whose container no longer runs: other calls had no effect yet.
         let stopped = self.history.terminating.iter().filter(|(id, _)| !runs(id));
         let since = stopped.map(|(_, at)| *at).min();
         let waited = since.map_or(Duration::ZERO, |since| self.now.since(since));

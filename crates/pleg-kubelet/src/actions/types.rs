@@ -22,7 +22,7 @@ pub struct Desired<'a> {
 }
 
 impl<'a> Desired<'a> {
-    /// The pod runs if `run` has a specification, and is terminated otherwise. Make `pod` from [`Run::last_spec`].
+    /// The pod runs if `run` has a specification, and is terminated otherwise. `pod` is the pod in [`Run::last_spec`].
     pub const fn of<S>(run: &Run<S>, pod: Option<&'a Pod>) -> Self {
         Self {
             pod,

@@ -208,7 +208,7 @@ impl ContainerInput<'_> {
                 value
             })
         });
-        // With an empty variable, the container would get the whole volume, or a directory that other pods use as well.
+        // With an empty variable in `subPathExpr`, the container would get the whole volume or other pods' files.
         if let Some(name) = unset {
             return Err(format!(
                 "subPathExpr: the variable {name} is missing or empty"

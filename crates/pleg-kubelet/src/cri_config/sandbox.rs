@@ -16,7 +16,7 @@ use super::{NodeConfig, security, text};
 
 const HOST_NAME_MAX: usize = 63;
 
-/// The configuration of the sandbox of a pod that has the attempt number `attempt`.
+/// The configuration of a pod's sandbox. `attempt` is the attempt number of the sandbox.
 ///
 /// # Errors
 /// If the pod's namespace, name and uid cannot form the name of its log directory.
@@ -52,7 +52,7 @@ pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> Result<PodS
     })
 }
 
-/// The host name of a pod. A name longer than 63 characters is cut there, and must not end with `-` or `.` then.
+/// The host name of a pod. Cuts a longer name to 63 characters, then removes each `-` and `.` at its end.
 fn host_name_of(pod: &Pod) -> String {
     let own = spec_of(pod).hostname.as_deref();
     let own = own.filter(|name| !name.is_empty());
@@ -93,7 +93,7 @@ fe00::2\tip6-allrouters
 /// The hosts file of a pod, as upstream's kubelet writes it for every runtime. Without it, containerd mounts the node's
 /// file into all containers, and CRI-O only into those on the host network: others could not resolve `localhost`.
 ///
-/// `ips` are the pod's addresses. `of_node` is the node's hosts file, which a pod on the host network gets first.
+/// `ips` are the pod's addresses. `of_node` is the node's hosts file, with which the file begins on the host network.
 pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {
     let spec = spec_of(pod);
     let mut text = match spec.host_network {

@@ -221,7 +221,7 @@ fn variable_references_are_expanded_as_upstream_does() {
 }
 
 #[test]
-fn hosts_file_has_aliases_after_names_of_pod_or_node() {
+fn host_aliases_follow_pods_own_entry_or_nodes_hosts_file() {
     let of_node = "127.0.0.1 localhost\n10.0.0.1 node\n";
     let aliases = json!([{"ip": "10.1.1.1", "hostnames": ["db", "db.local"]}]);
     for (on_host, own) in [

@@ -17,7 +17,7 @@ use crate::spec::container_of;
 use crate::unsupported::{PULL_SECRETS, of_pod};
 use crate::volumes::VolumeError;
 
-/// The period at which a waiting pod checks if an earlier pod of its name has ended.
+/// The period at which the worker of a waiting pod checks if an earlier pod of the same name has ended.
 const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
 
 /// The configurations of the sandbox and containers that a plan creates.

@@ -75,7 +75,7 @@ impl<'a> One<'a> {
                 ..self.ended(&record.id, record.exit_code, &record.reason, "")
             }));
         } else if let Some(previous) = self.previous_of(&status) {
-            // The container before this one has been removed, so its state comes from the previously reported status.
+            // No earlier container of this name is left, nor a record of one: its last state stays as last reported.
             status.last_state.clone_from(&previous.last_state);
         }
         status.volume_mounts = self.volume_mounts();
@@ -97,7 +97,7 @@ impl<'a> One<'a> {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            // Mounts are never recursively read-only: `Enabled`, the only value that requires this, is refused.
+            // No mount is recursively read-only: the performer refuses `recursiveReadOnly: Enabled`, which requires it.
             recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
             ..VolumeMountStatus::default()
         });
@@ -227,7 +227,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// Sets how a container that no longer exists has ended, as far as the statuses of the pod imply it.
+    /// Sets the end of a container that is gone, as implied by its previous status or by existing regular containers.
     fn infer_lost_end(&self, status: &mut ContainerStatus) {
         if self.instances().next().is_some() || terminated(status).is_some() {
             return;

@@ -78,7 +78,7 @@ impl PodState<'_> {
                 ended => is_pending |= ended.is_none(),
             }
         }
-        // `are_stopped`, `all_succeeded` and `is_restarted` are about the regular containers that have ended.
+        // Of regular containers that ended: `are_stopped` (there are some), `is_restarted` (one is), `all_succeeded`.
         let (mut are_stopped, mut all_succeeded, mut is_restarted) = (false, true, false);
         for container in &spec.containers {
             let status = find(all, &container.name);

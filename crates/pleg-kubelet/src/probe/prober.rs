@@ -202,7 +202,7 @@ impl<E: Exec> States<E> {
     }
 
     /// Records the running container of the probe. Returns true if that changed the probe's result. Also returns the
-    /// container to check, if a check is due. Between two ticks (`is_recheck`), only a new container is due.
+    /// container to check, if a check is due. Before the probe's period has passed (`is_recheck`), only a new one is due.
     fn observe(
         &self,
         at: usize,

@@ -1,4 +1,4 @@
-//! Tests of the driver, on paused time: deliveries of its subscription, and workers that have ended; and of functions.
+//! Tests of the driver on paused time (lagged subscription, ended workers), and of `is_logged` and `may_run`.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -64,7 +64,7 @@ async fn lagged_subscription_runs_every_known_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn next_worker_gets_deletion_with_shortest_grace_period() {
+async fn deletion_during_termination_gives_next_worker_the_shortest_grace_period() {
     let ((driver, workers), uid) = (driver().await, PodUid::from("p"));
     let mut terminating = slot(Some(Arc::default()), true);
     terminating.is_terminating = true;

@@ -19,8 +19,8 @@ use crate::{SECOND, pass, pod, until};
 
 const POD: &str = "p";
 
-/// Runs a pod. All calls take effect at once, except two that never do: the start of a container that exists already,
-/// and the removal of a container before its start.
+/// Runs a pod. All calls take effect at once, except two that never do: the start of a container that the test created
+/// (`existing`), and the removal of such a container before its start (`remove`).
 struct Kubelet {
     runtime: FakeRuntime,
     planner: Planner,

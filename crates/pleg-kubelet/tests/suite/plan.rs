@@ -1,4 +1,4 @@
-//! Plans of one pod: what is recorded, and when.
+//! Plans of one pod: attempt numbers, exits and grace periods, and a loop that makes the runs itself.
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::core::ReportedState::{Exited, Running};

@@ -230,7 +230,7 @@ async fn probe_continues_after_panics_until_its_pod_is_removed() {
     assert_eq!(node.runs(), runs);
 }
 
-/// Reads a request, and answers it with that status. A connection without a request is a TCP check.
+/// Reads a request, and answers it with the HTTP status `status`. A connection without a request is a TCP check.
 async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, status: &str) {
     let mut request = [0; 1024];
     let n = stream.read(&mut request).await.unwrap_or(0);

@@ -80,7 +80,7 @@ impl Checker {
 
     /// Returns true if the `initial` flag of an announcement is wrong. Only states that the first relist found have it.
     fn is_initial_wrong(&self, event: &PodLifecycleEvent, o: &Object, before: &Announced) -> bool {
-        // If the first relist shows UNKNOWN, a later read shows the state, so either value of the flag may be right.
+        // If the first relist shows UNKNOWN, a later read shows the state, so either value of `initial` may be right.
         if self.faults.chance(Fault::Unknown) > 0 {
             return false;
         }
@@ -106,7 +106,7 @@ impl Checker {
             return false;
         }
         let lag = self.faults.longest_lag();
-        // An id that changes while the first relist runs may be shown in either state.
+        // If an id changes while the first relist runs, the relist may show the state before or after the change.
         let changed = o
             .history
             .iter()

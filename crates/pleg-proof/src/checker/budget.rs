@@ -103,7 +103,7 @@ impl Budget {
         self.last = Some((counters.lists, counters.pod_reads));
     }
 
-    /// Limits the pod reads of the last 40 s. The core keeps reading an id for which row and status differ (`excused`).
+    /// Limits the pod reads of the last 40 s. The core keeps reading ids with contradictory answers (`excused`).
     pub(super) fn end(
         &self,
         counters: &Counters,

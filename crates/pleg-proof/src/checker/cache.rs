@@ -45,7 +45,7 @@ impl Checker {
         }
     }
 
-    /// Checks that pods without a published view did not exist at `as_of`, the start of the relist.
+    /// Checks, after a relist that began at `as_of`, that each pod that existed then and now has a published view.
     pub(crate) fn relist_settled(&mut self, as_of: Instant, gone: &[PodUid], node: &Node) {
         for uid in gone {
             let view = self.cache.views.remove(uid);

@@ -39,7 +39,7 @@ impl Freshness {
         }
     }
 
-    /// Returns true if no call about this pod or about the whole node has failed.
+    /// Returns true if no call about this pod or about the whole node has failed since the world began.
     pub(super) fn is_untroubled(&self, pod: &str) -> bool {
         self.node.is_none() && !self.pods.contains_key(pod)
     }

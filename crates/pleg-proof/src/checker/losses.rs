@@ -106,7 +106,7 @@ impl Losses {
         self.ends.get(id).copied()
     }
 
-    /// Checks that the core counts no more missed events than were lost. Each of `excused` ids may add two wrong ones.
+    /// Checks that the core counts no more missed events than were lost, plus two for each exempted id (`excused`).
     pub(super) fn check(&self, missed: MissedCounts, excused: u64) -> Result<(), String> {
         match missed.total() > self.lost + 2 * excused {
             true => Err(format!("missed {missed:?}, lost {}", self.lost)),
@@ -114,7 +114,7 @@ impl Losses {
         }
     }
 
-    /// Checks that the relist period is at least 32 s if the stream is proven and has lost no event.
+    /// Checks that the relist period is at least 32 s if the stream has delivered events, and none was lost or missed.
     pub(super) fn check_period(&self, counters: &Counters, health: &Health) -> Result<(), String> {
         let is_proven = matches!(health.stream, StreamState::Subscribed { proven: true, .. });
         let is_good = counters.missed.total() == 0 && self.lost == 0 && is_proven;

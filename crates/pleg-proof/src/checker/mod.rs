@@ -302,7 +302,7 @@ impl Checker {
 
     /// Makes the checks that need a finished world.
     pub(crate) fn end(&mut self, now: u64, node: &Node, counters: &Counters, health: &Health) {
-        // The core's runtime probe reads one status every 15 s. After a probe of each id, the core must have all codes.
+        // The core probes the status of one id every 15 s. After a probe of each id, the core must have all exit codes.
         let probed = now.saturating_sub(15 * SECOND * node.objects().count() as u64);
         for o in node.objects() {
             if !self.is_excused(o) && o.since() + 70 * SECOND < now {

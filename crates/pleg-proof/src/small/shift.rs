@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::world::{EPOCH, MS, SECOND};
 
-/// The highest bit of a number. A number counts as an instant whether this bit is set or not.
+/// The highest bit of a number. `is_instant` ignores this bit, and the hash of an instant keeps it.
 const WALL: u64 = 1 << 63;
 
 /// The age from which instants count as equal: nothing in a small world takes longer.
@@ -70,7 +70,7 @@ impl Hasher for Instants {
     }
 }
 
-/// A hasher that replaces each instant by the distance of its place from the place of `now`.
+/// A hasher that replaces each instant by its distance from `now`: the sum of the rounded gaps between the two.
 struct Places {
     inner: DefaultHasher,
     places: Vec<(u64, u64)>,

@@ -55,7 +55,7 @@ pub const WORLDS: &[SmallWorld] = &[
     ("birth, the status hangs", || {
         containerd(&[Fault::Hang], 1, &[birth(), Act::Relist])
     }),
-    // Containers start and exit between two reads: the world postpones no action for as long as the core's pauses.
+    // Containers start and exit between reads: the world delays actions by up to 20 ms, the core most reads by 250 ms.
     ("life between two reads", || {
         let acts = [birth(), Act::Exit(second(), 3), Act::ThirdRemoval(second())];
         containerd(&[], 0, &acts).with_patience(20 * MS)

@@ -326,7 +326,7 @@ impl World {
         };
         call.answers.push((id, answer));
         if trouble == Some(Trouble::Hangs) {
-            // The core gets all statuses of a call together, so the call ends only at its deadline.
+            // The core gets all statuses of a call together, so if one hangs, the call ends only at its deadline.
             call.failed = Some(error(CallErrorKind::DeadlineExceeded));
         }
         let hangs = call.failed.is_some();

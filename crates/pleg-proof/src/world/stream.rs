@@ -26,7 +26,7 @@ pub(super) struct EventStream {
     /// The number of the open stream. `None`: no stream is open.
     open: Option<u64>,
     number: u64,
-    /// The instant at which the runtime registers the subscriber. It loses the events that it sends earlier.
+    /// The instant at which the runtime registers the subscriber. Events that it sends earlier are lost.
     registered_at: u64,
     /// Events that containerd 2 stores while nobody is subscribed, each with the instant at which it was sent.
     stored: Vec<(u64, RuntimeEvent)>,

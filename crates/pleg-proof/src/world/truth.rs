@@ -149,7 +149,7 @@ impl World {
         self.end(dice, id, |node, now| node.stop(id, now));
     }
 
-    /// Ends a container by `call`. If it ran, faults may delay or falsify the exit code, or remove the container.
+    /// Ends a container in the node model by `call`. Faults may delay or falsify the exit code or remove the container.
     fn end(&mut self, dice: &mut Dice<'_>, id: &Id, call: impl FnOnce(&mut Node, u64) -> Vec<Due>) {
         let before = self.node.state(id);
         let events = call(&mut self.node, self.now);

@@ -166,7 +166,7 @@ impl World {
                     if is_late {
                         self.checker.excuse_start(&id);
                     }
-                    // Sometimes the start does not follow: the worker was stopped, or the start call failed.
+                    // Sometimes no start follows the creation: the worker was stopped, or the start call failed.
                     if !self.is_small && self.phase == Phase::Disturbed && dice.chance(20) {
                         return;
                     }

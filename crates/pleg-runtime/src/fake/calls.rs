@@ -80,7 +80,7 @@ impl Drop for InFlight {
     }
 }
 
-/// An answer, and the result of the call. A list that fails has both: it passes its rows on before it fails.
+/// The rows or status that a call found, and its error if it fails. A failing list first passes its rows on.
 type Answer<T> = (T, Result<(), CallError>);
 
 impl FakeRuntime {
@@ -107,7 +107,7 @@ impl FakeRuntime {
         assert!(!panics, "a scripted panic");
         let mut changed = self.0.changed.subscribe();
         let is_free = |()| !self.state().hanging.iter().any(|op| call.is(op));
-        // `wait_for` cannot fail, because the sender lives as long as the runtime.
+        // `wait_for` fails only after its sender was dropped, but `self` owns the sender.
         let _ = changed.wait_for(|()| is_free(())).await;
         let (answer, result, delay) = {
             let state = self.state();

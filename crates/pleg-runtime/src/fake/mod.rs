@@ -198,7 +198,7 @@ impl FakeRuntime {
         self.change(|s| _ = s.panicking.insert(op));
     }
 
-    /// Makes the calls of `op` take this time. Their answers show the state from before this time.
+    /// Makes each call of `op` take this time. Its answer shows the state at the start of this time.
     pub fn delay(&self, op: Op, time: Duration) {
         self.change(|s| _ = s.delays.insert(op, time));
     }

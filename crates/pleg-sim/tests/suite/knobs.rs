@@ -249,7 +249,7 @@ async fn pages(cri: &mut Client) -> (Vec<usize>, Option<Code>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streaming_list_follows_page_knobs() {
+async fn list_knobs_determine_pages_and_error_of_streaming_list() {
     let (sim, _events, mut cri) = sim_with_knobs("").await;
     let s = cri.run("p").await;
     for n in 0..5 {

@@ -67,8 +67,8 @@ impl PodRecords {
         dropped
     }
 
-    /// Removes the oldest record of a removed id for which the predicate `is_meant` returns true; if there is none, the
-    /// oldest record of an existing id.
+    /// Removes the oldest record of a removed id that matches `is_meant`; if none matches, the oldest record of an
+    /// existing id, matching or not. Returns the id.
     fn drop_oldest(&mut self, is_meant: impl Fn(&Exit) -> bool) -> Option<Id> {
         let removed = self.removed.iter().filter(|record| is_meant(record));
         let oldest = removed.min_by_key(|record| age(record));

@@ -12,8 +12,8 @@ use crate::support::{
 use pleg::core::{CallErrorKind, ContainerState, Instant, PodUid};
 use pleg::{Pleg, WaitError};
 
-/// `getIfNewerThan`: the answer of the cache without a read. The caller must let reads of the pod hang, or expect that
-/// this call causes a read.
+/// Upstream's `getIfNewerThan`: the cached view, if it is newer than `after`. If it is older, `newer_than` reads the
+/// pod and returns the new view, unless the test makes reads of the pod hang.
 async fn if_newer_than(pleg: &Pleg, uid: &PodUid, after: Instant) -> Option<pleg::core::PodView> {
     match pleg.newer_than(uid, after, MS).await {
         Ok(view) => Some(view),
@@ -222,7 +222,7 @@ async fn deleted_pod_has_an_empty_status() {
 /// Deviations (invariant 5): a read with the time t answers a waiter for t only if the read was issued after the waiter
 /// registered; the waiter causes such a read. And a list answers no waiter whose own read is in flight.
 #[tokio::test(start_paused = true)]
-async fn waiter_is_answered_by_a_read_from_its_requested_instant() {
+async fn waiter_is_answered_by_read_begun_at_the_requested_instant() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;

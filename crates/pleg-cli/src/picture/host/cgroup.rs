@@ -120,7 +120,7 @@ impl Group {
     /// The topmost frozen group at or above this group, if this group is frozen. `state`: the state of a process in it.
     pub(super) fn frozen(&self, state: char) -> Option<String> {
         let (frozen, flag) = match is_old(&self.path, "freezer") {
-            // With version 1 a frozen process is in state D. For processes in other states, the file is not read.
+            // With version 1 a frozen process is in state D. In other states, `freezer.state` is not read.
             true if state != 'D' => return None,
             true => {
                 let state = fs::read_to_string(self.file("freezer.state")).ok()?;

@@ -19,7 +19,7 @@ pub(crate) struct Daemon {
     pub(crate) descriptors: Option<Open>,
     pub(crate) threads: u64,
     pub(crate) resident_bytes: u64,
-    /// The CPU time that the daemon used, in CPUs.
+    /// The average number of CPUs that the daemon used between the two samples.
     pub(crate) cpus: f64,
     pub(crate) waiting_for_cpu: Option<f64>,
     pub(crate) age_seconds: Option<f64>,

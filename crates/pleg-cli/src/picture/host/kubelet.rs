@@ -151,7 +151,7 @@ fn relists(before: Option<&str>, after: &str) -> Relists {
     }
 }
 
-/// Unix time in seconds, exact to the millisecond.
+/// The present Unix time in seconds, exact to the millisecond.
 fn now() -> f64 {
     wall().as_nanos() as f64 / 1e9
 }

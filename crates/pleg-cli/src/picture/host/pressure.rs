@@ -32,7 +32,7 @@ pub(crate) struct Stalls {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Stall {
-    /// The kernel's average over 10 s at the end, from 0 to 1.
+    /// The share of the examination's last 10 s in which tasks waited, as the kernel averages it, from 0 to 1.
     pub(crate) avg10: f64,
     /// The share of the examination's time in which tasks waited, from 0 to 1.
     pub(crate) share: f64,

@@ -36,7 +36,7 @@ pub(super) struct Seen {
     pub(super) process: Process,
     /// The role of the process. `None` if the process has no role for pods; it may get one later.
     pub(super) role: Option<Arc<Role>>,
-    /// Threads in state D: all of daemon and shims, only the first of other processes. A helper's first in any state.
+    /// Threads in state D: all of daemon and shims, else the main thread; of a `Role::Helper`, this one in any state.
     pub(super) blocked: BTreeMap<u32, Blocked>,
     /// The frozen control group of the process.
     pub(super) frozen: Option<String>,

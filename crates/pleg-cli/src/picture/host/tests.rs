@@ -214,7 +214,7 @@ async fn watch_compares_each_look_with_the_one_before() {
     let first = watch.look(false).await;
     // A single look cannot show that a state lasts.
     assert!(!first.daemon.unwrap().lasting.stopped);
-    // The directories are those of its arguments and its configuration.
+    // The daemon's directories are `--root` in its arguments and `state` in its configuration file.
     assert!(first.disks.iter().map(|disk| &*disk.path).eq(["/state"]));
     let unread = "/state/file/a: ENOTDIR: Not a directory".to_owned();
     assert!(first.unreadable.contains(&unread), "{:?}", first.unreadable);

@@ -4,7 +4,7 @@ use super::*;
 
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 const ROUNDS: u32 = 3;
-/// The largest answer that this command accepts: the largest that CRI-O sends.
+/// The largest answer that `pleg doctor` accepts: the largest that CRI-O sends.
 pub(super) const RECEIVED: usize = 80 << 20;
 /// The largest answer that a kubelet accepts.
 const LIMIT: u64 = 16 << 20;

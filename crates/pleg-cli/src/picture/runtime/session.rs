@@ -33,7 +33,7 @@ pub(crate) async fn collect<T>(
     let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
     let runtime = CriRuntime::new(config.with_unary_lists().with_call_deadline(DEADLINE))?;
     let (pleg, events) = target.spawn(events, settings)?;
-    // Ignore a failure: then only the comparison of the first look with the second one is missing.
+    // Ignore a failed first relist: then only the comparison of the first look with the second one is missing.
     let _late = tokio::time::timeout(READ, pleg.wait_until_synced()).await;
     let (clock, before) = (pleg.clock(), pleg.snapshot());
     let until = clock.now().after(duration);

@@ -23,7 +23,7 @@ fn of_pod(view: &View, row: &PodRow, title: &str) -> String {
     match title {
         "STATE" => {
             let lasts = row.problem_seconds.map(|lasts| format!(" {}", age(lasts)));
-            // While the runtime does not answer, the shown data may be old.
+            // The question mark shows that the state may be old, because the runtime does not answer.
             let is_old = view.health.no_answer_seconds.is_some();
             let mark = if is_old { "?" } else { "" };
             format!("{:?}{}{mark}", row.state, lasts.unwrap_or_default())
@@ -125,7 +125,7 @@ impl<'a> Columns<'a> {
     }
 
     fn pod(&self, row: &PodRow, at_cursor: bool) -> Row<'static> {
-        // The mark shows a problem even without colours.
+        // Even without colours, `!` shows a problem and `x` a failed container.
         let (mark, tone) = match row.state {
             state if state.is_problem() => ('!', Tone::Bad),
             _ if row.failed => ('x', Tone::Bad),

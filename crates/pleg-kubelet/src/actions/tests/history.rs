@@ -5,7 +5,7 @@ use crate::probe::ProbeKind::Liveness;
 use super::support::*;
 
 #[test]
-fn failed_attempts_are_not_reused_and_known_exit_codes_stay() {
+fn failed_create_uses_attempt_number_and_known_exit_code_stays() {
     timelines(
         "
         The attempt of a create without effect is not used again: Always a

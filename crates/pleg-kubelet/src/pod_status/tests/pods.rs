@@ -92,7 +92,7 @@ fn pod_fails_at_its_deadline_unless_it_ended_before() {
 }
 
 #[test]
-fn decided_phase_is_reported_unless_the_pod_is_static() {
+fn planners_final_phase_is_reported_unless_the_pod_is_static() {
     let mut node = Node::of("Always", "app exited 1");
     node.terminal = true;
     assert_eq!(node.phase(), "Failed");
@@ -183,7 +183,7 @@ fn addresses_of_the_preferred_family_come_first() {
     assert_eq!(ips(&node), of_node);
 }
 
-/// A row: the resources of each container, and the class. Pods of one container: see the OOM scores in `resources.rs`.
+/// A row: the resources of each container, and the class. Tests of OOM scores in `resources.rs` cover more pods.
 #[test]
 fn quality_of_service_class_follows_the_resources() {
     let table = r#"

@@ -29,7 +29,7 @@ fn newer_view_shows_the_change_of_its_caller() {
                     let view = view.expect("an answer");
                     assert!(view.status.container(id).is_some(), "{id} in {view:?}");
                     assert!(view.as_of > Some(since));
-                    // The cache shows at least what the answer showed.
+                    // The cache also shows the container that `newer_than` has returned.
                     assert!(pleg.get(&pod.into()).status.container(id).is_some());
                 })
             });

@@ -65,7 +65,7 @@ async fn successful_runtime_probe_after_an_outage_starts_a_list() {
         pass(&pleg, 3 * SECOND).await;
         node.succeed(&Op::List);
         node.succeed(&Op::Version);
-        // Requests keep the driver busy. The runtime probe must end all the same.
+        // Requests wake the driver every 50 ms. The runtime probe takes 300 ms, and must end all the same.
         let back = pleg.now();
         while !degraded(&pleg).is_empty() {
             pleg.is_acknowledged(&"nothing".into()).await;

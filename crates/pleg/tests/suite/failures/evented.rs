@@ -85,7 +85,7 @@ async fn full_upstream_queue_does_not_affect_readiness() {
     let (mut fifo, mut ours) = (builder.upstream_fifo(), builder.subscribe());
     let pleg = builder.spawn().unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
-    // As if the kubelet had just started, nobody takes an event from the queue for ten minutes.
+    // For ten minutes nobody takes an event. Then this loop does, but only while the node is ready, as a kubelet.
     pass(&pleg, 10 * MINUTE).await;
     let mut taken = 0;
     while pleg.health().ready().is_ok() && fifo.try_next().is_some() {

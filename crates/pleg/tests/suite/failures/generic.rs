@@ -250,7 +250,7 @@ async fn container_count_of_a_state_becomes_zero() {
     node.run_pod("p");
     let pleg = synced(&node, polling()).await;
     pass(&pleg, 2 * SECOND).await;
-    // Nobody has read the gauge yet, so a stale gauge would still have the value 1.
+    // This test must not call `gauge` before the exit: a snapshot resets the gauge to 0, and so would hide a stale 1.
     node.put(exited("p", "c", 0));
     pass(&pleg, 2 * SECOND).await;
     let gauge = || {
@@ -265,7 +265,7 @@ async fn container_count_of_a_state_becomes_zero() {
         .iter()
         .filter(|(key, ..)| key.key().name() == "kubelet_running_containers");
     assert_eq!(states.count(), 4);
-    // The snapshot above has read the value 1. A second container must change the gauge to 2.
+    // The snapshot above has reset the gauge to 0. For the containers `d` and `e`, the generator must write 2.
     node.put(running("p", "e"));
     pass(&pleg, 2 * SECOND).await;
     assert!((gauge() - 2.0).abs() < 0.5);

@@ -65,7 +65,7 @@ fn file_name(path: &Path) -> String {
 }
 
 #[test]
-fn newest_manifest_is_used_if_no_pod_runs() {
+fn newer_of_two_manifests_with_same_pod_name_is_used() {
     let twice = Directory::twice();
     let (file, errors) = twice.update(&mut Manifests::default());
     assert_eq!(file, NEWER);
@@ -79,7 +79,7 @@ fn newest_manifest_is_used_if_no_pod_runs() {
 }
 
 #[test]
-fn known_pod_keeps_its_file_when_newer_file_appears() {
+fn pod_keeps_its_file_when_its_other_file_becomes_newer() {
     let twice = Directory::twice();
     let mut manifests = Manifests::default();
     twice.update(&mut manifests);

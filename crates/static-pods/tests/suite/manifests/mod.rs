@@ -169,7 +169,7 @@ fn pod_name_with_node_name_must_not_be_too_long() {
 }
 
 #[test]
-fn unknown_fields_are_ignored_on_request() {
+fn unknown_fields_are_errors_unless_ignoring_is_true() {
     let contents = WEB
         .replacen("metadata:", "metadata:\n  colour: red", 1)
         .replacen("containerPort: 80", "containerPort: 80, hostport: 80", 1)

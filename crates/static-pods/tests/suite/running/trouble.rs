@@ -30,7 +30,7 @@ async fn change_of_the_nodes_ready_condition_is_logged() {
 
 #[tokio::test]
 async fn image_pulled_by_another_client_ends_the_back_off() {
-    // The node has the default delays: 10 s and more.
+    // The node has the default back-off delays: 10 s and more.
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
     node.knob("pull_image.fail=unavailable");
     let uid = node.set("web", ONE);
@@ -61,14 +61,14 @@ async fn container_forbidden_to_pull_starts_once_image_is_present() {
     let other = node.set("other", ONE);
     node.until_running(&other).await;
     node.until_running(&uid).await;
-    // Another image may have this name by now, so each pod asks the runtime for it.
+    // Another image may have this name by now, so the kubelet calls ImageStatus for each pod.
     node.knob("image_status.fail=unavailable");
     let last = node.set("last", ONE);
     node.until_waiting(&last, "ImageInspectError").await;
 }
 
 #[tokio::test]
-async fn container_keeps_its_waiting_reason_during_the_next_attempt() {
+async fn container_keeps_its_waiting_reason_while_its_creation_is_retried() {
     let node = Node::up(Mode::Containerd2).await;
     node.knob("create_container.fail=unavailable");
     node.knob("create_container.latency=300ms");
@@ -83,7 +83,7 @@ async fn container_keeps_its_waiting_reason_during_the_next_attempt() {
 }
 
 #[tokio::test]
-async fn directory_that_cannot_be_made_is_named_and_retried() {
+async fn status_names_uncreatable_log_directory_and_kubelet_retries() {
     let node = Node::up(Mode::Containerd2).await;
     let logs = node.dir.path().join("logs");
     std::fs::write(&logs, "not a directory").unwrap();
@@ -163,7 +163,7 @@ async fn changed_resources_appear_in_the_status_without_a_new_container() {
 }
 
 #[tokio::test]
-async fn restored_pod_starts_although_its_earlier_containers_cannot_be_removed() {
+async fn pod_of_restored_manifest_starts_although_old_containers_are_unremovable() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = ONE.replace("containers", "restartPolicy: Never, containers");
     let uid = node.set("web", &spec);
@@ -198,9 +198,9 @@ async fn until_another_runs(node: &Node, uid: &PodUid, other: Option<&PodUid>, b
     node.until(uid, "started anew", runs).await;
 }
 
-/// The restored pod waits for the end of the pod that replaced it, not for the removal of its own earlier containers.
+/// The first pod, when set again, waits for the end of the second pod, not for the removal of its own old containers.
 #[tokio::test]
-async fn restored_pod_waits_until_the_pod_that_replaced_it_ends() {
+async fn pod_of_restored_manifest_waits_until_its_replacement_ends() {
     let node = Node::up(Mode::Containerd2).await;
     let spec = |image| one("").replace("app:1", image);
     let first = node.set("web", &spec("app:1"));
@@ -215,12 +215,12 @@ async fn restored_pod_waits_until_the_pod_that_replaced_it_ends() {
 }
 
 #[tokio::test]
-async fn changed_pod_waits_for_the_sandbox_that_its_predecessor_creates() {
+async fn pod_waits_while_its_deleted_predecessor_still_creates_a_sandbox() {
     let node = Node::up(Mode::Containerd2).await;
     node.knob("run_pod_sandbox.latency=300ms");
     let pod = one("ports: [{containerPort: 80, hostPort: 8080}]");
     let before = node.set("web", &pod);
-    // `will_delete` is called before the first run of the pod, which must not undo it.
+    // Marks the pod as going before its first run: this run must not clear the mark.
     node.kubelet.will_delete(&before);
     let begun = |node: &Node| !node.status(&before).is_null();
     node.until(&before, "begun", begun).await;

@@ -122,7 +122,7 @@ async fn health_metrics_and_log_are_read() {
 }
 
 #[tokio::test]
-async fn kubelet_endpoint_that_does_not_answer_is_left_out() {
+async fn kubelet_without_healthz_metrics_and_log_gives_no_evidence() {
     let (host, mut target) = host(SocketAddr::from(([127, 0, 0, 1], 1)), "exit 1");
     target.journalctl = vec!["/nonexistent/journalctl".into()];
     let (kubelet, why) = examine(&host, &target).await;

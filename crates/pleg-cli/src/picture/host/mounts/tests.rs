@@ -41,7 +41,7 @@ fn mounts_that_can_hang_are_found_with_decoded_paths() {
 }
 
 #[tokio::test]
-async fn excess_mounts_and_a_program_that_cannot_start_are_reported() {
+async fn excess_mounts_and_failed_start_of_the_reader_are_reported() {
     let host = FakeHost::new();
     let lines = (0..MOST + 10).map(|n| format!("1 1 0:1 / /m{n} rw - fuse.x x rw\n"));
     host.write("proc/1/mountinfo", &lines.collect::<String>());

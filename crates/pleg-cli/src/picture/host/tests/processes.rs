@@ -171,7 +171,7 @@ fn init_that_is_gone_in_both_samples_is_reported() {
 fn program_such_as_runc_that_hangs_is_found() {
     let host = FakeHost::new();
     host.run(10, "containerd-shim -id s1");
-    // A user has started 13. 14 is another program, and 15 waits for the end of its container.
+    // Left out: 13, which a user has started; 14, not in `HELPERS`; 15, `runsc` waits for the end of its container.
     let all = "800 containerd S 1, 11 runc S 10, 12 crun T 800, 13 runc S 1, 14 sleep S 10, 15 runsc S 10";
     set(&host, all);
     for (uptime, expected) in [("5000.0", "11 s1 false, 12  true"), ("1004.0", "")] {

@@ -112,7 +112,7 @@ fn data_is_shown_as_old_without_answers_or_current_lists() {
             sample.now = at(114);
             change(&mut sample.health);
         });
-        // The last answer came at 100.012 s, so 13 whole seconds have passed.
+        // The runtime last answered at 100.012 s. `now` is 114 s, so 13 whole seconds have passed.
         top.play(" => NO ANSWER from the runtime for 13s");
     }
     let (call, kind) = ("ListContainers", CallErrorKind::TooLarge);
