@@ -61,7 +61,7 @@ plant-troubles: _static-pods
 [group('test')]
 soak-kubelet MINUTES="120": _static-pods
     PLEG_KUBELET_MINUTES={{ MINUTES }} \
-        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture static_pods::mini_kubelet_leaks_nothing
+        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture static_pods::mini_kubelet_leaks
 
 # Measure the figures of docs/fleet.md: a release build of the agent when idle, when many containers exit at once,
 # and when clients flood it (needs root).

@@ -115,8 +115,8 @@ fn known(rounds: usize) -> usize {
     })
 }
 
-/// Decodes one event for each exit of a container, passes it to the reconciler and takes the reconciler's outputs. No
-/// earlier event was about these containers.
+/// Decodes the STOPPED event of another container in each round, passes it to the reconciler and takes the reconciler's
+/// outputs. No earlier event was about these containers.
 fn exits(rounds: usize) -> usize {
     let mut node = settled();
     let events: Vec<_> = (0..PODS).map(|n| encoded(n, true)).collect();

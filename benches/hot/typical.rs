@@ -1,5 +1,5 @@
-//! Typical pods, as a runtime reports them: seven labels and eight annotations on the sandbox, five mounts. The sizes
-//! are those of real nodes. The benchmarks and the instruction counts (`hot.rs`) use these pods.
+//! Typical pods, as a runtime reports them: seven labels and eight annotations on the sandbox, five mounts. Their
+//! encoded rows and statuses are about as long as on real nodes. Benchmarks and instruction counts (`hot.rs`) use them.
 
 use std::collections::BTreeMap;
 
@@ -199,7 +199,7 @@ fn image() -> Option<v1::ImageSpec> {
     })
 }
 
-/// A row of ListPodSandbox without labels and annotations, because a runtime does not copy these for each list.
+/// A row of ListPodSandbox without labels and annotations: a Go runtime makes each row with pointers to these maps.
 pub(crate) fn sandbox_item(pod: &Pod) -> v1::PodSandbox {
     v1::PodSandbox {
         id: pod.sandbox.clone(),
@@ -218,7 +218,7 @@ pub(crate) fn sandbox_row(pod: &Pod) -> v1::PodSandbox {
     }
 }
 
-/// A row of ListContainers without labels and annotations, because a runtime does not copy these for each list.
+/// A row of ListContainers without labels and annotations: a Go runtime makes each row with pointers to these maps.
 pub(crate) fn container_item(pod: &Pod, container: &Container) -> v1::Container {
     v1::Container {
         id: container.id.clone(),

@@ -76,7 +76,7 @@ pub fn main(live_bytes: LiveBytes) -> ExitCode {
 }
 
 fn run(command: Command, live_bytes: LiveBytes) -> Result<()> {
-    // All subjects must run on one thread. One thread is also enough for the harness, which mostly waits for subjects.
+    // Each subject must run on one thread. One thread is also enough for the harness, which mostly waits for subjects.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

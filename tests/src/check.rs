@@ -12,7 +12,7 @@ use pleg::{Delivery, Pleg, Subscription};
 use crate::kubelet::{Object, Objects};
 use crate::recording::{Log, ReceivedEvent};
 
-/// The events that a generator has announced, by id.
+/// The events that a generator has announced, by the id of their sandbox or container.
 #[derive(Debug, Default)]
 pub struct Announcements {
     by_id: BTreeMap<Id, Vec<PodLifecycleEvent>>,

@@ -59,7 +59,7 @@ impl Generator {
         self.announced.drain(&mut self.events);
     }
 
-    /// Takes announcements while `work` runs, so often that the generator need not merge any in the queue.
+    /// While `work` runs, takes announcements so often that the inbox of the subscription need not drop any.
     pub async fn drain_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let mut again = tokio::time::interval(Duration::from_millis(5));
@@ -103,7 +103,7 @@ impl Generator {
         self.degraded().is_empty() && self.is_confirmed()
     }
 
-    /// The number of missed events, of all types together.
+    /// The number of events of all types that the stream did not deliver, although a read showed their change.
     pub fn missed(&self) -> u64 {
         self.pleg.counters().missed.total()
     }

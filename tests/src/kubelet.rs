@@ -47,7 +47,7 @@ impl Life {
             Self::UntilStopped => "/app pause".to_owned(),
             Self::UntilTerminated { code } => format!("/app pause {code}"),
             Self::Exit { code, after_ms } => format!("/app exit {code} {after_ms}"),
-            // Real runtimes cannot start /missing because it does not exist, simulated ones because of `fail-start`.
+            // Real runtimes find no program /missing. Simulated ones fail a start if the last word is `fail-start`.
             Self::CannotStart => "/missing fail-start".to_owned(),
         };
         words.split(' ').map(str::to_owned).collect()

@@ -1,9 +1,9 @@
-//! Support for the tests of the whole system: private containerd daemons ([`daemon`]), a client that
-//! creates pods ([`kubelet`]) and leads them through their lifecycle ([`lives`]), pod workers that act
-//! on what the generator reports ([`workers`]), a runtime that records calls and events ([`recording`]),
-//! a generator under test ([`generator`]), and checks that compare its announcements and cache with the kubelet's
-//! calls and the runtime's lists ([`check`]). Checks while another client takes events: [`second_subscriber`]. The
-//! mini-kubelet `static_pods` as a process on a daemon: [`static_pods`]. The resource usage of a process: [`usage`].
+//! Support for the tests of the whole system: private containerd daemons ([`daemon`]), a client that creates pods
+//! ([`kubelet`]) and leads them through their lifecycle ([`lives`]), pod workers that act on what the generator reports
+//! ([`workers`]), a runtime that records calls and events ([`recording`]), a generator under test ([`generator`]), and
+//! checks that compare its announcements and cache with the kubelet's calls and the runtime's lists ([`check`]). Checks
+//! while another client takes a share of the generator's events: [`second_subscriber`]. The mini-kubelet `static_pods`
+//! as a process on a daemon: [`static_pods`]. The resource usage of a process: [`usage`].
 
 #![allow(
     clippy::print_stdout,

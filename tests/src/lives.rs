@@ -27,8 +27,8 @@ pub async fn churn(
         .await
 }
 
-/// Runs a pod with an app and a job. The job crashes, is restarted and crashes again; then this removes the containers
-/// and the pod. Each state lasts for `linger`, so that a generator that polls can see the state.
+/// Runs a pod with an app and a job. The job crashes, is restarted and crashes again; then this function removes the
+/// containers and the pod. Each state lasts for `linger`, so that a generator that polls can see the state.
 pub async fn life_of_a_pod(kubelet: &Kubelet, n: u32, linger: Duration) -> anyhow::Result<()> {
     let pod = kubelet.run_pod(&format!("pod-{n}")).await?;
     let app = kubelet.run(&pod, "app", 0, Life::UntilStopped).await?;

@@ -131,7 +131,7 @@ impl<R: Runtime> RecordingRuntime<R> {
         (Self { inner, events, log }, recorder)
     }
 
-    /// Subscribes to the events of `events` instead, such as a runtime with a separate connection.
+    /// Takes the event stream from `events` instead of `inner`, for example from a client with its own connection.
     #[must_use]
     pub fn with_events(self, events: R) -> Self {
         let events = Some(events);

@@ -36,26 +36,26 @@ const EXPECTED_AFTER: Duration = Duration::from_secs(10);
 const POLLING: Duration = Duration::from_secs(1);
 /// The tolerance of the reported share of lost events.
 const SHARE_TOLERANCE: f64 = 0.05;
-/// The time limit for the right share after the last pod is removed. The generator counts a lost event 10 s late.
+/// After the last pod's removal, the time limit for the right share in health. A lost event counts only after 10 s.
 const SHARE_WITHIN: Duration = Duration::from_secs(20);
 
-/// Observations of the generator while pods start and stop.
+/// What [`watch`] records about the generator while pods start and stop.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The time of the first lost event, and the relist period at that time.
+    /// The instant at which the second subscriber first took an event, and the relist period at that instant.
     first_lost: Option<(Instant, Duration)>,
-    /// The instant at which the relist period became one second, and the sandboxes and containers created until then.
+    /// The instant at which the relist period became one second, and all objects that the kubelet had created by then.
     polling: Option<(Instant, Objects)>,
     /// True if health has reported the stream as lossy.
     lossy: bool,
-    /// Relist periods above one second that the generator had although it had begun to poll. There must be
-    /// none.
+    /// Relist periods above one second that the generator had on the lossy stream although it had already begun to
+    /// relist every second. There must be none.
     relaxed: Vec<Duration>,
 }
 
 /// Runs `work`, which creates pods, while a second subscriber takes STARTED and STOPPED events (`taken`: how many so
-/// far). The generator must begin to relist every second in time, and must announce all changes of later pods. Its
-/// health must report the cause and the share of lost events.
+/// far). The generator must then begin to relist every second (see `POLLED_WITHIN`), and must announce all changes of
+/// objects that are created later. Its health must report the cause and the share of lost events.
 pub async fn work_beside_second_subscriber(
     generator: &mut Generator,
     kubelet: &Kubelet,
@@ -138,7 +138,7 @@ async fn watch(
                 seen.polling = Some((now, kubelet.objects()));
             }
             (Some(_), true) if seen.lossy => seen.relaxed.push(health.period),
-            // The short relist period had another cause than losses, and has ended.
+            // The relist period was one second for another reason than lost events, and is longer now.
             (Some(_), true) => seen.polling = None,
             _ => {}
         }
@@ -179,8 +179,8 @@ fn compare_shares(generator: &Generator, objects: &Objects) -> anyhow::Result<()
         }
     }
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    // An arrived STOPPED does not count if the cache shows its container as created (STARTED was lost). A lost STOPPED
-    // counts once a list shows the exit. So the generator may report a higher share of lost events.
+    // The generator does not count an arrived STOPPED if its cache shows the container as created (STARTED was lost),
+    // but counts a lost STOPPED once a list shows the exit. So it may report a higher share of lost events.
     let (least, most) = (share(lost, lost + arrived), share(lost, lost + started));
     let reported = share(loss.missed, loss.expected);
     let within = least - SHARE_TOLERANCE..=most + SHARE_TOLERANCE;

@@ -73,8 +73,8 @@ impl Workers {
         }
     }
 
-    /// Runs `pods` pods, [`Plan::at_once`] at a time. Fails if a worker starts a container twice, or if the generator
-    /// does not answer a worker.
+    /// Runs `pods` pods, [`Plan::at_once`] at a time. Fails if two containers of a name run in a pod at once, or
+    /// a view has no ready sandbox, or the generator does not answer a worker.
     pub async fn churn(&self, pods: u32) -> anyhow::Result<()> {
         let next = AtomicU32::new(0);
         let lanes = (0..self.plan.at_once).map(|_| async {
@@ -114,8 +114,8 @@ impl Workers {
 struct Worker<'a> {
     all: &'a Workers,
     n: u32,
-    /// By name: the number of containers that this worker has started. Each has a new attempt number, so that the
-    /// runtime does not refuse a wrong second start.
+    /// By name: the number of containers that this worker has started, which is the next one's attempt number. If the
+    /// numbers were equal, the runtime would refuse a second running container, and so hide a worker's wrong start.
     starts: BTreeMap<&'static str, u32>,
     /// The instant at which the worker first saw each exited container.
     ended: BTreeMap<Id, Instant>,
@@ -124,7 +124,7 @@ struct Worker<'a> {
 /// The next step of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Do nothing until the generator announces something or this time has passed.
+    /// Do nothing until the generator announces a change of the pod, or this time has passed.
     Wait(Duration),
     /// Remove the pod, because its job is done.
     Done,

@@ -15,7 +15,7 @@ use crate::runtime::{Changes, Counted, Runtime};
 use crate::subject::Kind;
 use crate::typical::Random;
 
-/// The seconds without events before an idle measurement. After them, this project's PLEG lists only once a minute.
+/// The seconds without events before a long idle measurement. After them, this project's PLEG lists only once a minute.
 pub(super) const SETTLING: f64 = 66.0;
 
 /// Seconds after the last change within which even a subject that lists once a second sees this change.
@@ -70,7 +70,7 @@ impl Run {
         })
     }
 
-    /// Starts a runtime whose calls take `call_ms`, and a subject. Waits until the subject is synced and got an event.
+    /// Starts a runtime whose calls take `call_ms`, and a subject. Waits until the subject's cache shows two restarts.
     async fn start(&self, point: &Point, call_ms: u64) -> Result<Pair> {
         let executable = match point.workload {
             Workload::Memory => self.executable.with_file_name("bench-counting"),
@@ -102,7 +102,7 @@ impl Run {
 
     async fn idle(&self, point: &Point, seconds: f64) -> Result<Metrics> {
         let mut pair = self.start(point, 0).await?;
-        // Short measurements only test the harness, so they need not wait until a PLEG lists only once a minute.
+        // To save a minute, smoke and quick mode do not wait until this project's PLEG lists only once a minute.
         pause(if seconds > 30.0 { SETTLING } else { 1.0 }).await;
         let mut metrics = Metrics::default();
         pair.window(seconds, &mut metrics).await?;
@@ -208,7 +208,7 @@ impl Run {
 
     async fn memory(&self, point: &Point) -> Result<Metrics> {
         let mut live = Vec::new();
-        // The difference of the memory on two nodes leaves out memory that no pod needs, such as connection buffers.
+        // The second node has twice the pods: the difference leaves out what no pod needs, such as connection buffers.
         for pods in [point.pods, 2 * point.pods] {
             let point = Point {
                 pods,

@@ -1,4 +1,4 @@
-//! The measurements of each mode. The harness runs measurements in parallel only if their subjects mostly wait.
+//! The measurements of each mode. Run in parallel: all in mode smoke, otherwise only those whose subjects mostly wait.
 
 mod child;
 mod measure;

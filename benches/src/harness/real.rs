@@ -190,7 +190,7 @@ impl Node {
         }
     }
 
-    /// Starts the subject, and waits until the subject is synced and has received the events of one pod.
+    /// Starts the subject, waits until it is synced, and then runs and removes a pod, so that events reach the subject.
     async fn start(&mut self) -> Result<Metrics> {
         let began = wall();
         let socket = self.daemon.endpoint.path();

@@ -107,9 +107,9 @@ mod tests {
         assert_eq!(status, v1::ContainerStatus { mounts, ..wanted });
     }
 
-    /// Compares the sizes of the typical messages with those measured and computed for real nodes, with 20 % tolerance.
+    /// Compares the encoded sizes with those measured and computed for real nodes, with 20 % tolerance.
     #[test]
-    fn payload_sizes_match_real_nodes() {
+    fn typical_rows_and_statuses_have_the_sizes_of_real_ones() {
         let pod = typical::pod(7);
         let app = &pod.containers[0];
         let sizes = BTreeMap::from([

@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changed_state_is_in_the_event_and_in_later_answers() {
+    fn container_exit_shows_in_event_and_later_lists_and_status() {
         let mut node = Node::new(3);
         node.list(List::Containers);
         let id = typical::pod(1).containers[0].id.clone();

@@ -92,7 +92,7 @@ impl Kubelet {
         };
         let desired = Desired::terminate(Some(pod), run.grace);
         let plan = self.planner.plan(run, desired, None).await?;
-        // Report before the removal if there are new exits, the last report failed, or the last phase was not terminal.
+        // Before `remove_pod`, report if containers exited, the last report failed or the last phase was not terminal.
         let has_ended = self.statuses.last(pod).as_ref().is_some_and(is_terminal);
         if !plan.exits().is_empty() || self.statuses.is_unreported(pod) || !has_ended {
             self.report(run, &plan.observed).await?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use static_pods::admission::NodeFacts;
 use static_pods::node_status::NodeStatus;
 
-/// The period between renewals of the lease, as upstream. A node counts as lost 40 s after the last renewal.
+/// The period between renewals of the lease, as upstream. The lease expires 40 s after the last renewal.
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
 
 /// Registers the node. Then, about every 10 s until the future is dropped, renews the node's lease and reports its

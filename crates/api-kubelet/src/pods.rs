@@ -46,7 +46,7 @@ pub(crate) async fn list(changes: &mut Changes) -> Option<BTreeMap<PodUid, Arc<P
 /// Passes every change of a pod to the pod workers, until the stream of changes ends.
 ///
 /// # Cancel safety
-/// If the future is dropped, an incomplete list of pods is lost. The workers got all changes before this list.
+/// If the future is dropped, the workers miss a list that is still incomplete. They got all changes before this list.
 pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     while let Some(change) = changes.next().await {
         match change {

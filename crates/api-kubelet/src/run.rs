@@ -34,7 +34,7 @@ pub async fn connect(server: Option<&str>) -> anyhow::Result<Client> {
         None => Config::infer().await,
     };
     let mut config = config.context("there is no kubeconfig: give --server")?;
-    // The client must not retry: waiting would delay the pod's containers, and the next run reports the status anyway.
+    // The client must not retry: a pod's containers would wait, and its worker's next run reports the status anyway.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
@@ -55,7 +55,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let (mut builder, client) = Pleg::connect(endpoint)?;
-    // The consumer is registered before the generator starts, so that the consumer misses no exit.
+    // Registered before the generator starts: it then stores every exit until the pod workers acknowledge the exit.
     let consumer = builder.register_consumer("api-kubelet");
     let pleg = builder.spawn()?;
     let node = Arc::new(NodeStatus::new(name, pleg.clone(), client.clone()));
@@ -77,7 +77,7 @@ pub async fn run(
     let (mut changes, mut workers) = (changes(api.clone(), name), None);
     let pods = async {
         pleg.wait_until_synced().await?;
-        // The workers terminate pods that this kubelet started earlier and that are not in this list.
+        // The workers terminate pods that this kubelet started earlier and that the API server no longer lists.
         let listed = list(&mut changes).await.context("the watch has ended")?;
         let (of, views) = (kubelet.clone(), pleg.snapshot().into_iter());
         let existing = views.map(|view| view.status.uid.clone());

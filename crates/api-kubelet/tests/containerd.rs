@@ -92,7 +92,7 @@ async fn exit_codes_are_reported_despite_kills_of_kubelet_and_containerd() -> an
         let code = i32::try_from(n % 100 + 1)?;
         let after_ms = 300 + u64::from(n) * 37 % 500;
         let job = Life::Exit { code, after_ms };
-        // The container of every fifth pod is not restarted.
+        // Every fifth pod's container runs only once: its restart policy is Never.
         let policy = if n % 5 == 4 { "Never" } else { "Always" };
         let container = json!({
             "name": "job", "image": daemon.image, "imagePullPolicy": "Never", "command": job.command(),

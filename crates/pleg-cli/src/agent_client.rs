@@ -103,7 +103,7 @@ impl AgentClient {
         })
     }
 
-    /// Requests `/debug/events`. The response's first line counts missing records; the other lines are records.
+    /// Requests `/debug/events`. Its first line counts the records that the agent has dropped; the rest are records.
     pub(crate) async fn events(&self, query: &str) -> anyhow::Result<(Page, Vec<Record>)> {
         let body = self.get_ok(&format!("/debug/events?{query}")).await?;
         let mut lines = body.lines();

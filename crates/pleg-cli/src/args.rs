@@ -467,7 +467,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn command_line_is_consistent_and_its_examples_fit_80_columns() {
+    fn clap_accepts_the_commands_and_their_examples_fit_80_columns() {
         let mut args = Args::command();
         args.build();
         let mut commands = vec![args];

@@ -24,7 +24,7 @@ use crate::text::{safe, safe_lines};
 use crate::{agent, bounded};
 
 const CONFIG: &str = "config";
-/// The flag without a value. The number of its repetitions counts, as in `-vv`.
+/// The flag that a user may repeat, as in `-vv`. Its setting is the number of repetitions.
 const VERBOSE: &str = "verbose";
 /// The flags that select a real or a simulated runtime. They exclude each other.
 pub(crate) const ENDPOINT: &str = "runtime-endpoint";
@@ -123,7 +123,7 @@ fn settable(command: &Command) -> impl Iterator<Item = &Arg> {
     args.filter(|arg| arg.get_long().is_some_and(|name| name != CONFIG))
 }
 
-/// Reads the settings from a TOML file without tables. The error has all problems of the file.
+/// Reads the settings from a TOML file without tables. Errors: all invalid settings, or one problem of the whole file.
 fn read(file: &Path) -> Result<Settings, Vec<String>> {
     let shown = file.display();
     let unread = |error| vec![format!("cannot read {shown}: {error}")];

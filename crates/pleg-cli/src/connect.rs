@@ -69,7 +69,7 @@ impl Target {
         Self::search(runtime)?.ok_or_else(not_found)
     }
 
-    /// As [`Target::choose`]. If none is found, simulates a runtime for a table on a terminal, and then returns true.
+    /// [`Target::choose`] and false; or, if it finds no runtime for a table on a terminal, a simulated one and true.
     pub(crate) fn choose_or_simulate(args: &RuntimeArgs, output: Output) -> Result<(Self, bool)> {
         match Self::search(args)? {
             Some(target) => Ok((target, false)),

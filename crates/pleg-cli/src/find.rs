@@ -82,7 +82,7 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The well-known sockets that exist: for each, the file without links, and the path. Lists each file only once.
+/// The well-known sockets that exist, each with its canonical path and its well-known path. Lists each file only once.
 fn sockets(root: &Path) -> Vec<(PathBuf, &'static str)> {
     let sockets = well_known().iter().filter_map(|known| {
         let real = fs::canonicalize(below(root, Path::new(known.path))).ok()?;

@@ -14,7 +14,7 @@ use crate::text::duration;
 
 /// The period of health checks while nothing changes: some troubles begin because time passes, such as a hung call.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// A trouble younger than this is recorded without a duration, and a shorter wait for the first list not at all.
+/// If a trouble began less than this ago, its message has no duration. A shorter wait for the first list has no record.
 const SECOND: Duration = Duration::from_secs(1);
 /// The codes of the findings about pods whose calls fail, and about pods whose calls hang.
 const OF_PODS: [&str; 2] = ["pods_failing", "pods_hung"];

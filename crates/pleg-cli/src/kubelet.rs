@@ -138,7 +138,7 @@ impl Kubelet {
         if let Some(dir) = flag("--config-dir") {
             match fs::read_dir(self.here(&dir)) {
                 Ok(all) => others.extend(all.flatten().map(|entry| dir.join(entry.file_name()))),
-                // If the directory cannot be read, it counts as one file that cannot be read.
+                // If `--config-dir` cannot be read, it counts as one file that cannot be read.
                 Err(_) => others.push(dir.join("*.conf")),
             }
         }
@@ -219,7 +219,7 @@ pub(crate) fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> Op
     let inside = proc.inside(pid, &address.to_string_lossy());
     let theirs = match inside.try_exists() {
         Ok(_) => identity(&inside),
-        // AppArmor, or a lack of SYS_PTRACE, hides the process's root. Its sockets may have the same paths here.
+        // AppArmor, or a lack of SYS_PTRACE, hides the process's root: assumes that `address` is the same file here.
         Err(_) => Some(identity(address)?),
     };
     Some(theirs == Some(ours))

@@ -77,7 +77,7 @@ fn run(args: Args) -> Outcome {
             }
             None => block_on(async { sim::run(args, first_signal(STOP)?).await }),
         },
-        // Reads the mount without a tokio runtime, which would wait at the end for a read that may never return.
+        // `pleg doctor` starts this command for each mount: a read that never returns hangs only this process.
         C::AskMount { path } => {
             picture::host::ask_mount(&path);
             Ok(ExitCode::SUCCESS)
@@ -127,7 +127,7 @@ fn block_on(command: impl Future<Output = Outcome>) -> Outcome {
     let runtime = runtime.worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start")?;
     let result = runtime.block_on(command);
-    // Ends without waiting for threads: one may hang in a call to the container runtime.
+    // Ends without waiting for blocking threads: one may hang in a read of /proc or of a disk.
     runtime.shutdown_background();
     result
 }

@@ -101,7 +101,7 @@ impl Meter {
         self.calls.lock().clone()
     }
 
-    /// The calls since [`Self::keep_each`] that have ended or were cancelled.
+    /// The calls about one pod each that have ended or were cancelled since [`Self::keep_each`].
     pub(crate) fn each(&self) -> Timings {
         self.calls().each.unwrap_or_default()
     }

@@ -91,7 +91,7 @@ impl Observer {
         Picture::now(&self.pleg, facts, &mut self.generator.lock())
     }
 
-    /// A receiver that is notified of each change of the view. Ages and durations, which always grow, do not count.
+    /// A receiver that is notified of each event, of each change of the generator's health, and every second.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -100,7 +100,7 @@ impl Observer {
         self.view_and_picture(query).0
     }
 
-    /// Computes the view for `query`. Also returns the picture, from which the view is computed.
+    /// Computes the view for `query`. Also returns the picture: the node's health and findings, which the view shows.
     pub(crate) fn view_and_picture(&self, query: &Query) -> (View, Picture) {
         let (pleg, picture) = (&self.pleg, self.picture());
         let ends = match &*query.pod {

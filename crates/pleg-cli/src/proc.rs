@@ -122,7 +122,7 @@ fn is_pods(line: &str) -> bool {
     let Some(last) = parts.iter().rposition(|part| is_pod(part)) else {
         return parts.first() == Some(&"k8s.io");
     };
-    // CRI-O may put the monitor of a container into the group of its pod.
+    // CRI-O may put conmon, a container's monitor, into the group of the pod. It is not a part of the pod.
     let below = parts.get(last + 1);
     !below.is_some_and(|part| part.starts_with("crio-conmon-"))
 }
@@ -171,7 +171,7 @@ impl Proc {
             && self.read("1/cmdline").is_ok()
     }
 
-    /// The text of a file of the kernel. Makes two fewer system calls than [`bounded::read`], as it reads many files.
+    /// The text of a file of the kernel. Without the file type check of [`bounded::read`], which takes 3 system calls.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::with_capacity(1024);
         let file = fs::File::open(self.path(path))?;
@@ -192,7 +192,7 @@ impl Proc {
     }
 
     pub(crate) fn mounts(&self, process: impl Display) -> io::Result<String> {
-        // The bound is high, because the line for the mount of an image with many layers has several KiB.
+        // Read up to 16 MiB: the line for the mount of an image with many layers has several KiB.
         bounded::read_up_to(&self.path(&format!("{process}/mountinfo")), 16 << 20)
     }
 
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn own_process_has_plausible_figures() {
+    fn plausible_values_are_read_from_proc_of_own_process() {
         let proc = Proc::below(Path::new("/"));
         let own = proc.process(std::process::id()).unwrap();
         assert!(proc.process("self").unwrap().is(&own));

@@ -1,4 +1,4 @@
-//! `pleg sim`, and the embedded simulated runtime of `--sim`. Both serve a unix socket, for the usual client.
+//! `pleg sim`, and the embedded simulated runtime of `--sim`. Both serve CRI on a unix socket, as a real runtime does.
 
 use std::io::Write;
 use std::path::Path;

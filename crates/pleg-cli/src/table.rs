@@ -114,7 +114,7 @@ impl Table {
         self.row(&self.0.iter().map(heading).collect::<Vec<_>>(), None)
     }
 
-    /// Writes the cells of columns that are not omitted, and `message` in place of the columns that have no cell.
+    /// Writes the cells whose columns are not omitted, then `message` across the columns that `cells` does not fill.
     pub(crate) fn row(&self, cells: &[Cell], message: Option<&Cell>) -> io::Result<()> {
         let cells = cells.iter().zip(self.0.iter().map(|(_, width)| width.now));
         let mut out = anstream::stdout().lock();
@@ -149,7 +149,7 @@ mod tests {
             (49, [10, 20, 5, 8]),
             (48, [10, 19, 5, 8]),
             (41, [10, 12, 5, 8]),
-            // Once a column is omitted, the narrowed column has its full width again.
+            // The omitted last column leaves enough space for the full width of the second one.
             (40, [10, 20, 5, 0]),
             (30, [10, 18, 0, 0]),
             (5, [10, 12, 0, 0]),

@@ -129,7 +129,7 @@ impl Printer {
         let mark = Cell::new(SIMULATED).style(colour(AnsiColor::Yellow));
         let mark = self.simulated.then_some(mark);
         let time = match record.initial {
-            // The record shows what existed at the start. Shows no time, because nothing has changed then.
+            // The record shows what existed when this command started. It is no change, so its line has no time.
             Some(true) => "initial".to_owned(),
             _ => time_of_day(&record.time, "%H:%M:%S%.3f"),
         };

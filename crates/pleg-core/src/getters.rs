@@ -74,7 +74,7 @@ impl Reconciler {
         self.outage.fails()
     }
 
-    /// Returns true if the end of this published sandbox or container was announced.
+    /// Returns true if the cache shows that this sandbox or container has ended, and its end was announced.
     pub fn has_died(&self, id: &Id) -> bool {
         let has_ended = self.pods.record(id).is_some_and(Record::has_ended);
         has_ended && self.announcements.has_begun() && !self.announcements.waits(id)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::constants::LOOK_AGAIN;
 use crate::types::{Instant, PodUid};
 
-/// The pods whose last read was stale. Under `None`: ids that only relists show.
+/// The pods whose last read was stale or differs from an overlapping relist. Under `None`: ids that only relists show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LookAgain {
     pods: BTreeMap<Option<PodUid>, Looks>,
@@ -55,7 +55,7 @@ impl LookAgain {
         self.pods.get(&pod.cloned())?.next
     }
 
-    /// Returns true if the pod's last read was stale.
+    /// Returns true if the pod's last read was stale or differs from an overlapping relist.
     pub(crate) fn has(&self, pod: &PodUid) -> bool {
         !self.pods.is_empty() && self.pods.contains_key(&Some(pod.clone()))
     }

@@ -92,7 +92,7 @@ impl Outage {
     }
 
     /// Returns true if a call that fails now is not the fault of its pod: the runtime as a whole fails, or `Version`
-    /// is unanswered for a second. When a runtime freezes, the calls made before `Version` time out before it does.
+    /// is unanswered for a second. In a frozen runtime, calls made before `Version` may time out before `Version`.
     pub(crate) fn excuses(&self, now: Instant) -> bool {
         let is_slow = |(_, since): (Ticket, Instant)| since.after(CALL_IS_SLOW) <= now;
         self.fails || self.version.is_some_and(is_slow)
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn slow_call_causes_one_version_call() {
         let mut outage = Outage::default();
-        // Ticket 1 begins later than ticket 2: the status calls of a pod read reuse the ticket of the pod's list.
+        // Call 1 begins after call 2: a pod read's status calls reuse the request number (ticket) of the read's list.
         outage.began(Ticket(2), at(0));
         outage.began(Ticket(1), at(1));
         assert_eq!(outage.due(), Some(at(1_000)));

@@ -27,7 +27,7 @@ impl Reconciler {
         });
     }
 
-    /// A call has ended. After an outage the first success starts a relist.
+    /// A pod list or a status call has ended. After an outage the first success causes a relist.
     pub(crate) fn call_ended(&mut self, now: Instant, ticket: Ticket, error: Option<&CallError>) {
         if self.outage.ended(ticket, error) {
             self.relist.by(now);
@@ -91,7 +91,7 @@ impl Reconciler {
             Ok(status) => {
                 let before = self.pods.get(&uid).and_then(|pod| pod.as_of);
                 let (changes, mut applied) = self.pods.learn_alone(&id, &status, began, now);
-                if applied.shows_less {
+                if applied.is_stale {
                     self.look_again.plan(Some(&uid), now);
                 }
                 self.check_stream(now, before, &mut applied);
@@ -114,7 +114,7 @@ impl Reconciler {
         }
     }
 
-    /// `Version` has ended. If the runtime answers, reads the pods whose status call hangs: health then names them.
+    /// `Version` has ended. If the runtime answered, reads the pods whose status calls hang: `Health` then names them.
     pub(crate) fn version_ended(&mut self, now: Instant, version: Version) {
         let error = version.outcome.err().map(|error| error.kind);
         let Some(is_back) = self.outage.version_ended(version.ticket, error) else {

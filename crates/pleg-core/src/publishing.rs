@@ -49,13 +49,13 @@ impl Reconciler {
             if self.reads.take_at_hand(uid).is_some() {
                 self.schedule.touch(uid);
             }
-            // Most pods have no waiter, hint or retry, so this loop does no more for them.
+            // Most pods have no waiter, hint, retry or other work: being marked as fresh is all that they need.
             let waits = self.schedule.is_wanted(uid) || !self.hints.subjects(Some(uid)).is_empty();
             if waits || self.look_again.has(uid) || sorted.with_work.contains(uid) {
-                let shows_less = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
+                let is_stale = self.read_hints(now, Some(uid), began, |_| Absence::Proven);
                 self.answer(uid, began, false);
                 let misses_status = self.pods.get(uid).is_some_and(Pod::misses_status);
-                self.look_again_if(now, uid, shows_less || misses_status);
+                self.look_again_if(now, uid, is_stale || misses_status);
             }
         }
     }
@@ -173,11 +173,11 @@ impl Reconciler {
         self.publish(now, uid, &applied, source);
         self.publish_moves(now);
         let absence = |id: &Id| absence(rows, &read.answers, id);
-        let shows_less = self.read_hints(now, Some(uid), as_of, absence);
+        let is_stale = self.read_hints(now, Some(uid), as_of, absence);
         self.answer(uid, as_of, read.all);
-        self.look_again_if(now, uid, shows_less || applied.shows_less);
+        self.look_again_if(now, uid, is_stale || applied.is_stale);
         self.progress.read(uid, as_of, of_relist);
-        // Rows of a relist that ended during this read are obsolete if they were requested before the rows of the read.
+        // Rows of a relist that ended during this read are obsolete unless `overlapped` or newer than this read's.
         if let Some(at_hand) = self.reads.take_at_hand(uid)
             && (at_hand.overlapped || at_hand.rows.as_of > as_of)
         {
@@ -186,8 +186,8 @@ impl Reconciler {
     }
 
     /// Plans a retry if the last read of the pod was stale.
-    fn look_again_if(&mut self, now: Instant, uid: &PodUid, shows_less: bool) {
-        if !shows_less {
+    fn look_again_if(&mut self, now: Instant, uid: &PodUid, is_stale: bool) {
+        if !is_stale {
             self.look_again.stop(Some(uid));
         } else if self.look_again.plan(Some(uid), now).is_none() {
             self.hints.give_up(Some(uid));
@@ -206,11 +206,11 @@ impl Reconciler {
     ) -> bool {
         let pods = &self.pods;
         let read = self.hints.resolve(pod, as_of, |id| pods.shown(id), absence);
-        let (shows_less, short_lives) = read;
+        let (is_stale, short_lives) = read;
         for (id, hint) in short_lives {
             self.announce_short_life(now, &id, &hint);
         }
-        shows_less
+        is_stale
     }
 
     /// Forgets the hint of each id in `subjects` if the cache shows what the events of the hint reported.
@@ -232,7 +232,7 @@ impl Reconciler {
         }
     }
 
-    /// Reports the changes found by a read to the stream check. `before`: the pod's `as_of` before that read.
+    /// Makes `stream_check` expect an event for each change that a read showed. `before`: the pod's `as_of` until then.
     pub(crate) fn check_stream(
         &mut self,
         now: Instant,
@@ -285,7 +285,7 @@ impl Reconciler {
         self.satisfy(&self.ids_for_unplaced_hints(uid));
     }
 
-    /// The ids of the pod, if a hint without a pod waits for a relist: the pod may have the hint's id. Otherwise none.
+    /// If a hint that names no pod waits for a relist, returns all ids of this pod: one may be the hint's. Else none.
     fn ids_for_unplaced_hints(&self, uid: &PodUid) -> Vec<Id> {
         let pod = self.hints.relist_due().and_then(|_| self.pods.get(uid));
         let ids = pod.into_iter().flat_map(|pod| pod.records.keys());

@@ -1,10 +1,10 @@
 //! The reconciler: passes inputs and results between the state machines.
 //!
 //! Read this file from top to bottom. [`handle_hints`](Reconciler::handle_hints) takes what the event stream reports,
-//! [`handle_list`](Reconciler::handle_list) takes the result of a relist.
-//! [`handle_pod_list`](Reconciler::handle_pod_list) and [`handle_statuses`](Reconciler::handle_statuses) take the two
-//! results of a pod read, and [`handle_version`](Reconciler::handle_version) takes the result of a `Version` call.
-//! `publishing.rs` applies and publishes reads. After each input, [`pump`](Reconciler::pump) starts all due calls.
+//! [`handle_list`](Reconciler::handle_list) the result of a relist. [`handle_pod_list`](Reconciler::handle_pod_list) and
+//! [`handle_statuses`](Reconciler::handle_statuses) take the two results of a pod read. After each input,
+//! [`pump`](Reconciler::pump) starts all due calls. `publishing.rs` applies and publishes reads, `announcing.rs`
+//! announces changes, `probing.rs` makes single status and `Version` calls, `requests.rs` takes requests of consumers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -137,7 +137,7 @@ impl Reconciler {
         self.pump(now);
     }
 
-    /// Events arrived, merged into one hint per id. `lost`: the number of events dropped because the map was full.
+    /// Events arrived, merged into one hint per id. `lost`: the number of events that the full `HintMap` dropped.
     pub fn handle_hints(&mut self, now: Instant, hints: BTreeMap<Id, Hint>, lost: u64) {
         let before = self.out.counters.events_lost;
         self.out.counters.events_lost += lost;
@@ -148,7 +148,7 @@ impl Reconciler {
         for uid in ended {
             self.publish(now, &uid, &Applied::default(), Source::Stream);
         }
-        // A relist shows what the lost events reported.
+        // A relist shows the changes that the dropped events reported.
         if self.out.counters.events_lost > before {
             self.relist.by(now);
         }
@@ -174,7 +174,7 @@ impl Reconciler {
         if waits || !Hints::is_shown(&hint, self.pods.shown(&id)) || published.is_none() {
             has_room &= self.hints.add(id.clone(), hint);
         }
-        // Reads the pod of the waiting hint: this event may name another pod than an earlier event of the id.
+        // If an earlier hint of the id waits, reads the pod of the merged hint: the events may name different pods.
         let joined = self.hints.pod_of(&id).filter(|_| waits);
         let pod = joined.cloned().or(pod);
         self.look_again.restart(pod.as_ref());
@@ -218,7 +218,7 @@ impl Reconciler {
     pub fn handle_list(&mut self, now: Instant, list: List) {
         let error = list.rows.as_ref().err().cloned();
         self.out.counters.lists += 1;
-        // If this relist ends an outage, no further relist is needed.
+        // Not `call_ended`, which relists after an outage of the runtime: if this relist ends the outage, it suffices.
         self.outage.ended(list.ticket, error.as_ref());
         match list.rows {
             Ok(rows) => self.relisted(now, list.began, &rows),
@@ -233,7 +233,7 @@ impl Reconciler {
 
     fn relist_failed(&mut self, now: Instant, began: Instant, error: CallError) {
         self.out.counters.lists_failed += 1;
-        // Waiters for pods that only relists read get the error of this relist.
+        // Sends this relist's error to callers that wait for pods whose lists lack some ids: only relists read them.
         let waited = self.waiters.pods();
         let by_relist = waited.filter(|uid| self.pods.needs_relist(uid));
         for uid in by_relist.cloned().collect::<Vec<_>>() {
@@ -246,7 +246,7 @@ impl Reconciler {
         self.relist.succeeded(began, now);
         self.stream.relisted(began);
         self.pods.gone.expire(now);
-        // A pod that is being read, or whose waiter wants details, counts as changed even if its rows are unchanged.
+        // If a pod is being read or a waiter wants its details, takes its rows as if they had changed (in `differ`).
         let (schedule, waiters) = (&self.schedule, &self.waiters);
         let is_read = |uid: &PodUid| schedule.is_in_flight(uid) || waiters.want_details(uid, began);
         let mut sorted = Sorted::new(rows, &mut self.pods, began, is_read, now);
@@ -254,7 +254,7 @@ impl Reconciler {
             sorted.add_absent(uid, began);
         }
         self.publish_moves(now);
-        // If events named a pod that, by the relist, is not the id's, its rows would seem to prove that the id is gone.
+        // Moves each hint to the pod whose rows have its id: in the rows of the pod that events named, it seems gone.
         for (uid, rows) in &sorted.differ {
             rows.rows.keys().for_each(|id| self.hints.belongs(id, uid));
         }

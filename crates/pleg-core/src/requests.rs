@@ -23,7 +23,7 @@ impl Reconciler {
     }
 
     /// Reads the pod now.
-    pub fn relist(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
+    pub fn read_pod(&mut self, now: Instant, waiter: WaiterId, uid: &PodUid) {
         self.enter(now, waiter, uid, now, Need::State);
     }
 

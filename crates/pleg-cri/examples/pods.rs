@@ -13,7 +13,7 @@ use pleg_runtime::{Row, Runtime as _, Scope};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let endpoint = std::env::args().nth(1).ok_or("the endpoint is missing")?;
     let runtime = CriRuntime::new(CriConfig::new(endpoint.parse()?))?;
-    // The error names the problem of the endpoint and a solution.
+    // An error of `diagnose` names the problem of the endpoint and a solution.
     let version = runtime
         .diagnose()
         .await

@@ -69,7 +69,7 @@ use crate::metrics::Operation;
 /// let config = CriConfig::new("unix:///run/containerd/containerd.sock".parse()?);
 /// let client = CriRuntime::new(config)?.client();
 /// let stopped = client.stop_container(&"8b9c7f0e".into(), Duration::from_secs(30)).await;
-/// // Whether or not it succeeded: the next decision needs a status that is newer than this.
+/// // Whether or not the container stopped: the next decision needs a status that is newer than this.
 /// let changed = stopped.ended;
 /// stopped.into_result()?;
 /// # Ok(())

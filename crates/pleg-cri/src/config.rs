@@ -26,7 +26,7 @@ pub struct CriConfig {
     /// If true, the client uses only unary lists, as a kubelet without the feature `CRIListStreaming`. Default: false.
     pub unary_lists: bool,
     /// If true, every status in an event is decoded in full. If false, the client decodes only the pod's identity and
-    /// the status that the event is about (without annotations); lists have the rest. Default: false.
+    /// the status that the event is about (without annotations); lists and status calls show all else. Default: false.
     pub whole_events: bool,
 }
 

@@ -44,7 +44,7 @@ impl Connection {
         Ok(Self::with(connector, config, layers, Clock::start(), tokio))
     }
 
-    /// A separate connection with the same settings, layers and clock, and its own receive budget.
+    /// A separate connection with the settings, layers and clock of this one, and its own receive budget.
     pub(crate) fn separate(&self) -> Self {
         Self::with(
             self.connector.clone(),

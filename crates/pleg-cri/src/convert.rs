@@ -1,10 +1,10 @@
 //! Converts wire types of the CRI to the domain types of `pleg-core`.
 //!
 //! The conversion only checks that values are valid. A field that the runtime leaves out becomes `None` or empty. An
-//! invalid value becomes `None` and is counted in a metric. A row, status or event without an id is dropped and counted
-//! in a metric.
+//! invalid value is dropped and counted in a metric; an invalid state becomes `Unknown` and is counted. A row, status
+//! or event without an id is dropped and counted.
 //!
-//! [`CriRuntime`](crate::CriRuntime) uses these functions. They are public for users that get CRI
+//! [`CriRuntime`](crate::CriRuntime) makes the same conversions. The functions are public for users that get CRI
 //! messages from another source: a proxy, a recording or a fuzzer.
 
 pub(crate) mod brief;
@@ -36,7 +36,7 @@ const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
 /// The maximum size of all labels, or all annotations, of an object. The API server accepts annotations of at most 256
 /// KiB, and the kubelet and the runtime add a few. Only a broken runtime sends more than this maximum, and the
-/// generator would store all of it for each object.
+/// PLEG would store all of it for each object.
 const MAX_LABELS: usize = 320 << 10;
 /// The maximum size of one label if the labels of its object are too large together. Larger labels are dropped.
 const MAX_SHORT_LABEL: usize = 512;

@@ -1,6 +1,6 @@
 //! Finds out why an endpoint cannot be used. Returns an error that names the endpoint, the problem and the solution.
 //!
-//! All checks use only the socket, each on its own connection.
+//! Connects to the socket to call `Version`, and again if it must identify the server by the first bytes that it sends.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;

@@ -56,7 +56,7 @@ fn kind(status: &Status) -> CallErrorKind {
     match status.code() {
         Code::NotFound => CallErrorKind::NotFound,
         Code::DeadlineExceeded => CallErrorKind::DeadlineExceeded,
-        // Quirk `starting`. Any other `Unavailable` from the runtime is `Failed`: it may concern only one pod.
+        // Quirk `starting`. An `Unavailable` with any other message becomes `Failed`: it may concern only one pod.
         Code::Unknown | Code::Unavailable if contains("server is not initialized yet") => {
             CallErrorKind::Unavailable
         }

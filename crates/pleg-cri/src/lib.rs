@@ -25,7 +25,7 @@
 //! * [`CriRuntime::with_layer`] wraps the calls in [`tower`] layers.
 //! * [`diagnose()`] reports why an [`Endpoint`] cannot be used. [`find`] looks for a socket in the
 //!   well-known locations.
-//! * [`convert`] is the only module that converts wire types to domain types. [`quirks`] is the
+//! * [`convert`] and [`rows`] convert wire types to domain types. [`quirks`] is the
 //!   table of runtime behavior that the CRI does not specify.
 //! * [`v1`] contains the wire types and services. They are generated from
 //!   `proto/runtime/v1/api.proto` and committed, so a build needs neither protoc nor a build script.
@@ -34,7 +34,7 @@
 //! | --- | --- | --- |
 //! | `server` | no | the server traits of the services in [`v1`], for simulators and tests |
 //!
-//! All I/O is on the runtime's socket, except that [`find`] and [`diagnose()`] also look at paths.
+//! All I/O is on connections to the runtime, except that [`find`] and [`diagnose()`] also read the types of files.
 
 mod budget;
 mod client;

@@ -19,7 +19,7 @@ use crate::runtime::CriRuntime;
 use crate::{convert, rows, v1};
 
 /// Upper limit of rows in a list, far above the number of containers on a node. A stored row takes much more memory
-/// than its encoded bytes, so the message limit does not bound the memory.
+/// than its encoded bytes, so the maximum message size (`CriConfig::message_limit`) does not bound the memory.
 const MOST_ROWS: usize = 100_000;
 
 /// The number of rows that a task decodes before it yields to other tasks.

@@ -1,5 +1,5 @@
-//! The metrics of this crate: the kubelet's `kubelet_runtime_operations_*`, with exactly the
-//! kubelet's names, and a counter of irregular input from the runtime.
+//! The metrics of this crate: the kubelet's `kubelet_runtime_operations_*`, with exactly the kubelet's names, a counter
+//! of irregular input from the runtime, and gauges of the size of list messages and its maximum.
 //!
 //! Label values are from fixed sets: never an id, a name, an endpoint or an error message.
 
@@ -80,7 +80,7 @@ impl Operation {
     pub(crate) const REMOVE_IMAGE: Self = Self::new("RemoveImage", "remove_image");
     pub(crate) const IMAGE_FS_INFO: Self = Self::new("ImageFsInfo", "image_fs_info");
 
-    /// A call for which the clients have no method of their own.
+    /// A call that an embedder makes with `CriClient::call`, because `CriClient` has no method for it.
     pub(crate) const fn other(name: &'static str) -> Self {
         Self::new(name, "other")
     }
@@ -90,7 +90,7 @@ impl Operation {
     }
 }
 
-/// Sets two gauges: the size of the largest message of a list of the whole node, and the message limit.
+/// Sets two gauges: the size of the largest message of a list of the whole node, and `CriConfig::message_limit`.
 pub(crate) fn listed(operation: Operation, bytes: usize, limit: usize) {
     gauge!(LIST_BYTES, "operation_type" => operation.label).set(bytes as f64);
     gauge!(LIMIT).set(limit as f64);
@@ -144,7 +144,7 @@ pub(crate) enum Irregular {
     InvalidTime,
     /// An address that is not an IP address.
     InvalidAddress,
-    /// Labels or annotations that are larger than the API server accepts.
+    /// Labels or annotations of an object that together are larger than `MAX_LABELS` in `convert.rs`.
     LabelsTooLarge,
     /// A label or annotation that is not valid UTF-8; it is dropped.
     InvalidLabel,

@@ -1,7 +1,7 @@
 //! The table of quirks: runtime behavior that the CRI does not specify, and how this project
 //! handles it.
 //!
-//! Code of this crate that handles a quirk names the entry in a comment. This module does no I/O.
+//! Code in this crate that handles a quirk often names it in a comment. `pleg-core` gets the result of `event_profile`.
 
 use std::fmt::Write as _;
 
@@ -248,7 +248,7 @@ pub const QUIRKS: &[Quirk] = &[
         "CRI-O",
         "all",
         "no STOPPED may be sent for an id that is removed right after it has stopped",
-        "removal voids a pending STOPPED, and a DELETED without STOPPED proves no loss",
+        "after a removal no STOPPED is expected, and a DELETED without STOPPED proves no loss",
     ),
     quirk(
         "listed after DELETED",

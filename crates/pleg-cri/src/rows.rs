@@ -1,7 +1,7 @@
 //! Decodes the rows of lists, each row only as far as the caller needs it.
 //!
-//! Every row has its id and state decoded. The complete row is decoded only if the caller requests it. Callers request
-//! complete rows for unknown ids only, and most rows of most lists have known ids.
+//! Every row has its id and state decoded. The complete row is decoded only if the caller requests it. In a list of the
+//! node, the PLEG requests complete rows of ids that its cache lacks, which in most lists are few.
 
 use std::cell::RefCell;
 
@@ -214,7 +214,7 @@ pub(crate) fn pass_on<B: BriefRow>(
     };
     match brief.shown().filter(|_| !brief.id().is_empty()) {
         Some(shown) => row(Row::encoded(brief.id(), B::KIND, shown, &decode)),
-        // The complete conversion counts a row that has no id, and a row whose state is not in the CRI, in a metric.
+        // No id, or a state that is not in the CRI: decodes the complete row, as `complete` counts this in a metric.
         None => {
             if let Some(report) = decode() {
                 row(report.into());

@@ -137,8 +137,8 @@ impl CriRuntime {
     }
 
     /// Sets the check for another subscriber, for a program that runs next to a kubelet. If the runtime gives each
-    /// event to one subscriber only ([`quirks::stream_hazard`]), the client calls `check`, which returns the reason to
-    /// expect another subscriber, if any. Without a check, the client expects no other subscriber.
+    /// event to one subscriber only, [`Runtime::stream_hazard`] calls `check`, which returns the reason to expect
+    /// another subscriber, if any. Without a check, the client expects no other subscriber.
     ///
     /// `check` may block. If it takes longer than 2 s, the client expects another subscriber.
     pub fn with_subscriber_check<F>(mut self, check: F) -> Self
@@ -161,7 +161,7 @@ impl CriRuntime {
         self.connection.clock
     }
 
-    /// A client for the calls that change the runtime, with the same settings, layers and clock. It has its own
+    /// A client for the calls that change the runtime, with this client's settings, layers and clock. It has its own
     /// connection, so that reads and writes do not delay each other. Does not connect yet.
     pub fn client(&self) -> CriClient {
         CriClient::new(self.connection.separate())

@@ -32,7 +32,7 @@ impl SubscriberCheck {
         let check = async {
             let running = running.lock_owned().await;
             let (reply, found) = oneshot::channel();
-            // The check has its own thread: at its end, a tokio runtime would wait for a blocking task that hangs.
+            // The check has its own thread: a tokio runtime that is dropped waits for `spawn_blocking` tasks that hang.
             let check = thread::Builder::new().spawn(move || {
                 let _running = running;
                 reply.send(find())
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// A second caller waits for the running check. If it took this check for hung, its PLEG would poll for a minute.
+    /// A second caller waits for the running check: if it reported a hang, its PLEG would use no event stream for 60 s.
     #[tokio::test]
     async fn subscriber_checks_run_in_turn_and_hung_check_times_out() {
         let (answer, answers) = mpsc::channel();

@@ -113,7 +113,7 @@ impl Connector {
 /// `/runtime.v1.ImageService/` and the name of the call, its body the encoded message in a gRPC frame.
 pub type CallRequest = http::Request<CallBody>;
 
-/// The response of a call: its body is the encoded message in a gRPC frame; the gRPC status is in the
+/// The response of a call: each encoded message in its body is in a gRPC frame; the gRPC status is in the
 /// trailers, or in the headers if the call failed at once.
 pub type CallResponse = http::Response<CallBody>;
 

@@ -1,6 +1,6 @@
-//! Computes the earliest instant of the next subscribe call from the starts and ends of the calls so far.
+//! Computes the instant of the next dial (connect) from failed dials and from starts and ends of subscribe calls.
 //!
-//! Pure functions of instants: this module reads no clock.
+//! This module reads no clock: the callers pass all instants.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Backoff {
     /// The instants of the last subscribe calls, at most `subscribes_per_minute`.
     issued: VecDeque<Instant>,
     dialing: Option<Dialing>,
-    /// The number of subscribe calls that have ended since the last reset by a call that was open for `reset_after`.
+    /// The number of subscribe calls that ended since `probe`, or a call open for `reset_after`, reset the back-off.
     short_lives: u32,
 }
 
@@ -90,7 +90,7 @@ impl Backoff {
         self.within_the_limit(now.after(pause))
     }
 
-    /// The next attempt if the runtime offers no stream. That is no failure, so this resets the back-off.
+    /// The next dial if the runtime offers no stream or the reader declined it. Not a failure: resets the back-off.
     fn probe(&mut self, now: Instant) -> Instant {
         self.short_lives = 0;
         self.dialing = None;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_dials_are_repeated_often_and_are_no_subscribe_calls() {
+    fn failed_dials_repeat_often_without_counting_as_subscribe_calls() {
         let mut pace = pace(|_| ());
         let mut now = at(0);
         let mut dials = Vec::new();

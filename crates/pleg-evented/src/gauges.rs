@@ -9,7 +9,7 @@ use pleg_runtime::core::{EventCounts, EventType, Instant};
 #[derive(Debug, Default)]
 pub struct ReaderGauges {
     waiting: AtomicUsize,
-    /// The arrival of the oldest event or stream change that waits, in nanoseconds; zero if none waits.
+    /// `Instant::as_nanos` of the arrival of the oldest event or stream change not taken by the receiver; zero if none.
     waiting_since: AtomicU64,
     /// Events by type: created, started, stopped, deleted, other.
     events: [AtomicU64; 5],

@@ -40,7 +40,7 @@ struct Waiting {
     changes: VecDeque<StreamChange>,
     hints: HintMap,
     latencies: Vec<Duration>,
-    /// The number of events since the receiver last took the hints: merged into a hint, or lost.
+    /// The number of events since the last `take`, including those that the full hint map dropped.
     events: usize,
     since: Option<Instant>,
     /// The wall clock at the last subscribe.
@@ -119,8 +119,8 @@ impl HintSender {
 /// The batch that the receiver takes at once: stream changes, hints and event latencies.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Subscribes and ends of streams, in order. The receiver must handle them before the hints. So an event of an old
-    /// stream may hide that the new stream missed one; the other order would count events as missed that arrived.
+    /// Subscribes and stream ends, in order. Handle them before `hints`: at each, the reconciler forgets all arrived
+    /// events, and would count those of the new stream as missed. It may take an old stream's event for a new stream's.
     pub changes: VecDeque<StreamChange>,
     /// The events, merged into one hint for each sandbox or container.
     pub hints: BTreeMap<Id, Hint>,

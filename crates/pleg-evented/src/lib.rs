@@ -1,5 +1,5 @@
-//! The stream side of the generator: subscribes to a runtime's events, drains them, classifies the end of a stream, and
-//! always reconnects.
+//! The stream side of the pod lifecycle event generator (PLEG): subscribes to a runtime's events, drains them,
+//! classifies the end of a stream, and always reconnects.
 //!
 //! [`run`] is the entry point of this crate. It merges each event into the hint of the event's id. It never waits for
 //! the receiver of the hints, because a subscriber that stops reading blocks containerd's container creation.

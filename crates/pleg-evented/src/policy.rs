@@ -14,7 +14,7 @@ pub struct ReconnectSettings {
     pub dial_every: Duration,
     /// For this long after a first failed dial, a new dial follows `dial_every` after each failed one.
     pub dial_every_for: Duration,
-    /// The first pause after `dial_every_for` or after a subscribe call that ended early. Each further pause doubles.
+    /// The first pause after `dial_every_for`, or after a second subscribe call that ended early. Further ones double.
     pub backoff_from: Duration,
     /// The upper limit of the pauses that double.
     pub backoff_to: Duration,
@@ -26,7 +26,7 @@ pub struct ReconnectSettings {
     pub subscribes_per_minute: u16,
     /// A subscribe call that was open for this time resets the back-off.
     pub reset_after: Duration,
-    /// The period of subscribe calls if the runtime does not offer a stream or has disabled it.
+    /// The pause before the next dial if the runtime offers no stream, has disabled it, or the reader declined it.
     pub probe_every: Duration,
     /// A call that ends within this time without an event counts as refused or, if it ends with OK, as disabled.
     pub at_once: Duration,

@@ -27,8 +27,8 @@ use crate::{HintSender, ReconnectPolicy, stream_end};
 
 /// Subscribes to the runtime's events and hands them over to `out`, until it is shut down.
 ///
-/// On each notification of `renew` the reader ends the present stream and subscribes again, as after a loss. It also
-/// subscribes again after the stream has panicked.
+/// On a notification of `renew` the reader ends the present stream and subscribes again, as after a lost connection. It
+/// also subscribes again after the stream has panicked.
 ///
 /// Reconnecting never stops: `run` returns only when `shutdown` is cancelled or the other end of `out` is gone. Then it
 /// returns promptly and leaves no task. The future of `run` may be dropped at any time.
@@ -67,7 +67,7 @@ pub async fn run<R: Runtime>(
     }
 }
 
-/// The interval at which the reader checks if the open stream may do harm by now: another subscriber may have started.
+/// The interval of the `stream_hazard` calls while a stream is open: by then, a competing subscriber may have started.
 const HAZARD_CHECK: Duration = Duration::from_secs(60);
 
 /// The number of events that the reader reads before it yields to other tasks.
@@ -141,7 +141,7 @@ impl<R: Runtime> Reader<R> {
             let next = self.clock.now().after(HAZARD_CHECK);
             self.clock.sleep_until(next).await;
             if let Ok(Some(hazard)) = self.hazard().await {
-                // If the next dial finds this harm again, the reader does not subscribe and reports `Declined`.
+                // Then the reader dials, and reports `Declined` if `stream_hazard` still returns a reason.
                 return CallError::new(OPERATION, CallErrorKind::Cancelled, hazard.message);
             }
         }
@@ -173,7 +173,7 @@ impl<R: Runtime> Reader<R> {
             .change(StreamChange::Subscribed { at, wall });
         tracing::info!("subscribed to the event stream");
 
-        // Discards a `renew` from before this subscribe: the driver meant it for an earlier stream.
+        // Discards a `renew` from before this subscribe: the reconciler requested it to end an earlier stream.
         let _ = self.renew.notified().now_or_never();
         let (delivered, error) = self.read_to_end(&mut events, item).await?;
         drop(events);
@@ -225,8 +225,8 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Reports a panic of the stream or the reader. Events may be lost; the list after the next subscribe shows their
-    /// changes. Returns the instant of the next dial.
+    /// Reports a panic of the stream or the reader. The panic may lose events; the list after the next subscribe shows
+    /// the state changes that they reported. Returns the instant of the next dial.
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Instant {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -274,7 +274,7 @@ impl<R: Runtime> Reader<R> {
 
 const OPERATION: &str = "GetContainerEvents";
 
-/// The error of a stream that delivers no events although reads show changes.
+/// The error of a stream that delivers no events although the reconciler's lists and status calls show changes.
 fn silent() -> CallError {
     let message = "ended by the reader: no event arrived while reads showed changes";
     CallError::new(OPERATION, CallErrorKind::Cancelled, message)

@@ -131,7 +131,7 @@ impl<R: Runtime> Reader<R> {
         Version { ticket, outcome }
     }
 
-    /// Returns the behavior of the runtime's event stream.
+    /// Returns known quirks of the runtime's event stream, for example that a removal may suppress a STOPPED event.
     ///
     /// # Errors
     /// If the runtime does not answer within `deadline`, or the call fails.

@@ -11,8 +11,8 @@
 //! The first replacement of a pod's sandbox is made at once. A later one waits until the first delay (10 s) has passed
 //! since the last replacement. Upstream waits for 10 s after it failed to create a sandbox.
 //!
-//! Every exit counts, even with exit code 0 or after a stop. Unlike upstream's, the delay starts when the generator
-//! detected the exit, on its monotonic clock, not at `finishedAt`. So a step of the wall clock changes no delay.
+//! Restarts after exit code 0, or after a stop by the kubelet, wait as well. Unlike upstream's, the delay starts when
+//! the generator detected the exit, on its monotonic clock, not at `finishedAt`. So wall-clock steps change no delay.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl BackOffSettings {
     }
 }
 
-/// The instant until which a restart or pull must wait, and the whole delay, which is shown as `back-off 20s`.
+/// The instant until which a restart or pull must wait, and the whole delay (`back-off 20s` in a container's status).
 type Delayed = (Instant, Duration);
 
 /// The back-off of one pod. It has an entry for each container that was restarted and each image whose pull failed.

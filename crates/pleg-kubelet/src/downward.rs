@@ -31,7 +31,7 @@ pub(crate) type Files = BTreeMap<PathBuf, VolumeFile>;
 pub(crate) struct Fields<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) node: &'a NodeConfig,
-    /// The addresses of the pod's sandbox. Empty for the files of a volume, because files cannot show addresses.
+    /// The addresses of the pod's sandbox. Empty for the files of a volume, because `problem` refuses addresses there.
     pub(crate) pod_ips: &'a [IpAddr],
 }
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_one_label_per_line_and_the_given_mode() {
+    fn volume_files_have_one_label_per_line_and_given_mode() {
         let pod = json!({"metadata": {"labels": {"a": "1", "b": "x\"y"}}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let source = json!({"defaultMode": 0o400, "items": [

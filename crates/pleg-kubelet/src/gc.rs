@@ -15,7 +15,7 @@ use pleg::{ContainerState, ContainerStatus, Id, PodStatus};
 use crate::worker::is_live;
 
 /// The number of dead containers of a name, or sandboxes of a pod, that may wait for acknowledgement. A consumer that
-/// never acknowledges must not fill the disk. The generator stores the exit records of as many removed containers.
+/// never acknowledges must not fill the disk. The generator stores the exits of as many removed containers of a name.
 const MAX_UNACKNOWLEDGED: usize = 3;
 
 /// Removal of an ended container or sandbox.

@@ -27,7 +27,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 /// The longest wait for a missing status of a pod that the runtime lists. A status call that fails or hangs for longer
 /// may never succeed; without this limit, the pod could then be neither restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
-/// The first and the longest delay between a failed inspection and the next one.
+/// The first and the longest delay after an inspection (a read of the pod's details) failed, until the next one.
 const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The instant of the next inspection: `now` plus the time since `missing_since` (1 s to 1 min). So the delay doubles.
@@ -43,7 +43,7 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 pub(crate) struct PodHistory {
     /// The attempt number for the next sandbox: higher than the numbers of all known sandboxes and create calls.
     pub(crate) next_sandbox_attempt: u32,
-    /// The instant of the last create call for a sandbox with an attempt number above 0, even if 0 was not created.
+    /// The instant of the last create call for a sandbox with a number above 0, even if sandbox 0 was never created.
     pub(crate) sandbox_replaced: Option<Instant>,
     names: BTreeMap<String, Name>,
     /// The calls that were made for each container or sandbox that still exists.
@@ -51,15 +51,15 @@ pub(crate) struct PodHistory {
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
     /// Containers that this worker stopped, with the reason for the stop. As in upstream's `computePodActions`, they
-    /// run again whatever their exit code. `None`: the worker removed a container that was created but not started.
-    /// Another one replaces it. But if it has an exit code, it was started after all, and its restart policy decides.
+    /// run again whatever their exit code. `None` as reason: the worker removed the container as not started, to create
+    /// another one. But if an exit code shows that it was started after all, its restart policy decides.
     replaced: BTreeMap<Id, Option<StopReason>>,
     /// The instant of the last stop call for each container of a terminating pod. Cleared after a failed run: the
     /// runtime may have been down since the stop, and that time must not count as grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
     /// The final phase of the pod, once it is decided. From then on, the pod is never started again.
     pub(crate) phase: Option<PodPhase>,
-    /// The instant at which the runtime had last listed the pod when an inspection last failed.
+    /// The instant of the runtime's last list of the pod before an inspection failed. The latest, if several failed.
     pub(crate) unanswered: Option<Instant>,
     /// The instant since which status calls for the newest sandbox have failed and the pod's addresses are missing.
     pub(crate) addresses_missing: Option<Instant>,
@@ -196,7 +196,7 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // These containers keep running, even if stopped before without effect: their exit code decides restarts again.
+        // No earlier stop call can end these containers any more. So when one ends, its exit code decides its restart.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
@@ -251,7 +251,7 @@ impl PodHistory {
         Some(self.calls.get(&(id.clone(), call))?.at.after(REPEAT_AFTER))
     }
 
-    /// Like [`repeat_at`](Self::repeat_at), for garbage. No container waits for its removal, so each delay is doubled.
+    /// Like [`repeat_at`](Self::repeat_at), for garbage. No container waits for it, so each call doubles the delay.
     pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
         Some(self.calls.get(&(id.clone(), Call::Remove))?.next_try())
     }
@@ -268,7 +268,7 @@ impl PodHistory {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
 
-    /// Returns the container `id` if a read of its status may still show its exit code, missing since `detected`.
+    /// Returns the container `id`, which ended at `detected`, if a status read may still show its missing exit code.
     pub(crate) fn awaits_code<'a>(
         &self,
         view: &'a PodView,
@@ -286,7 +286,7 @@ impl PodHistory {
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
-        // Requires a read after an earlier removal call only once the call may be repeated: until then, none is made.
+        // An earlier removal call requires a read only when it may be repeated: before, the worker removes nothing.
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
         let since = started.max(removed)?;
         (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)

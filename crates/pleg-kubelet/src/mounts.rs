@@ -141,7 +141,7 @@ mod tests {
             make_empty_dir(&path, Some(1 << 20), Some(7))?;
             assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o700);
             assert_eq!(fs::read_to_string(path.join("kept"))?, "x");
-            // A mount that a container made stays, and blocks the removal.
+            // A mount that a container made in the volume stays, so the removal of the pod's directory fails.
             let other = path.join("mounted");
             fs::create_dir(&other)?;
             make_tmpfs(&other, 4096)?;

@@ -125,7 +125,7 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
         return Some((unit, 0));
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
-    // Longer exponents are refused: their amounts would all become the greatest or the least possible amount.
+    // Refuses exponents with more than four digits: amounts between the least and the greatest one do not need them.
     let is_short = exponent.trim_start_matches(['+', '-']).len() <= 4;
     Some((NANO, exponent.parse().ok().filter(|_| is_short)?))
 }

@@ -146,7 +146,7 @@ impl Walk<'_> {
             let free = self.top_path.join(format!("deep-{}", self.moved));
             let free = free.file_name().unwrap_or_default();
             match renameat(parent, name, self.top, free) {
-                // The container has made an entry of that name, so the next name is tried.
+                // A container has made an entry `deep-<number>` at the top, so the loop tries the next number.
                 Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => {}
                 result => return result,
             }
@@ -193,7 +193,7 @@ pub(crate) mod tests {
         Ok((pod, outside))
     }
 
-    /// Removes the pod's directory. Asserts that the error names `mounted`, and that the outside file is left.
+    /// Removes the pod's directory. Asserts that the error names the mounts `mounted`, and that the outside file stays.
     #[track_caller]
     fn assert_left(pod: &Path, outside: &Path, mounted: &[&Path]) {
         let error = remove_directory(pod).unwrap_err().to_string();

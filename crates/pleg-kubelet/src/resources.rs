@@ -66,7 +66,7 @@ pub(crate) fn linux_resources(
     LinuxContainerResources {
         cpu_period: PERIOD,
         cpu_quota: match cpu_limit {
-            // Zero or less means that there is no limit.
+            // A CPU limit of zero or less is no limit, like a missing one.
             ..=0 => 0,
             _ => (cpu_limit.saturating_mul(PERIOD) / 1000).max(MIN_QUOTA),
         },

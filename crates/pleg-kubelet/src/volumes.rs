@@ -69,7 +69,7 @@ impl PodDirectories {
     }
 
     /// Removes the directory of a pod, if it exists, with the `emptyDir` volumes. Symbolic links are not followed.
-    /// Mounts that others made in a volume stay. The error names these mounts, or an entry that cannot be removed.
+    /// Mounts that a container or user made in a volume stay. The error names them, or an entry that cannot be removed.
     pub(crate) fn remove(&self, uid: &PodUid) -> Result {
         let below = |path| self.below(uid.as_str(), path, &[]);
         unmount_below(&below(SUB_PATHS)?, 3);

@@ -114,7 +114,7 @@ impl Node {
         self.objects.get(id)
     }
 
-    /// A mutable sandbox or container, to change its label, the report of its exit (`Exit`), or its overrides.
+    /// A mutable sandbox or container, to change its label, the report of its exit, or its wrong reports (`Overrides`).
     pub fn object_mut(&mut self, id: &str) -> Option<&mut Object> {
         self.objects.get_mut(id)
     }

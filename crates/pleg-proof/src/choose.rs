@@ -71,7 +71,7 @@ impl Choose for Quiet {
 /// Wraps a source of choices, with methods to choose an index, an element, a fault or a duration.
 pub(crate) struct Dice<'a> {
     choose: &'a mut dyn Choose,
-    /// True in a small world: every duration is the shortest possible, and the source decides whether a fault happens.
+    /// True in a small world: every duration is the shortest possible, and `chance` only distinguishes 0 from the rest.
     is_small: bool,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// Returns true with a chance of `per_mille` in a thousand. In a small world, the source chooses true or false.
+    /// Returns true with a chance of `per_mille`/1000. In a small world, `explore` tries both results, unless it is 0.
     pub(crate) fn chance(&mut self, per_mille: u32) -> bool {
         match per_mille {
             0 => false,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_of_zero_makes_no_choice() {
+    fn chance_of_zero_consumes_no_input_byte() {
         let mut bytes = Bytes::new(&[255, 255]);
         assert!(!Dice::new(&mut bytes, false).chance(0));
         assert_eq!(bytes.below(256), 255);

@@ -59,7 +59,7 @@ pub struct Coverage {
     pub events: u64,
     /// The number of lists and status calls that the core has made (`Version` is not counted).
     pub calls: u64,
-    /// The most calls that the core made in one world, in thousandths of the calls that this world allowed.
+    /// The highest number of calls of the core in one world, in thousandths of the number that the checker allowed.
     pub budget_used: u64,
     /// The simulated time, in nanoseconds.
     pub nanos: u64,

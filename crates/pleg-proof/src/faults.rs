@@ -4,7 +4,7 @@ use crate::choose::Dice;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident: $worlds:literal $most:literal,)*) => {
-        /// A fault, or an action of a program other than the worker.
+        /// Something unusual in a world: a failed call, a lost event, an action of a third party, a slow worker, ...
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Fault {
             $($(#[$doc])* $name,)*
@@ -22,7 +22,7 @@ faults! {
     // Faults of reads.
     /// Lists and statuses still show the earlier state for a while after an exit or a removal.
     Lag: 200 300,
-    /// A step of a call takes up to 700 ms.
+    /// The runtime takes up to 700 ms, not up to 6 ms, to read rows or a status for a call, or to answer the call.
     Slow: 300 200,
     /// A call hangs until its deadline.
     Hang: 150 30,
@@ -34,13 +34,13 @@ faults! {
     StatusFails: 200 200,
     /// A status call answers NotFound although the id exists.
     StatusDenied: 150 100,
-    /// The statuses of one id hang or fail for seconds.
+    /// The status calls about one id hang or fail for seconds.
     SickId: 100 60,
     /// All calls about one pod hang or fail for seconds.
     SickPod: 100 40,
     /// Lists of the node hang or fail for seconds, while lists of pods work.
     SickLists: 100 60,
-    /// All statuses hang or fail for seconds.
+    /// All status calls hang or fail for seconds.
     SickStatuses: 80 40,
     /// Lists of the node exceed the limit of gRPC messages and so fail, until the faults of the world end.
     TooLarge: 40 60,
@@ -74,14 +74,14 @@ faults! {
     Cut: 200 150,
     /// A new stream begins with events that the runtime has sent earlier.
     Replay: 200 1000,
-    /// The runtime registers a new subscriber up to 300 ms after the call; the events in between are lost.
+    /// The runtime registers a new subscriber up to 300 ms after `GetContainerEvents`. Events before that are lost.
     LateSubscriber: 200 500,
     /// Another subscriber takes half of the events, for up to 10 s.
     SecondSubscriber: 80 60,
     /// The event stream stays open but delivers nothing more, until it ends.
     Mute: 60 30,
     // Faults of objects.
-    /// An id is UNKNOWN for a while.
+    /// Lists, statuses and events show the state UNKNOWN for one id, for up to 5 s.
     Unknown: 100 30,
     /// The list row and the status of an id contradict each other for good.
     Skew: 60 100,
@@ -124,9 +124,9 @@ faults! {
     SlowWorker: 200 200,
     /// A call of a worker times out and takes effect later.
     LateWrite: 120 100,
-    /// A worker waits for a view with fresh details of every container.
+    /// A worker waits until the core has read all statuses of the pod, not only its rows, after the worker's last call.
     DetailsRead: 1000 30,
-    /// A worker waits for a view as of an instant in the future.
+    /// A worker waits for a view that the core reads later than an instant up to 50 ms in the future.
     FutureWait: 1000 50,
 }
 

@@ -7,7 +7,7 @@ use pleg_proof::small::{WORLDS, explore};
 use pleg_proof::soak::{run, run_bytes, soak};
 
 #[test]
-fn seeded_worlds_have_no_violation() {
+fn worlds_chosen_by_seed_have_no_violation() {
     let totals = soak(0, 200, 2);
     let failures = totals.failures.iter();
     let failures: Vec<_> = failures.map(|(seed, f)| (seed, &f.violation)).collect();

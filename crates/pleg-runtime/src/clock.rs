@@ -61,8 +61,8 @@ impl Clock {
     /// A clock whose wall clock shows `wall` now and advances with the clock's instants, independently of the host's
     /// clock.
     ///
-    /// For tests and simulations on paused time, which runs ahead of the host's wall clock: by the host's clock every
-    /// event would look older than the subscribe call of its stream.
+    /// For tests and simulations on paused time: the host's clock keeps running, so by it an event sent right after
+    /// the subscribe call of its stream would look older than that call.
     #[must_use]
     pub fn start_at(wall: WallTime) -> Self {
         let clock = Self::start();

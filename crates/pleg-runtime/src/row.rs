@@ -7,8 +7,8 @@ use pleg_core::{Kind, Report, ReportedState};
 /// One row of a list. Its id, kind and state are already decoded; everything else is decoded on demand.
 ///
 /// A runtime implemented by a test makes rows [from](From) a [`Report`]. A runtime that receives encoded rows should
-/// make [`encoded`](Self::encoded) rows: the caller knows the identity of most ids, so it does not decode most rows in
-/// full.
+/// make [`encoded`](Self::encoded) rows: the generator remembers the pod and names of known ids, so from
+/// lists of the node it decodes few rows in full.
 pub struct Row<'a>(What<'a>);
 
 enum What<'a> {

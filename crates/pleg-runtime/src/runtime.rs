@@ -91,7 +91,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// # Errors
     /// If no connection can be made; no call was issued then. With the error
     /// [`Unimplemented`](pleg_core::CallErrorKind::Unimplemented) the implementation declines to subscribe: the
-    /// generator polls, which is no degraded reason, and tries again after a minute.
+    /// generator polls, which adds no reason to `Health::degraded`, and tries again after a minute.
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send;
 
     /// The reason why a subscription may harm the runtime or another subscriber, if any. In
@@ -111,7 +111,7 @@ pub trait Runtime: Send + Sync + 'static {
     fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send;
 
     /// The behavior of this runtime's event stream. The generator calls this method after each subscribe, and after
-    /// lists until one call has succeeded. By default [`EventProfile::UNKNOWN`].
+    /// each complete list of the node until the method has succeeded. By default [`EventProfile::UNKNOWN`].
     ///
     /// # Errors
     /// Any failure of a call that this method makes.

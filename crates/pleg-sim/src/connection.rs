@@ -39,7 +39,7 @@ pub(crate) struct Connection<IO> {
 }
 
 impl<IO> Connection<IO> {
-    /// A connection over `io`. It is cut when a token in `cut` is cancelled. The guard `closed` is dropped with it.
+    /// A connection over `io`, which cancelling a token in `cut` cuts. Dropping it cancels the token of `closed`.
     pub(crate) fn new(
         io: IO,
         cut: [CancellationToken; 2],

@@ -68,7 +68,7 @@ pub(crate) struct Delivery {
     kind: Kind,
     /// The queue of containerd 1.7 and CRI-O.
     queue: mpsc::Sender<Event>,
-    /// The handlers of `GetContainerEvents` get this lock in the order in which they ask for it.
+    /// The other end of `queue`. The handlers of `GetContainerEvents` lock it in the order in which they ask for it.
     receiver: FairMutex<mpsc::Receiver<Event>>,
     /// The subscribers of CRI-O since 1.28, in the order of subscription.
     subscribers: Mutex<Vec<mpsc::Sender<Event>>>,
@@ -164,7 +164,7 @@ impl Delivery {
     async fn drain(&self, out: mpsc::Sender<Event>, engine: &Engine) {
         lock(&self.subscribers).push(out);
         self.count(engine, |counts| counts.subscribers += 1);
-        // The task of the first subscriber never releases this lock, so the calls for later subscribers return here.
+        // The first subscriber's task keeps this lock and sends to all subscribers. Later subscribers' tasks end here.
         let Ok(mut receiver) = self.receiver.try_lock() else {
             return;
         };
@@ -334,7 +334,7 @@ mod tests {
         }
     }
 
-    /// The numbers of the events that arrive until every task is idle.
+    /// The numbers (`created_at`) of the events that arrive until every task is idle.
     async fn received(events: &mut mpsc::Receiver<Event>) -> Vec<i64> {
         let mut all = Vec::new();
         while let Ok(Some(event)) = tokio::time::timeout(IDLE, events.recv()).await {
@@ -343,7 +343,7 @@ mod tests {
         all
     }
 
-    /// The numbers of subscribers, waiting events, dropped events and discarded events.
+    /// The counts of subscribers, waiting events, dropped events and discarded events.
     fn counts(engine: &Engine) -> [u64; 4] {
         let c = *engine.counts.borrow();
         [c.subscribers as u64, c.held as u64, c.dropped, c.discarded]
@@ -419,7 +419,7 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
             assert!((140..260).contains(&left), "{left}");
             assert_eq!(counts(&engine), [1, 0, 0, 0], "the knob is not counted");
             drop(events);
-            // The second subscriber now takes every event, so no event is queued for the dead subscriber.
+            // Without a percentage, the knob takes every event, so no event is queued for the dead subscriber.
             engine.set_knobs(&["second_subscriber"]).unwrap();
             publish(&engine, 0..6).await;
             assert_eq!(taken(&engine), 400 - left + 6);

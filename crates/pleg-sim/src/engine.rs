@@ -33,12 +33,12 @@ pub(crate) struct Engine {
     faults: Mutex<Faults>,
     /// Is notified whenever a knob is set.
     pub(crate) knob_changes: watch::Sender<()>,
-    /// An event that the fault `swap` delays until the next event is published.
+    /// An event that the fault `swap` delays until the next event is published, or until a timeout.
     pub(crate) delayed_event: Mutex<Option<DelayedEvent>>,
     world: Mutex<World>,
     /// The running containers.
     pub(crate) programs: Mutex<HashMap<String, Program>>,
-    /// One token per sandbox or container that has exited. It is cancelled when the event of the exit is published.
+    /// One token per exited sandbox or container, cancelled when the exit's event is published. Removals wait for this.
     pub(crate) exit_events: Mutex<HashMap<String, CancellationToken>>,
     /// The runtime's process. A process that has ended stays here until the next process starts.
     pub(crate) process: Mutex<Arc<Process>>,
@@ -116,8 +116,8 @@ impl Engine {
         }
     }
 
-    /// The first step of every call, and the only place that delays calls or makes them fail. `id` is the sandbox or
-    /// container that the call names; empty if it names none.
+    /// The first step of every call, and the only place that applies the knobs `hang`, `latency` and `fail`. `id` is
+    /// the sandbox or container that the call names; empty if it names none.
     pub(crate) async fn admit(&self, method: &str, id: &str) -> Result<(), Status> {
         match self.phase() {
             _ if self.stop.is_cancelled() => return Err(shutting_down()),

@@ -27,7 +27,7 @@ const SWAP_TIMEOUT: Duration = Duration::from_millis(100);
 pub(crate) type DelayedEvent = (Arc<Process>, Event);
 
 impl Engine {
-    /// Sends the events of a change, one after the other. Waits where a real runtime waits.
+    /// Sends the events of a change, one after the other. With containerd 2, waits for subscribers that do not read.
     pub(crate) async fn emit(self: &Arc<Self>, events: Vec<Due>) {
         for due in events {
             self.emit_one(&due).await;

@@ -1,5 +1,5 @@
-//! The faults that the knobs cause. This module makes the random decisions, counts the faults that fired, and measures
-//! how long calls hang.
+//! The faults that the knobs cause. This module makes the random decisions, counts the faults that fired, changes
+//! events, and makes calls hang, wait or fail.
 //!
 //! All decisions use one random number generator, seeded from the simulator's seed.
 
@@ -24,7 +24,7 @@ const HOUR: i64 = 3_600_000_000_000;
 
 type Alteration = fn(&mut ContainerEventResponse);
 
-/// Knobs that change an event, each with its function.
+/// The knobs that change an event, each with the function that makes the change.
 const ALTERATIONS: [(&str, Alteration); 7] = [
     ("sandbox.nil", |e| e.pod_sandbox_status = None),
     ("containers.empty", |e| e.containers_statuses.clear()),
@@ -109,7 +109,7 @@ impl Engine {
             if !std::mem::replace(&mut hung, true) {
                 self.faults().count(&name);
             }
-            // `changed` cannot fail, because the engine owns the sender.
+            // `changed` fails only if the sender `knob_changes` is dropped, and `self` owns it.
             let changed = changes.changed();
             match until {
                 Some(until) => drop(tokio::time::timeout_at(until, changed).await),
@@ -225,7 +225,7 @@ impl Faults {
         }
     }
 
-    /// The first `hang` knob for `groups` (`all`, calls, pods) that is not over, and its end if it has a duration.
+    /// The first `hang` knob of `groups` (`all`, a call, pods) that makes calls hang now, and its end if it has one.
     fn hang(&self, groups: &[String], now: Instant) -> Option<(String, Option<Instant>)> {
         groups.iter().find_map(|group| {
             let name = format!("{group}.hang");

@@ -1,7 +1,7 @@
 //! Knobs: faults that users set as text, with flags or at run time. The module has no I/O, clock or state.
 //!
-//! `faults` makes the random decisions and counts the faults that fired. The faults take effect in
-//! `events` (events and streams), `lists` (list responses) and `Engine::admit` (every call).
+//! `faults` makes the random decisions and counts the faults that fired. The faults take effect in `events`, `delivery`
+//! (`second_subscriber`), `lists` (list responses), `service` (status responses) and `Engine::admit` (every call).
 
 use std::{fmt, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::error::SimError;
 struct Kind {
     /// The name that stands for a value of this type in a usage text, such as `RATE`.
     usage: &'static str,
-    /// The values of this type, for error messages.
+    /// A description of valid values, for error messages.
     wanted: &'static str,
     parse: fn(&str) -> Option<Value>,
 }
@@ -196,7 +196,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// The name under which a knob is stored, and its type.
+/// The name under which a knob is stored (`list_containers.hang` for `ListContainers.hang`), and the type of its value.
 fn find(knob: &str) -> Option<(String, &'static Kind)> {
     let kind_of = |entry: &str| {
         let found = KNOBS.iter().find(|(name, ..)| *name == entry);

@@ -7,7 +7,7 @@
 //!
 //! | mode | event delivery | other behavior |
 //! | --- | --- | --- |
-//! | `containerd-1.7` | one queue of 1000 events for all subscribers, each event goes to one of them; a full queue drops new events; queued events never expire; each dead subscriber loses one event | DELETED of a sandbox has no sandbox status |
+//! | `containerd-1.7` | one queue of 1000 events for all subscribers, each event goes to one of them; a full queue drops new events; queued events never expire; the event sent to a dead subscriber is lost | DELETED of a sandbox has no sandbox status |
 //! | `containerd-2` | every subscriber gets every event, with a buffer of 100; a subscriber that does not read blocks the runtime; without subscribers, events wait for 5 minutes | DELETED of a sandbox has an invalid `created_at` and is sent before lists stop showing the sandbox |
 //! | `crio` | every subscriber gets every event from a queue of 1000 that drops new events when full; a subscriber that does not read delays the others; after the last subscriber leaves, events are lost (up to 1.27: as containerd 1.7) | no CREATED and no DELETED for sandboxes, no DELETED for containers that are removed with their sandbox; statuses of the whole pod; containers that fail to start disappear; a graceful stop ends streams with OK |
 //! | `crio-disabled` | the stream ends immediately with OK | the default configuration of CRI-O |
@@ -23,7 +23,7 @@
 //!
 //! | last words of command + args | after the start | exit code on `SIGTERM` | exit code on `SIGKILL` |
 //! | --- | --- | --- | --- |
-//! | `exit CODE [MILLISECONDS]` | exits with code CODE after that time | 143 | 137 |
+//! | `exit CODE [MILLISECONDS]`; `true` or `false`, alone or after `-c` | exits with code CODE (`true`: 0, `false`: 1) after that time | 143 | 137 |
 //! | `oom [MILLISECONDS]` | exits with code 137 and reason `OOMKilled` after that time | 143 | 137 |
 //! | `ignore-term` | keeps running | does not exit | 137 |
 //! | `fail-start` | the start fails: the container has exited with code 128 and reason `StartError` (CRI-O: is removed) | | |

@@ -45,7 +45,7 @@ impl Engine {
         rows
     }
 
-    /// If `knob` (`list.pad`, `status.pad`) is on, adds an annotation of the size that it sets to each map in `all`.
+    /// If `knob` (`list.pad`, `status.pad`) is on, adds an annotation of the knob's size to each map in `all`.
     pub(crate) fn pad<'a>(&self, knob: &str, all: impl IntoIterator<Item = &'a mut Annotations>) {
         if let Some(bytes) = self.faults().value(knob, Value::number) {
             for annotations in all {
@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// The number of items per page of a streaming list. Fails if the runtime has no streaming lists. Call this before
-    /// reading the list, because a runtime without streaming lists does not read it.
+    /// `sandbox_rows` or `container_rows`, because a runtime without streaming lists visits no item.
     pub(crate) fn page_size(&self, method: &str) -> Result<usize, Status> {
         let size = self.profile.list_page_size;
         let size = size.filter(|_| !self.faults().is_on("list.unimplemented"));

@@ -6,7 +6,7 @@ use pleg_node_model::Version;
 
 use crate::error::SimError;
 
-/// A version number above that of every real version.
+/// The end of the version range of a mode that includes all later versions.
 const NEWEST: Version = Version(u32::MAX, 0, 0);
 
 /// A runtime to simulate. `profile.rs` defines the behavior of each mode and version.
@@ -113,8 +113,8 @@ impl Mode {
         )))
     }
 
-    /// The version that selects the profile: the given version, or the nearest version that belongs to the mode. If
-    /// `text` is not a version, the default version.
+    /// The version that selects the profile: the version in `text` (the default if it is none), limited to the mode's
+    /// range. A version above the range becomes the end of the range, which has the profile of the versions before it.
     pub(crate) fn version(self, text: &str) -> Version {
         let (from, to, default) = self.versions();
         let parsed = Version::parse(text).or_else(|| Version::parse(default));

@@ -120,7 +120,7 @@ impl Engine {
         if self.phase() == Phase::Down && !self.stop.is_cancelled() {
             let kind = self.profile.node.delivery;
             *lock(&self.process) = Arc::new(Process::start(kind, self.seed, &self.stop));
-            // The new process has no subscribers and no queue. The counts of lost events do not change.
+            // The new process has no subscribers and no queued events. The counts of discarded and dropped events stay.
             let reset = |counts: &mut Counts| (counts.subscribers, counts.held) = (0, 0);
             self.counts.send_modify(reset);
             self.phase.send_replace(Phase::Starting);

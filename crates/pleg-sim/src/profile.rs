@@ -1,6 +1,6 @@
 //! The profile of a runtime: everything that differs between modes and versions, as one value. The module has no I/O.
 //!
-//! No other module depends on the mode or the version.
+//! No other module depends on the version, and only `SimBuilder::build` on the mode, for the first phase.
 
 use pleg_node_model::{Delivery, Profile, Version};
 use tonic::Code;
@@ -70,7 +70,7 @@ impl RuntimeProfile {
         }
     }
 
-    /// Fails if the knob `second_subscriber` has no effect, because a subscriber never takes events from another one.
+    /// Fails if the knob `second_subscriber` has no effect: the runtime sends each event to all subscribers or to none.
     pub(crate) fn check_second_subscriber(&self) -> Result<(), SimError> {
         let why = match self.node.delivery {
             Delivery::OneSubscriber => return Ok(()),

@@ -11,7 +11,7 @@ use crate::{
     script::{KILLED, Script},
 };
 
-/// The maximum time for which a removal waits for the event of an earlier exit.
+/// The maximum time for which the removal of a sandbox or container waits for the event of its exit.
 const EXIT_EVENT_WAIT: Duration = Duration::from_millis(50);
 
 /// A handle to a running program.
@@ -71,7 +71,7 @@ impl Engine {
             // Calls that wait for the exit of the program proceed before the event is sent.
             drop(has_exited);
             engine.emit(events).await;
-            // Some runtimes find out only after sending STOPPED that the container was out of memory.
+            // containerd before 2.3 finds out only after sending STOPPED that the container was out of memory.
             if let Some(container) = engine.world().node.object_mut(&id) {
                 container.exit.reason_known_at = 0;
             }
@@ -130,8 +130,8 @@ impl Engine {
         published.drop_guard()
     }
 
-    /// Waits until the event of an earlier exit is published. In a real runtime, a removal takes longer than sending
-    /// that event, so DELETED is sent before STOPPED only if something delays STOPPED.
+    /// Before a removal, waits until an earlier STOPPED of `id` is published. In a real runtime, a removal takes longer
+    /// than sending STOPPED, so DELETED is sent before STOPPED only if something delays STOPPED.
     pub(crate) async fn wait_for_exit_event(&self, id: &str) {
         let published = lock(&self.exit_events).get(id).cloned();
         if let Some(published) = published {

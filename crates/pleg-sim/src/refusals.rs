@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crio_refuses_sandbox_with_relative_log_path_or_wrong_cgroup() {
+    fn crio_refuses_relative_log_directory_and_non_slice_cgroup_parent() {
         for (logs, parent, is_refused) in [
             ("/var/log/pods/p", "", false),
             ("/var/log/pods/p", "kubepods.slice", false),
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Log paths that conmon cannot open, a memory limit that is too low, and a group without a user.
+    /// CRI-O refuses log paths that conmon cannot open, a memory limit that is too low, and a group without a user.
     #[test]
     fn crio_refuses_container_with_invalid_log_path_memory_or_group() {
         let sandbox = v1::PodSandboxConfig {

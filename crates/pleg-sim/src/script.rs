@@ -1,4 +1,4 @@
-//! The behaviour of a simulated container, parsed from its command. The module has no I/O.
+//! The behavior of a simulated container, parsed from its command. The module has no I/O.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ pub(crate) const KILLED: i32 = 137;
 /// The exit code after `SIGTERM`.
 pub(crate) const TERMINATED: i32 = 143;
 
-/// The behaviour of a container's program.
+/// The behavior of a container's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     /// Runs until it is stopped; exits with 0 on `SIGTERM`.

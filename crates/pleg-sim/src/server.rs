@@ -110,8 +110,8 @@ impl Sim {
         }))
     }
 
-    /// Serves one connection, such as one end of a `tokio::io::duplex`, until either side closes
-    /// it, or the process ends. Must be called inside a tokio runtime.
+    /// Serves one connection, such as one end of a `tokio::io::duplex`, until either side closes it, or the simulated
+    /// runtime's process ends. Must be called inside a tokio runtime.
     pub fn serve_stream<IO>(&self, io: IO)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -165,7 +165,7 @@ async fn serve_process(
     engine.unbound.send_modify(|unbound| *unbound += 1);
 }
 
-/// Serves connections until `stop` is cancelled or the process ends. A connection that closes cancels `closed`.
+/// Serves connections until `stop` is cancelled or `process` ends. A connection that closes cancels `closed`, if given.
 async fn serve_connections<IO>(
     engine: &Arc<Engine>,
     process: &Process,
@@ -195,7 +195,7 @@ async fn serve_connections<IO>(
     let engine = Arc::clone(engine);
     let limit = engine.profile.message_limit;
     let service = CriService { engine };
-    // `lists` and `events` enforce the limit on responses, with the error message of grpc-go.
+    // tonic must not limit responses: `lists` and `events` do so, with the error message of grpc-go.
     let runtime = RuntimeServiceServer::new(service.clone())
         .max_decoding_message_size(limit)
         .max_encoding_message_size(usize::MAX);
@@ -245,7 +245,7 @@ impl SocketFile {
                     let removed = std::fs::remove_file(path);
                     removed.map_err(|error| failed("remove the stale socket", error))?;
                 }
-                // Ignore the error here, because `bind` then reports the same cause.
+                // Ignore other errors of `connect`: if the file still exists, `bind` fails.
                 Err(_) => {}
             }
         }

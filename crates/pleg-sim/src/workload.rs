@@ -1,7 +1,7 @@
 //! A simulated workload: pods are created, crash, restart, complete and are removed.
 //!
-//! The workload acts like a small kubelet: each step looks at the states of the workload's pods and makes the next
-//! calls of the CRI. Only crashes bypass the CRI.
+//! The workload acts like a small kubelet: each step reads the states of the workload's pods from the node and makes
+//! the next CRI calls. Of the changes, only crashes bypass the CRI.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -61,9 +61,9 @@ impl Default for WorkloadConfig {
 pub struct WorkloadHandle(watch::Receiver<bool>);
 
 impl WorkloadHandle {
-    /// Returns when the pods that [`WorkloadConfig::full`] asks for have been created, or when the workload has ended.
+    /// Returns when the workload has tried to create the pods that [`WorkloadConfig::full`] asks for, or has ended.
     pub async fn filled(&self) {
-        // An error means that the workload has ended.
+        // `wait_for` fails if the workload has ended and thereby dropped the sender.
         let _ = self.0.clone().wait_for(|filled| *filled).await;
     }
 }
@@ -123,8 +123,8 @@ impl Workload {
         }
     }
 
-    /// Does the most urgent thing: removes a pod whose job has completed, restarts a container, or creates
-    /// a missing pod. Otherwise, lets a container crash or removes a pod, at random.
+    /// Does the most urgent thing: removes a pod whose job has completed, restarts a container, or creates a missing
+    /// pod. If there is none of these, lets a container crash, removes a pod or does nothing, at random.
     async fn step(&mut self) -> Result<(), Status> {
         let engine = &self.cri.engine;
         engine.admit("ListPodSandbox", "").await?;

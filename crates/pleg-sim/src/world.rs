@@ -43,7 +43,7 @@ pub(crate) struct Sandbox {
     pub(crate) handler: String,
     /// The address of the sandbox; `None` on the host network, and after the network is released.
     pub(crate) ip: Option<String>,
-    /// True once the sandbox's removal has begun: containerd 2's controller has dropped it, its sandbox store has not.
+    /// True once the sandbox's removal has begun. As in containerd 2, lists still show it; its status has a zero time.
     pub(crate) removing: bool,
 }
 
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Returns the instant of the next change: the latest instant plus 1. Sets the model's wall clock to `self.now`.
+    /// Returns the next change's instant, which is a counter, not a time. Sets the model's wall clock to `self.now`.
     fn next(&mut self) -> u64 {
         let at = self.node.latest() + 1;
         self.node.step_wall(self.now - self.node.wall(at));
@@ -106,14 +106,14 @@ impl World {
         Ok((id, events))
     }
 
-    /// Does one step of the removal of a sandbox. Returns no events if there is nothing to do.
+    /// Does one step of stopping or removing a sandbox. Returns no events if there is nothing to do.
     pub(crate) fn step(&mut self, step: &Step) -> Vec<Due> {
         let at = self.next();
         self.node.step(step, at)
     }
 
-    /// Begins the removal of a sandbox. containerd 2 sends DELETED at this point. `None` if the removal has begun
-    /// already, or the sandbox does not exist.
+    /// Begins the removal of a sandbox. Returns the events to send now: DELETED of containerd 2. `None` if the removal
+    /// has begun already, or the sandbox does not exist.
     pub(crate) fn begin_removal(&mut self, id: &str) -> Option<Vec<Due>> {
         let sandbox = self.sandboxes.get_mut(id)?;
         if std::mem::replace(&mut sandbox.removing, true) {

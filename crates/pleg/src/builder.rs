@@ -101,7 +101,7 @@ impl<R: Runtime> Builder<R> {
         self
     }
 
-    /// The name of the generator: the label `name` of all its metrics, even of those of its calls. Several generators
+    /// The name of the generator: the label `name` of all its metrics, even those of runtime calls. Several generators
     /// in one process need different names, because their metrics have the same names. By default no label.
     pub fn name(mut self, name: &str) -> Self {
         self.metrics.name = Some(name.into());

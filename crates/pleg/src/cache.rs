@@ -57,7 +57,7 @@ impl Published {
 
     /// Applies a complete list that began at `as_of`: pods without an entry did not exist then. Removes `gone` pods.
     pub(crate) fn sweep(&self, as_of: Instant, gone: &[PodUid]) {
-        // `swept` is stored before the removals: a reader that no longer finds a pod must see the list that removed it.
+        // Stores `swept` before the removals: a reader that finds no pod must load the `swept` of that removal.
         self.swept.store(as_of.as_nanos(), Ordering::Release);
         for uid in gone {
             let is_gone = |_: &PodUid, shown: &Entry| !shown.view.status.exists();
@@ -72,7 +72,7 @@ impl Published {
     pub(crate) fn confirm(&self, as_of: Instant, pods: &Confirmed) {
         match pods {
             Confirmed::All => {
-                // Only one task writes, so no compare-and-swap is needed.
+                // Only the driver writes `confirmed`, so no compare-and-swap is needed.
                 let before = self.confirmed.load(Ordering::Acquire);
                 let confirmed = before.max(as_of.as_nanos());
                 self.confirmed.store(confirmed, Ordering::Release);
@@ -103,8 +103,8 @@ impl Published {
             if let Some(shown) = self.pods.get(uid) {
                 return shown.view(confirmed);
             }
-            // `swept` before the lookup may be older than the list that removed the pod; `swept` now may be newer
-            // than a list that found the pod. So both values must agree. Lists are a second apart, so the loop ends.
+            // `swept` before the lookup may be older than the list that removed the pod; `swept` now may be newer than
+            // a list that found the pod. So looks the pod up again until both are equal: lists are a second apart.
             if self.swept() == swept {
                 return PodView::nothing(uid, swept);
             }

@@ -17,7 +17,7 @@ use crate::sync::{mpsc, oneshot};
 /// acknowledged it, within these bounds: a pod has at most 1,000 records; of its removed containers with the same name,
 /// only the last three have records; and it has no records once it has been gone for ten minutes.
 ///
-/// Dropping a `Consumer` unregisters it. Records that it did not acknowledge stay, within these bounds.
+/// Dropping a `Consumer` unregisters it. Records that it did not acknowledge stay, within the bounds above.
 #[derive(Debug)]
 #[must_use = "dropping it unregisters the consumer"]
 pub struct Consumer {
@@ -52,7 +52,7 @@ impl Consumer {
             id: record.id.clone(),
             detected: record.detected,
         };
-        // A generator that has shut down has no records.
+        // The send fails only if the generator has shut down: then no record awaits an acknowledgement.
         let _ = self.commands.send(acknowledge).await;
     }
 }

@@ -106,7 +106,7 @@ impl<R: Runtime> Driver<R> {
                 () = &mut stopped => break,
                 () = hints.wait() => self.handle_hints(hints.take()).await,
                 Some(read) = self.reads.next() => {
-                    // Waiting events go first: if one shows the same exit as `read`, the event's code is announced.
+                    // Handles queued hints first: Died then has an exit code that a hint shows and `read` does not.
                     self.handle_hints(hints.take()).await;
                     self.handle_read(read);
                 }

@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    /// The tokio runtime whose timers end waits. `None` in the shuttle tests, which have no tokio runtime.
+    /// The tokio runtime whose timers end waits at their deadlines. `None` in the shuttle tests, which have none.
     pub(crate) tokio: Option<Handle>,
 }
 
@@ -75,9 +75,9 @@ impl Pleg {
     /// must not act on a status from before that change.
     ///
     /// Returns at once if the cache has such a view. Otherwise the generator reads this pod once for all waiters whose
-    /// `after` is before that read. The read makes two calls if the pod has not changed. No event and no timer
-    /// answers a waiter. If `after` is in the future, the generator reads the pod at that instant. For an unknown uid
-    /// the answer is that the pod does not exist.
+    /// `after` is before that read. If the pod has not changed, the read only lists its sandboxes and containers (two
+    /// calls). No event and no timer answers a waiter. If `after` is in the future, the generator reads the pod at that
+    /// instant. For an unknown uid the answer is that the pod does not exist.
     ///
     /// The states in the view are newer than `after`. The details of an id that did not change may be older:
     /// [`details_as_of`](PodView::details_as_of) limits their age, and [`details_newer_than`](Self::details_newer_than)
@@ -287,7 +287,7 @@ impl Pleg {
         self.shared.counters.borrow().clone()
     }
 
-    /// Runs `work`, such as a call of a client, and records its metrics with this generator's recorder and name. (A
+    /// Runs `work`, such as a call of a CRI client, and records its metrics with this generator's recorder and name. (A
     /// local recorder that the caller sets misses these metrics, because it is not in effect while a call waits.)
     pub fn record<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         self.shared.metrics.of(work)
@@ -366,7 +366,7 @@ pub struct HealthWatch {
 
 impl HealthWatch {
     /// The last published health. If an event waits for the driver, the driver's work counts as due since the event's
-    /// arrival.
+    /// arrival, so [`ready`](Self::ready) fails if the driver hangs.
     pub fn current(&self) -> Health {
         let mut health = self.health.borrow().clone();
         if let Some(since) = self.gauges.waiting_since() {
@@ -407,7 +407,7 @@ impl HealthWatch {
 
     /// Completes when the health has changed. Returns false once the generator has shut down.
     ///
-    /// Readiness and some degraded reasons also change as time passes, without a publication: a
+    /// Readiness and some degraded reasons also change as time passes, even if the generator publishes no new health: a
     /// caller that shows readiness or these reasons must also check periodically.
     ///
     /// # Cancel safety

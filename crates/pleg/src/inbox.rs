@@ -10,7 +10,7 @@ const IDS: usize = 100_000;
 
 /// Announcements that one subscriber has not taken yet.
 ///
-/// Up to `plain` announcements stay unchanged. Beyond `plain`, the inbox drops each Started or Changed that is followed
+/// While at most `plain` announcements wait, all stay. Beyond `plain`, the inbox drops each Started or Changed followed
 /// by an announcement of the same id, and all but the last PodSync of a pod. The last Died and the last Removed of an
 /// id stay. Beyond 100,000 ids it drops all and counts them as missed, and the subscriber must take a snapshot.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl Inbox {
         self.waiting.push_back(event);
         if self.waiting.len() > self.compact_at {
             self.compact();
-            // Compacts again only after the inbox has doubled, so the average cost per announcement is constant.
+            // Compacts again only once twice as many announcements wait, so the average cost of each is constant.
             self.compact_at = self.plain.max(self.waiting.len().saturating_mul(2));
         }
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn exits_of_different_ids_with_one_name_are_never_lost() {
+    fn lagging_subscriber_gets_all_exits_of_containers_with_one_name() {
         let mut inbox = Inbox::new(2);
         for n in 0..10 {
             inbox.push(event(n, ContainerDied, &format!("c{n}"), "app"));

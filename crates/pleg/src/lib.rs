@@ -1,9 +1,9 @@
 //! A pod lifecycle event generator (PLEG): the part of a kubelet that detects what the container
 //! runtime does to its pods.
 //!
-//! When the runtime sends an event about a pod, the generator reads that pod; periodic lists of the node find changes
-//! whose events did not arrive. No change that an event or a list shows is lost. One task, the driver, owns all state:
-//! it publishes a cache of pod statuses and the health of the generator, and announces lifecycle events.
+//! After an event about a pod, the generator reads the pod, unless the event shows an exit and its code (which is
+//! final). Periodic lists of the node find changes without an event. The generator loses no change that events or lists
+//! show. One task, the driver, owns all state, publishes pod statuses and its health, and announces lifecycle events.
 //!
 //! ```
 //! use std::time::Duration;
@@ -153,8 +153,8 @@
 //! | a setting is invalid, or there is no tokio runtime | [`Builder::spawn`] returns [`StartError`]; nothing was started |
 //! | the runtime does not answer, or restarts | the generator retries and reconnects without end. [`HealthWatch::degraded`] reports it; [`HealthWatch::ready`] fails after 3 min |
 //! | a list fails or hangs | the list has a deadline (30 s, growing to 2 min); the next list follows after 1 s |
-//! | one pod hangs or fails | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names the pod; other pods and readiness are not affected |
-//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; once it has lost two events and 1 % of the expected ones in 10 min, [`Degraded`] reports the share |
+//! | calls about one pod hang or fail | its last good status stays, with the error ([`PodStatus::error`]); [`HealthWatch::pod_problems`] names the pod; other pods and readiness are not affected |
+//! | the stream loses events | lists show the lost changes; the relist period becomes 1 s; once the stream has lost two events and 1 % of the expected ones in 10 min, [`Degraded`] reports the share |
 //! | a wait takes too long | [`WaitError::DeadlineExceeded`]; the cache does not change |
 //! | a consumer is too slow | its announcements are coalesced per id, then [`Delivery::Lagged`]: take a [`snapshot`](Pleg::snapshot) |
 //! | the event stream panics | its reader subscribes again, as after a lost stream, and counts the panic |
@@ -167,7 +167,7 @@
 //!
 //! | metric | type | meaning |
 //! | --- | --- | --- |
-//! | `pleg_ready` | gauge | 1 while the node's pods are known |
+//! | `pleg_ready` | gauge | 1 while [`HealthWatch::ready`] succeeds: complete lists are recent, and the driver is not stalled |
 //! | `pleg_not_ready`, `pleg_degraded` | gauge | 1 for each `reason` that applies now |
 //! | `pleg_relist_period_seconds` | gauge | the present relist period: 1 s to 60 s |
 //! | `pleg_list_in_flight_seconds` | gauge | time since the start of the list in flight |

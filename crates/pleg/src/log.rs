@@ -32,7 +32,7 @@ impl ListLog {
     }
 }
 
-/// Logs changes of readiness and of degraded reasons, with their codes.
+/// Logs changes of readiness and of degraded reasons, with the code of each reason, such as `pods_hung`.
 #[derive(Debug, Default)]
 pub(crate) struct HealthLog {
     ready: bool,

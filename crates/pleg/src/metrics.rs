@@ -39,7 +39,7 @@ macro_rules! describe {
 }
 
 metrics! {
-    /// Registers the description of the metric of [`Fifo`](crate::Fifo), the queue with upstream's semantics.
+    /// Registers the description of the metric that counts the events dropped by [`Fifo`](crate::Fifo) when it is full.
     pub(crate) fn describe_queue;
 
     DISCARDED: counter "kubelet_pleg_discard_events" "Events that did not fit into the upstream queue.";
@@ -208,7 +208,7 @@ impl MetricsWriter {
             counter!(STREAM_PANICS).absolute(panics);
             self.reader = Some(of_reader);
         }
-        // This gauge grows while a list hangs, so that an outage is visible while it lasts (upstream k#87108).
+        // `LIST_IN_FLIGHT` grows while a list hangs, so that an outage is visible while it lasts (upstream k#87108).
         let in_flight = health
             .list_in_flight
             .map_or(0.0, |since| now.since(since).as_secs_f64());
@@ -312,7 +312,7 @@ fn show_census(published: &Published) {
         ("exited", exited),
         ("unknown", unknown),
     ] {
-        // The gauge is also written if the count is zero. Otherwise the last count would stay, as it does upstream.
+        // Writes zero as well. Otherwise the gauge of this state would stay at its last count, as it does upstream.
         gauge!(RUNNING_CONTAINERS, "container_state" => state).set(number);
     }
 }

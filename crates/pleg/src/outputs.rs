@@ -49,7 +49,7 @@ impl Outputs {
         None
     }
 
-    /// Passes a consumer's request to the reconciler or the exit records. `is_idle` returns true if no other one waits.
+    /// Passes a request to the reconciler or the exit records. `is_idle` returns true if no other request waits.
     pub(crate) fn handle(
         &mut self,
         machine: &mut Reconciler,
@@ -75,7 +75,7 @@ impl Outputs {
             self.published.set_ends(uid, Arc::default());
         }
         if machine.poll_timeout().is_some_and(|due| due <= now) {
-            // Cancels waiters whose caller is gone before a read for them becomes due.
+            // A read may be due. Cancels waiters whose caller is gone, so that the reconciler starts no read for them.
             let requests = &mut self.requests;
             requests.cancel_abandoned(machine, &mut self.records, is_idle);
         }

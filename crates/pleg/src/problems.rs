@@ -45,7 +45,7 @@ pub struct PodProblem {
 pub enum PodProblemKind {
     /// A call does not answer.
     Hung,
-    /// The last call failed. It is retried with back-off.
+    /// The last call failed. The reconciler reads the pod again, with back-off.
     Failing,
     /// The runtime lists a container or sandbox, but its status call returns NotFound.
     StatusMissing,
@@ -212,8 +212,8 @@ impl PodProblems {
                 present.insert(uid.clone(), problem);
             }
         }
-        // A problem lasts until a read of its pod succeeds. While the runtime as a whole fails, a failed call is no
-        // problem of its pod, and known problems stay.
+        // A problem lasts until a read of its pod succeeds. While the runtime as a whole fails (not even `Version`
+        // succeeds), a failed call is no problem of its pod, and known problems stay.
         let runtime_fails = machine.is_runtime_failing();
         for (uid, problem) in last {
             if runtime_fails || machine.is_unread(&uid) {

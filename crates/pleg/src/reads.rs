@@ -69,7 +69,7 @@ impl Reads {
         })
     }
 
-    /// Returns true if a step of the pod read with this ticket (the number of the read) is in flight.
+    /// Returns true if the list or the status calls of the pod read with this ticket (the read's number) are in flight.
     pub(crate) fn is_reading(&self, ticket: Ticket) -> bool {
         self.calls.values().any(|(request, _)| match request {
             Request::PodList(t, _) | Request::Statuses(t, ..) => *t == ticket,

@@ -13,7 +13,7 @@ use ::metrics::{
 };
 use futures::future::Either;
 
-/// A function that calls its argument, for example while a local recorder is set.
+/// A function that calls its argument once, usually while a local recorder is set: see [`crate::Builder::metrics`].
 type Scope = dyn Fn(&mut dyn FnMut()) + Send + Sync;
 
 /// Records the metrics of a generator with the recorder that `scope` sets; without a scope, with the global recorder.
@@ -91,7 +91,7 @@ impl<F: Future> Future for Recorded<F> {
 
 impl<F> Drop for Recorded<F> {
     fn drop(&mut self) {
-        // The drop may cancel a call, and a cancelled call also records metrics.
+        // Dropping `work` may cancel a call, and a cancelled call also records metrics.
         let mut work = self.work.take();
         self.metrics.record(&mut || drop(work.take()));
     }

@@ -88,7 +88,7 @@ impl Requests {
             }
             Command::Relist(uid, reply) => {
                 let waiter = self.enter(Waiting::Promised(reply));
-                machine.relist(now, waiter, &uid);
+                machine.read_pod(now, waiter, &uid);
             }
             Command::Reinspect(uid, reply) => {
                 let waiter = self.enter(Waiting::Promised(reply));

@@ -176,7 +176,7 @@ fn take_from(inbox: &mut Inbox) -> Option<Delivery> {
 }
 
 /// The driver's handle to all subscribers. Dropping the handle ends all subscriptions, so they end even if a builder
-/// never spawned, the driver panicked, or the tokio runtime was dropped.
+/// never spawned a generator, the driver panicked, or the tokio runtime was dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Announcer(Arc<Subscribers>);
 
@@ -260,7 +260,7 @@ impl Subscribers {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends all subscriptions, because the generator has shut down.
+    /// Ends all subscriptions: the generator has ended, or was never spawned.
     pub(crate) fn close(&self) {
         let mut all = self.lock();
         all.closed = true;
@@ -293,8 +293,8 @@ fn add(subscribers: &mut Vec<Weak<Shared>>, shared: &Arc<Shared>) {
     subscribers.push(Arc::downgrade(shared));
 }
 
-/// Applies `act` to the slot of each subscriber. Returns the wakers of the subscribers' tasks. The caller must wake
-/// them outside of locks: a waker may run its task at once, and the task may subscribe.
+/// Applies `act` to the slot (inboxes and waker) of each subscriber. Returns the wakers of the subscribers' tasks. The
+/// caller must unlock `all` before it wakes them: a waker may run its task at once, and the task may subscribe.
 fn each<'a>(
     subscribers: impl Iterator<Item = &'a Weak<Shared>>,
     mut act: impl FnMut(&mut Slot),
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lagged_is_delivered_before_later_announcements() {
+    fn lagged_is_delivered_before_announcements_newer_than_dropped_ones() {
         let subscribers = Subscribers::default();
         let mut subscription = subscribers.subscribe();
         for n in 0..250_000 {

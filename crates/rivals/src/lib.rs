@@ -3,11 +3,11 @@
 //! generator, and they have upstream's faults: serial inspections, a lock that a relist holds during all of its
 //! calls, no time limit for an inspection, a bounded queue of lifecycle events. Do not use them on a node.
 //!
-//! | subject | upstream |
+//! | implementation of [`Subject`] | behavior |
 //! | --- | --- |
 //! | [`Port::generic`] | lists every second; relists one pod on demand (1.36) |
 //! | [`Port::hint`] | as `generic`, and relists the pod of a stopped container at once (1.37) |
-//! | [`Ours`] | none: this project's generator, with the same trait |
+//! | [`Ours`] | this project's generator, not a port |
 //!
 //! The ports have no metrics, no requests to reinspect a pod, no pod addresses, and read no
 //! termination messages from disk. Where Go's map order is random, the order here is by pod uid.

@@ -9,7 +9,7 @@ use pleg_runtime::clock::Clock;
 
 use crate::subject::{Fifo, Receiver, Subject};
 
-/// The timeout of a waiter in the cache. It is longer than any test or benchmark.
+/// The timeout of a call of `Pleg::newer_than`. It is longer than any test or benchmark.
 const NO_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// This project's generator.
@@ -19,10 +19,10 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// Starts this project's generator. Must be called inside a tokio runtime.
+    /// Starts this project's generator.
     ///
     /// # Errors
-    /// If a setting is not valid.
+    /// If a setting is not valid, or if the caller is outside of a tokio runtime.
     pub fn start<R: Runtime>(mut builder: pleg::Builder<R>) -> Result<(Self, Fifo), StartError> {
         let events = Fifo(Receiver::Ours(builder.subscribe()));
         let pleg = builder.spawn()?;
@@ -54,7 +54,7 @@ impl Subject for Ours {
     async fn newer_than(&self, uid: &PodUid, after: Instant) {
         match self.pleg.newer_than(uid, after, NO_TIMEOUT).await {
             Ok(_) | Err(WaitError::Read { .. }) => {}
-            // After a shutdown or a timeout, upstream keeps waiting, so this function does as well.
+            // Upstream's call has no timeout and waits even after a shutdown, so this function does as well.
             Err(_) => std::future::pending().await,
         }
     }

@@ -1,5 +1,5 @@
 //! Upstream's generic PLEG (1.36) has the worker loop, the relist of the node and the relist of a pod. Upstream's
-//! evented PLEG (1.37, "hint") has these as well, and for each STOPPED event requests a relist of the pod.
+//! evented PLEG (1.37, here `hint`) has these as well, and requests a relist of the pod only for a STOPPED event.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,8 +26,8 @@ const THRESHOLD: Duration = Duration::from_secs(180);
 const CAPACITY: usize = 1000;
 /// The maximum number of pending requests to relist a pod. The PLEG drops requests that do not fit.
 const MAX_REQUESTS: usize = 200;
-/// The maximum number of times that the port of the PLEG of 1.37 subscribes (eventedPlegMaxStreamRetries). It makes no
-/// pauses. Each attempt counts, even one whose stream was open for a long time.
+/// The maximum number of times that the port of the PLEG of 1.37 subscribes (eventedPlegMaxStreamRetries), without
+/// pauses between the attempts. Each attempt counts, even one whose stream was open for a long time.
 const MAX_ATTEMPTS: u32 = 5;
 /// The capacity of the queue of received CRI events. While this queue is full, the port does not read the stream.
 const QUEUE_CAPACITY: usize = 1000;
@@ -49,7 +49,7 @@ impl<R: Runtime> Port<R> {
         (port, events)
     }
 
-    /// Starts the evented PLEG of 1.37, whose events are hints. Must be called inside a tokio runtime.
+    /// Starts the evented PLEG of 1.37, which relists a pod for a STOPPED event. Must be called in a tokio runtime.
     pub fn hint(runtime: R) -> (Self, Fifo) {
         let (mut port, events) = Self::generic(runtime);
         port.name = "hint";
@@ -176,7 +176,7 @@ impl<R: Runtime> Relister<R> {
         for uid in records.uids() {
             self.reconcile(&mut records, &uid, began).await;
         }
-        // Upstream sets the global timestamp even if inspections failed.
+        // Upstream advances the cache's timestamp for all pods even if inspections failed.
         self.cache.update_time(began);
     }
 
@@ -206,7 +206,7 @@ impl<R: Runtime> Relister<R> {
         }
         let updated = self.update_cache(uid, record.current.as_ref(), began).await;
         if updated.is_err() {
-            // After a failed inspection, the record still has the old list, so the next relist finds the change again.
+            // A failed inspection does not advance the pod's `Record`, so the next relist finds the same change again.
             lock(&self.failed).insert(uid.clone());
             return;
         }

@@ -1,4 +1,4 @@
-//! The pods in the last two lists of the runtime, and upstream's table of state transitions.
+//! The pods as the runtime's last handled and current lists show them, and upstream's table of state transitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -142,7 +142,7 @@ async fn relist_of_one_pod_answers_only_waiters_of_this_pod() {
 
 /// Upstream's TestGetNewerThan, for a pod that does not exist.
 #[tokio::test(start_paused = true)]
-async fn waiter_is_answered_by_first_relist_after_its_request() {
+async fn newer_than_ignores_relists_begun_before_its_instant() {
     let node = FakeRuntime::new();
     let (generic, _fifo) = Port::without_timer(node.clone());
     generic.relist().await;

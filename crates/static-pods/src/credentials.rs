@@ -59,7 +59,7 @@ fn of_config(config: &Value, image: &str) -> Option<AuthConfig> {
     Some(AuthConfig {
         username: text("username"),
         password: text("password"),
-        // The text is in base64, which the runtime decodes.
+        // `auth` is `USERNAME:PASSWORD` in base64, which the runtime decodes.
         auth: text("auth"),
         identity_token: text("identitytoken"),
         registry_token: text("registrytoken"),

@@ -43,7 +43,7 @@ pub struct Kubelet {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The runtime does not answer, or reports that it is not ready.
+    /// The runtime is down or not ready, the PLEG is unhealthy, or the pod needs the network, which is not ready.
     #[error("the runtime cannot be used: {0}")]
     Runtime(String),
     /// The generator returned no status.
@@ -187,7 +187,7 @@ impl Kubelet {
         running.map(|status| status.uid.clone()).collect()
     }
 
-    /// Removes the files of pods that are neither in `specs` nor known to the runtime.
+    /// Removes the directories and logs of pods that are neither in `specs` nor known to the runtime.
     pub fn remove_orphans(&self, specs: &[(PodUid, Arc<Manifest>)]) {
         let existing = self.pleg.snapshot();
         let existing = existing.iter().map(|view| &view.status.uid);

@@ -1,5 +1,5 @@
-//! The status of the runtime, and the node's Ready condition, which is derived from that status with the rules and
-//! messages of upstream's `runtimeState` and `ReadyCondition`.
+//! The status of the runtime, and the node's Ready condition, which is derived from that status and the PLEG's health
+//! with the rules and messages of upstream's `runtimeState` and `ReadyCondition`.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// Two lists: the errors of the runtime, which pause the sync loop, and the errors of the runtime's network.
+    /// Two lists: the errors of the runtime and the PLEG, which pause the sync loop, and those of the network.
     fn errors(&self, now: Instant, pleg: Option<String>) -> [Vec<String>; 2] {
         let age = match self.last_good_status {
             None => Some("container runtime status check may not have completed yet"),
@@ -248,7 +248,7 @@ mod tests {
     /// 2026-07-01T10:00:00Z
     const WALL: WallTime = WallTime::from_nanos(1_782_900_000_000_000_000);
 
-    /// The error of a node with these faults, 29 s after its last good status; with `silent`, 30 s, which is too long.
+    /// The node's errors for the faults in `wrong`, 29 s after the last good `Status` answer; if `silent`, 30 s (down).
     fn errors(state: &mut State, wrong: &str) -> Option<String> {
         let is = |word: &str| wrong.split(' ').any(|w| w == word);
         let condition = |kind: &str, status| RuntimeCondition {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_error_message_is_shown_once() {
+    fn aggregate_of_errors_has_repeated_message_once() {
         let errors = ["a", "b", "a"].map(str::to_owned);
         assert_eq!(aggregate(errors).as_deref(), Some("[a, b]"));
     }

@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 pub fn block_on(kubelet: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let result = runtime.block_on(kubelet);
-    // Hung file operations cannot be cancelled, so the process waits for them for at most 1 s.
+    // Hung file operations cannot be cancelled, so the process waits for them for at most 1 s before it exits.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
@@ -22,7 +22,7 @@ pub fn block_on(kubelet: impl Future<Output = anyhow::Result<()>>) -> anyhow::Re
 /// Writes the log to standard error, filtered by `PLEG_LOG`.
 ///
 /// # Errors
-/// If `PLEG_LOG` is not a filter.
+/// If `PLEG_LOG` is not a valid log filter.
 pub fn init_log() -> anyhow::Result<()> {
     let filter = match std::env::var("PLEG_LOG") {
         Ok(filter) => EnvFilter::try_new(filter).context("PLEG_LOG is not a filter")?,
@@ -39,7 +39,7 @@ pub fn init_log() -> anyhow::Result<()> {
 /// A future that completes on SIGINT or SIGTERM.
 ///
 /// # Errors
-/// If the signals cannot be handled.
+/// If the handlers of the signals cannot be installed.
 pub fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

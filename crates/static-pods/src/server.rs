@@ -23,7 +23,7 @@ use static_pods::kubelet::Kubelet;
 const MAX_CONNECTIONS: usize = 64;
 /// The time limit of a connection.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The period at which the metrics are compacted.
+/// The longest wait for a new connection before the server compacts the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// The pause after an attempt to accept a connection failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

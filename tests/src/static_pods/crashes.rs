@@ -1,7 +1,7 @@
 //! Kills the daemon and the mini-kubelet repeatedly while containers crash and the mini-kubelet restarts them.
 //!
 //! Two containers with the same name must never run in one pod at the same time, and the mini-kubelet must report every
-//! exit code. In the end all pods must run, and the runtime must have no other sandbox.
+//! exit code. In the end all pods must run, and the runtime must have no other sandbox that a CRI client can remove.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -30,8 +30,8 @@ use super::process::{Event, StaticPods};
 const AWAY: Duration = Duration::from_millis(1500);
 /// The time limit of a wait in this test, unless the wait has its own. The daemon may be down in this time.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// A container that the runtime lists as exited although its task exists counts as unremovable after this time.
-/// Usually the runtime deletes a task within milliseconds.
+/// A container that the runtime lists as created or exited although its task exists counts as unremovable after this
+/// time. Usually the runtime deletes a task within milliseconds.
 const UNREMOVABLE_AFTER: Duration = Duration::from_secs(20);
 /// The time limit for garbage collection; upstream runs it every minute.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(100);
@@ -71,7 +71,7 @@ impl Plan {
         })
     }
 
-    /// The kills in order. Each is due when containers have restarted this number of times.
+    /// The kills in order. Each is due when the jobs of all pods have restarted this number of times in total.
     fn steps(self) -> Vec<(u32, Killed)> {
         let spread =
             |what, count| (1..=count).map(move |n| (self.restarts * n / (count + 1), what));
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
         self.check(plan, &stuck)
     }
 
-    /// Waits until containers have restarted `at` times in total. The time limit depends on `more`, the restarts to go.
+    /// Waits until jobs have restarted `at` times in total. The time limit depends on `more`, the restarts to go.
     async fn restarted(&self, at: u32, more: u32) -> anyhow::Result<()> {
         let within = PATIENCE + Duration::from_secs(2) * more;
         let what = format!("{at} restarts");
@@ -204,8 +204,8 @@ impl<'a> Run<'a> {
         .with_context(|| format!("{} so far", self.poller.read(|o| o.restarts(JOB))))
     }
 
-    /// Waits until each job has started again and each app runs. Returns containers that the runtime lists as running
-    /// although their process is gone: no CRI client can detect that they must be restarted.
+    /// Waits until each pod has a job that started after this call, and a running app. Returns containers that the
+    /// runtime lists as running although their process is gone: no CRI client can detect that they must be restarted.
     async fn all_are_restarted(&self) -> anyhow::Result<BTreeSet<Id>> {
         let now = self.poller.read(|o| o.polls);
         let dead = || self.poller.read(|o| dead(o, self.pods, now));

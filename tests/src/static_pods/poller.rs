@@ -31,7 +31,7 @@ pub struct Seen {
     pub since: u64,
     /// True if a poll has listed the container as running or exited.
     pub ran: bool,
-    /// True if a poll has listed the container as exited.
+    /// True if a poll has listed the container as exited, and the runtime has answered the poller's status call.
     pub exited: bool,
     /// The container's status after the exit; `None` if the container was removed before the poller read the status.
     pub status: Option<ContainerStatus>,
@@ -183,10 +183,10 @@ impl Observer {
         }
     }
 
-    /// Reads the statuses of containers that have exited, so that the lists need not wait for them.
+    /// Reads the statuses of exited containers in a separate task, so that the next poll does not wait for these reads.
     async fn read_statuses(self, mut exits: UnboundedReceiver<Id>) {
         while let Some(id) = exits.recv().await {
-            // Every list queues this id again until this task has read the container's status.
+            // Skip an id that was read already: until this task has read its status, every poll queues it again.
             let is_read = |o: &Observed| o.containers.get(&id).is_none_or(|seen| seen.exited);
             if is_read(&lock(&self.observed)) {
                 continue;

@@ -67,7 +67,7 @@ async fn agent_stays_in_budget_on_idle_node_with_110_pods() -> anyhow::Result<()
             "{PODS} pods on containerd, idle: {used:?} of CPU in {elapsed:.0?}, {share:.4} % of a core; \
              RSS at most {most} KiB"
         );
-        // Allow more than on a simulated node, because on a real node the agent also examines the host.
+        // Allow more CPU time and memory than on a simulated node, because here the agent also examines the host.
         anyhow::ensure!(share <= 0.08, "{share} %");
         anyhow::ensure!(most <= 17 << 10, "{most} KiB");
         Ok(())

@@ -70,7 +70,7 @@ async fn generator_that_polls_announces_each_change_once() -> anyhow::Result<()>
         settings.relist_period = Duration::from_millis(500);
         let mut generator = start_with(daemon, settings)?;
         generator.pleg.wait_until_synced().await?;
-        // Each state of a pod lasts for three relists.
+        // Each state of a pod lasts for three relist periods.
         let linger = Duration::from_millis(1500);
         churn(&mut generator, &Kubelet::new(daemon)?, 16, linger).await?;
         generator.pleg.shutdown().await;
@@ -153,7 +153,7 @@ async fn read_your_writes(daemon: &Daemon) -> anyhow::Result<()> {
         };
         assert!(stale <= excused, "{stale} answers lack the effect");
         if mode == Mode::Evented {
-            // A pod read takes milliseconds, or tens of them while other tests run. The next relist is seconds away.
+            // A pod read takes at most tens of milliseconds. A wait for the next relist would take seconds.
             assert!(median < Duration::from_millis(100), "median {median:?}");
         }
         generator.pleg.shutdown().await;

@@ -124,7 +124,7 @@ fn container(daemon: &Daemon, namespaces: v1::NamespaceOption) -> v1::ContainerC
             container_path: MOUNTED.to_owned(),
             host_path: daemon.dir.join("run").to_string_lossy().into_owned(),
             readonly: true,
-            // The daemon set uses HostToContainer, which needs a shared root mount. A test machine may have none.
+            // Without the daemon set's HostToContainer: it needs a shared root mount, which a test machine may lack.
             ..v1::Mount::default()
         }],
         linux: Some(v1::LinuxContainerConfig {

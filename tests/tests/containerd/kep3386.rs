@@ -30,7 +30,7 @@ async fn generator_retries_a_failing_subscribe_without_end() -> anyhow::Result<(
 
 // This test uses one thread, because its recorder of metrics is thread-local.
 #[tokio::test]
-async fn missed_events_metric_equals_number_of_lost_events() -> anyhow::Result<()> {
+async fn missed_events_metric_counts_exactly_the_events_the_test_drops() -> anyhow::Result<()> {
     on_one_version(Version::V1_7, missed).await
 }
 
@@ -85,7 +85,7 @@ async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails if the runtime does not list all of these containers as exited. The error names those that it does not.
+/// Fails if the runtime does not list all of these containers as exited. The error names the others.
 async fn listed_as_exited(kubelet: &Kubelet, ids: &[Id]) -> anyhow::Result<()> {
     let exited = v1::ContainerState::ContainerExited.into();
     let filter = v1::ContainerFilter {
@@ -259,10 +259,10 @@ async fn subscribed(generator: &Generator) -> anyhow::Result<()> {
     .await
 }
 
-/// The number of pods with one container whose STOPPED is lost.
+/// The number of pods, each with one container whose STOPPED the test drops.
 const LOST: usize = 5;
 
-/// Checks that the generator counts no missed event if every event arrives, and otherwise exactly the lost ones.
+/// Checks that the generator counts no missed event if every event arrives, and otherwise exactly the dropped ones.
 async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
@@ -320,8 +320,8 @@ async fn missed(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs containers whose STOPPED is lost. Waits for all their earlier events first, because the status in a late
-/// event could show that its container has exited.
+/// Runs containers, stops them and drops their STOPPED. Waits for each STARTED before the stop, because the status in a
+/// late STARTED could show that the container has exited.
 async fn lose_ends(generator: &Generator, kubelet: &Kubelet) -> anyhow::Result<Vec<Id>> {
     let mut lost = Vec::new();
     for n in 0..LOST {

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::start;
 
-/// The time limit after an outage until the cache equals the runtime's lists and the stream is confirmed again.
+/// The time limit after an outage until the cache equals the runtime's lists and health shows a confirmed stream.
 const SETTLED: Duration = Duration::from_secs(75);
 /// The time from SIGSTOP to SIGCONT in the test that freezes the daemon.
 const FROZEN: Duration = Duration::from_secs(15);
@@ -173,7 +173,7 @@ async fn lifecycles_with_retries(kubelet: &Kubelet, n: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits until the cache equals the runtime's lists, the stream is confirmed, and the generator uses new events.
+/// Waits until the cache equals the runtime's lists, the stream [is confirmed](Generator::is_confirmed), and is used.
 async fn settled(generator: &mut Generator, kubelet: &Kubelet) -> anyhow::Result<()> {
     generator.wait_until_cache_equals_list(SETTLED).await?;
     generator.wait_until_confirmed(SETTLED).await?;

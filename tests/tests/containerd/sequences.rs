@@ -145,7 +145,7 @@ const fn create_as(
     }
 }
 
-/// The life of a container that the test makes exit after it has received STARTED. If the container exited by itself,
+/// The life of a container whose exit the test causes after receiving STARTED. If the container exited by itself,
 /// the statuses in STARTED could already show the exit.
 const CRASHES: Life = Life::UntilTerminated { code: CRASH };
 
@@ -195,7 +195,7 @@ const SCRIPT: &[Step] = &[
 struct Received {
     kind: &'static str,
     subject: String,
-    /// The sandbox's state ("…" where it is undefined), and a flag: true if the sandbox's creation time is negative.
+    /// The sandbox's state ("…" if undefined), and true if its creation time is negative (containerd 2, in a removal).
     sandbox: Option<(&'static str, bool)>,
     /// The states of the containers, with exit code and reason.
     containers: BTreeMap<String, String>,

@@ -22,7 +22,7 @@ async fn crashes(daemon: &Daemon, variant: Variant) -> anyhow::Result<()> {
     crash(daemon, variant, Plan::from_env()?).await
 }
 
-/// Tests the poller of the other tests in this file, without a mini-kubelet: the test itself starts the containers.
+/// Tests [`Poller`], which checks containers in the crash tests. No mini-kubelet runs: the test starts the containers.
 #[tokio::test(flavor = "multi_thread")]
 async fn poller_detects_two_running_containers_of_one_name() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| {
@@ -62,6 +62,6 @@ async fn poller_detects_two_running_containers_of_one_name() -> anyhow::Result<(
 /// Runs for `PLEG_KUBELET_MINUTES` minutes.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "hours: just soak-kubelet MINUTES"]
-async fn mini_kubelet_leaks_nothing_while_pods_crash() -> anyhow::Result<()> {
+async fn mini_kubelet_leaks_no_memory_descriptor_or_task_during_crashes() -> anyhow::Result<()> {
     with_daemon(Version::V2, async |daemon: &_| growth::watch(daemon).await).await
 }

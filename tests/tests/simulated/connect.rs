@@ -69,7 +69,7 @@ fn connect_error_names_the_cause() {
     assert_eq!(error.to_string(), advice);
 }
 
-/// `connect_with` needs no current tokio runtime: the new client uses the tokio runtime of the given one.
+/// `connect_with` needs no current tokio runtime: the new client uses the tokio runtime of the given client.
 #[test]
 fn second_client_can_be_created_outside_of_a_tokio_runtime() {
     let tokio = tokio::runtime::Runtime::new().unwrap();

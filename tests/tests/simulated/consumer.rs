@@ -12,7 +12,7 @@ use pleg_tests::kubelet::{Kubelet, Life};
 
 use crate::node::{MINUTE, MS, Node, SECOND};
 
-/// The number of bytes that hyper sends on one connection without being read: its flow control window.
+/// More bytes than the runtime can send on an unread event stream, whose flow control window is 128 KiB.
 const WINDOW: u64 = 5 << 20;
 const PODS: u32 = 160;
 /// The number of exits of one container name in a crash loop. The generator stores fewer exit records per name.
@@ -83,7 +83,7 @@ async fn generator_that_reads_no_events_delays_calls_to_the_runtime() -> anyhow:
     Ok(())
 }
 
-/// Runs [`crash_loop`] in all pods. Returns the longest duration of a group of calls that ran without a pause.
+/// Runs [`crash_loop`] in all pods. Returns the longest of the returned durations.
 async fn storm(node: &Node, kubelet: &Kubelet) -> anyhow::Result<Duration> {
     node.set("oversize.bytes=12000");
     node.set("oversize=100%");
@@ -97,7 +97,7 @@ async fn storm(node: &Node, kubelet: &Kubelet) -> anyhow::Result<Duration> {
 }
 
 /// Runs containers that exit one after the other, with the exit codes 1, 2, 3 …, and removes them. Returns the longest
-/// duration of calls that followed each other without a pause.
+/// duration of the CRI calls of one step: to run the pod, to run a container, or to remove all containers and the pod.
 async fn crash_loop(
     node: &Node,
     kubelet: &Kubelet,

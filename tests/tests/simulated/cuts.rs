@@ -11,8 +11,8 @@ use crate::pipe::Break;
 /// A number of bytes that no connection in these tests reaches, so that it does not break.
 const NEVER: u64 = u32::MAX as u64;
 
-/// Calls `cut` with many byte counts, up to the number of bytes that the server sends without a break: first every
-/// count, because the headers are there; then every `step`th; and the last ones.
+/// Calls `cut` without a break to count the server's bytes. Then lets `cut` break the connection after each of the
+/// first 40 bytes (HTTP/2 and message headers), after every `step`th byte, and after each of the last bytes.
 async fn at_many_bytes(
     least: u64,
     step: usize,

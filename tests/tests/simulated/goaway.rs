@@ -22,7 +22,7 @@ fn graceful_server(sim: &Arc<Sim>) -> (FaultyPipe, watch::Sender<bool>) {
         let mut requested = sender.subscribe();
         requested.mark_unchanged();
         let ends = async move {
-            // If the test has dropped the sender, it cannot request a GOAWAY. Then this future never completes.
+            // If all senders are dropped, nobody can request a GOAWAY. Then this future never completes.
             if requested.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -64,7 +64,7 @@ async fn no_call_fails_when_the_server_sends_a_graceful_goaway() -> anyhow::Resu
 
 /// After GOAWAY, the event stream continues until its connection ends. Then the generator subscribes again at once.
 #[tokio::test(start_paused = true)]
-async fn goaway_does_not_end_the_stream() -> anyhow::Result<()> {
+async fn goaway_does_not_end_the_event_stream() -> anyhow::Result<()> {
     let mut node = Node::up();
     let (pipe, send_goaway) = graceful_server(&node.sim);
     node.events = pipe;

@@ -38,7 +38,7 @@ async fn are_served(
     Ok(())
 }
 
-/// Lets status calls for the first `hung` pods hang while a waiter waits for each. Health must report the cause within
+/// Lets status calls for the first `hung` pods hang while the test waits for each pod. Health must report hung pods in
 /// 3 s, the waiters must get the last good status, reads of other pods must succeed, and the node must stay ready.
 async fn hung_pods(hung: usize) -> anyhow::Result<()> {
     let node = Node::up();

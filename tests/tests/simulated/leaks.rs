@@ -54,7 +54,7 @@ fn many_reconnects_leak_no_memory_and_no_task() -> anyhow::Result<()> {
 
 #[test]
 fn shutdowns_and_server_restarts_leak_no_task_and_no_descriptor() -> anyhow::Result<()> {
-    in_own_process("leaks::child_process_has_no_task_or_descriptor_after_shutdowns")
+    in_own_process("leaks::no_task_or_descriptor_remains_after_generators_shut_down")
 }
 
 fn tasks() -> usize {
@@ -160,7 +160,7 @@ async fn age_records(node: &Node) -> anyhow::Result<()> {
 /// restarts the server. Afterwards no task and no descriptor must be left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measured in a process of its own"]
-async fn child_process_has_no_task_or_descriptor_after_shutdowns() -> anyhow::Result<()> {
+async fn no_task_or_descriptor_remains_after_generators_shut_down() -> anyhow::Result<()> {
     if !is_own_process() {
         return Ok(());
     }
@@ -181,7 +181,7 @@ async fn child_process_has_no_task_or_descriptor_after_shutdowns() -> anyhow::Re
     Ok(())
 }
 
-/// Waits until the numbers of tasks and descriptors are no higher than `before`.
+/// Waits until the numbers of tasks and descriptors equal `before`.
 async fn settled(before: (usize, usize)) -> anyhow::Result<()> {
     let what = "all tasks and descriptors are gone";
     until_ok(10 * SECOND, what, || async {

@@ -83,7 +83,7 @@ impl Node {
         Ok(Kubelet::over(&client, "app:1", "", Path::new("/nowhere")))
     }
 
-    /// The builder of a generator on this runtime, and the log of its calls.
+    /// The builder of a generator on this runtime, and the recorder of the generator's calls and received events.
     pub(crate) fn builder(
         &self,
         settings: Settings,
@@ -93,7 +93,7 @@ impl Node {
         Ok((builder.settings(settings).clock(self.clock), recorder))
     }
 
-    /// Starts a generator. Waits until it has synced and, if the runtime has events, its event stream is confirmed.
+    /// Starts a generator. Waits until it has synced and, unless it polls, until [`Generator::is_confirmed`] is true.
     pub(crate) async fn start(&self, settings: Settings) -> anyhow::Result<Generator> {
         self.spawn(self.builder(settings)?).await
     }

@@ -26,7 +26,7 @@ use crate::pipe::{Accepting, Break};
 
 /// Invariant 12: the node is not ready if the last complete list began more than three minutes ago.
 const UNREADY_AFTER: Duration = MINUTE.saturating_mul(3);
-/// The time limit from a fault's first effect until health reports the fault: 3 s, and 1 ms for the test's check.
+/// The time limit from a fault's first effect until health reports it: 3 s, plus 1 ms until the test reads health.
 const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
 /// The time between two reads of a pod worker.
 const READ_EVERY: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ struct Fault {
     dials: u64,
     /// True if each call fails at once during the fault.
     fails_at_once: bool,
-    /// The time limit from the end of the fault until nothing is degraded.
+    /// The time limit from the end of the fault until health reports no degradation and the node is ready.
     recovered_within: Duration,
 }
 
@@ -181,8 +181,8 @@ const FAULTS: &[Fault] = &[
         },
         end: |node| node.set("stream.end_after=off"),
         lasts: MINUTE.saturating_mul(5),
-        // A runtime with disabled events ends each stream at once in the same way. So the generator assumes this cause,
-        // and subscribes only once a minute.
+        // A runtime whose events are disabled also ends each stream at once with OK. So the generator assumes that
+        // events are disabled, and subscribes only once a minute.
         subscribes: 1..=2,
         ..STREAM
     },
@@ -234,7 +234,7 @@ async fn go_away(io: DuplexStream, why: Reason) {
     };
     if let Some(Ok(_call)) = connection.accept().await {
         connection.abrupt_shutdown(why);
-        // Wait until the server has sent GOAWAY and the client has closed.
+        // Wait until the server has sent GOAWAY and the client has closed the connection.
         while let Some(Ok(_)) = connection.accept().await {}
     }
 }
@@ -411,7 +411,7 @@ fn check_attempts(fault: &Fault, minutes: &[Calls]) -> anyhow::Result<()> {
         if fault.fails_at_once {
             // The generator relists every second, and omits the container list if the sandbox list fails.
             assert!((55..=65).contains(&calls.full_lists), "{calls:?}");
-            // Allowed status calls: one runtime probe (in an outage, `Version` calls are the probes) and, if events
+            // Allowed status calls: one probe of the runtime (after failed calls, `Version` probes it) and, if events
             // arrive, one for each pod, after an event. Allowed list calls of pods: two for each pod and second.
             let pods = u64::from(PODS.unsigned_abs());
             assert!(

@@ -122,7 +122,7 @@ impl FaultyPipe {
         self.latest(|connection| connection.carried).unwrap_or(0)
     }
 
-    /// Breaks the latest connection after it has carried another `bytes` bytes.
+    /// Breaks the latest connection once the client has read another `bytes` bytes from it.
     pub(crate) fn break_after(&self, bytes: u64, how: Break) {
         self.latest(|connection| {
             connection.fault = Some((connection.carried + bytes, how));

@@ -1,4 +1,4 @@
-//! Tests a generator while another client takes half of the events of a simulated containerd 1.7.
+//! While another client takes half of a simulated containerd 1.7's events, the generator must poll: relist each second.
 
 use pleg::core::Settings;
 use pleg_sim::Mode;

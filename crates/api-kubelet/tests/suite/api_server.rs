@@ -171,7 +171,7 @@ impl ApiServer {
         server
     }
 
-    /// Makes a change as a user does: sends a request with this method to this path.
+    /// Applies a request to the stored object at `path`. Calls by the test work even while the server is down.
     pub(crate) fn request(&self, method: &Method, path: &str, body: &Value) -> Result {
         let path = ObjectPath::parse(path).ok_or_else(|| refused(404, "NotFound", "path"))?;
         let mut done = Err(refused(405, "MethodNotAllowed", ""));
@@ -194,7 +194,7 @@ impl ApiServer {
         of.map(|change| change.2.clone()).collect()
     }
 
-    /// From now on, every request fails if `down` is true, and none fails otherwise.
+    /// From now on, the server answers every HTTP request with 503 if `down` is true, and serves it otherwise.
     pub(crate) fn set_down(&self, down: bool) {
         self.store.send_modify(|store| store.down = down);
     }

@@ -24,7 +24,7 @@ async fn node_is_registered_with_its_lease_and_condition() {
 }
 
 #[tokio::test]
-async fn exit_is_reported_before_and_after_restart_of_its_container() {
+async fn exit_is_reported_before_restart_and_as_last_state_afterwards() {
     let node = Node::up().await;
     node.run("web", "Always").await;
     node.sim.kill_container(&node.id("web"), 5);
@@ -89,7 +89,7 @@ async fn pod_deleted_while_no_kubelet_runs_is_removed() {
         uids.collect::<BTreeSet<_>>()
     };
     let stays = node.uid("stays");
-    // The directory of a deleted pod that the runtime no longer lists.
+    // The directory of a deleted pod. The new kubelet must remove it although the runtime does not list the pod.
     let left = node.dir.path().join("pods/left");
     std::fs::create_dir_all(&left).unwrap();
     node.restart_kubelet(|node| node.delete("web", 0)).await;

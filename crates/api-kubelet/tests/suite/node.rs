@@ -70,7 +70,7 @@ impl Node {
         self.run("next", "Always").await;
     }
 
-    /// A second generator and client, with which the test looks at the runtime.
+    /// A second event generator and CRI client, with which the test looks at the runtime.
     pub(crate) async fn observer(&self) -> (Pleg, CriClient) {
         let socket = format!("unix://{}", self.dir.path().join("cri.sock").display());
         let (builder, client) = Pleg::connect(&socket).unwrap();

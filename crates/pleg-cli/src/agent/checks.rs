@@ -1,11 +1,11 @@
-//! The text of `/readyz`. With `?verbose` one line per check: `[+]` passed, `[-]` failed, `[!]` degraded but ready.
+//! The text of `/readyz`. `?verbose` marks each check: `[+]` passed, `[-]` failed, `[!]` degraded but ready.
 
 use super::*;
 use crate::check::sentence;
 
 const MOST_PODS: usize = 100;
 
-/// The name of each check of `/readyz`, and the layer: a check fails if there is a finding of its layer.
+/// The name of each check of `/readyz`, and its layer: the check shows the findings whose cause is in this layer.
 const CHECKS: [(&str, Layer); 7] = [
     ("host", Layer::Host),
     ("runtime", Layer::Runtime),
@@ -31,7 +31,7 @@ pub(super) fn brief(view: &View, problems: &[Problem]) -> String {
     safe_lines(&lines)
 }
 
-/// Writes one line for each check, and below a failed check the evidence for its findings and what to do.
+/// Writes a line for each passed check. For other checks, writes each finding, its evidence and what to do.
 pub(super) fn verbose(view: &View, problems: &[Problem]) -> String {
     let mut lines = Vec::new();
     for (name, layer) in CHECKS {

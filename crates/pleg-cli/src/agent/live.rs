@@ -1,8 +1,8 @@
-//! `/debug/live`: the records and the view of a node as server-sent events, for the page.
+//! `/debug/live`: a node's records (events, health changes) and its view, as server-sent events for the page at `/`.
 //!
-//! Records have ids, so that a client that connects again misses none and gets none twice. The first view of a
-//! connection is complete. Each later view is a patch of the view before it, so that an idle node needs few bytes. The
-//! agent computes the next message only when the client has received the one before it.
+//! Messages with records have ids: a client that connects again gets no record twice, and misses only those that the
+//! agent has dropped. The first view of a connection is complete. Each later view is a patch of the view before it, to
+//! save bytes. The agent computes the next message only when the client has received the one before it.
 
 use futures::{Stream, stream};
 
@@ -58,7 +58,7 @@ struct Client {
     /// The earliest time of the records to send. `None`: sends records of any age.
     since: Option<WallTime>,
     has_changed: bool,
-    /// The earliest instant for the next message with records. `view_due` is the instant at which a view is sent.
+    /// The next message with records is sent at this instant or later; the next view is sent at `view_due`.
     records_due: Instant,
     view_due: Instant,
     view_sent: Instant,
@@ -113,7 +113,7 @@ impl Client {
     }
 
     fn view(&mut self) -> String {
-        // Parses both views from text before it compares them, because parsing may change the last digit of a number.
+        // Parses both views from text: parsing may change a number's last digit, and equal numbers would then differ.
         let read = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!({}));
         let mut view: Value = read(&with_moments(&self.observer.view(&self.query)).to_string());
         let last = self.view.as_deref().map_or_else(|| json!({}), read);

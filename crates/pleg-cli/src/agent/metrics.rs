@@ -94,7 +94,7 @@ pub(super) fn describe() {
 
 const KUBELET: &str = "kubelet_";
 
-/// The `pleg_` name of a metric. `None` if `/metrics` shows the metric only with `--kubelet-names`.
+/// A metric's name with `pleg_` for `kubelet_`. `None` if `/metrics` shows the metric only with `--kubelet-names`.
 pub(super) fn own_name(name: &str) -> Option<String> {
     if contains(REDUNDANT, name) {
         return None;
@@ -104,8 +104,8 @@ pub(super) fn own_name(name: &str) -> Option<String> {
     Some(short.map_or_else(|| name.to_owned(), |short| format!("pleg_{short}")))
 }
 
-/// The recorded metrics whose names begin with `prefix`, as `pleg_*`. A histogram becomes a summary without quantiles.
-/// Leaves out the gauges of findings that no longer exist: the metrics recorder cannot remove a gauge.
+/// The recorded metrics whose names begin with `prefix`, with `kubelet_*` as `pleg_*`. A histogram becomes a summary
+/// without quantiles. Leaves out gauges of findings that no longer exist: the metrics recorder cannot remove a gauge.
 fn own_names(recorded: &str, prefix: &str) -> String {
     let mut page = String::with_capacity(recorded.len());
     for line in recorded.lines() {

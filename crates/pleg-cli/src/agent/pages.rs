@@ -43,7 +43,7 @@ impl Pages {
             ("/healthz", _) => self.alive(),
             ("/readyz", true) => self.ready(query.split('&').any(|p| p.starts_with("verbose"))),
             ("/readyz", false) => match self.health().ready() {
-                // Not a bare "ok": that is the full response for a node without findings.
+                // A bare "ok" would mean that the node has no findings; this response leaves findings out.
                 Ok(()) => found(TEXT, "ok (brief)\n"),
                 Err(_) => unavailable("not ready\n"),
             },
@@ -94,7 +94,7 @@ impl Pages {
         }
     }
 
-    /// Readiness: the agent is ready if it knows the node's pods. Other findings change only the text of the response.
+    /// Readiness: the agent is ready if it knows the node's pods. Findings about other things change only the text.
     fn ready(&self, verbose: bool) -> Reply {
         let (view, picture) = self.observer.view_and_picture(&Query::default());
         let pods = &picture.problems;
@@ -149,7 +149,7 @@ struct Wanted {
     since: Option<u64>,
 }
 
-/// Liveness: `Ok` if the generator has not ended and none of its work is overdue, even if the runtime does not respond.
+/// Liveness: `Ok` if the generator has not ended and its reconciler's work is not overdue, even if the runtime hangs.
 pub(super) const fn alive(ready: &Result<(), NotReady>) -> Result<(), &NotReady> {
     match ready {
         Err(reason @ (NotReady::Stalled { .. } | NotReady::Closed)) => Err(reason),

@@ -65,7 +65,7 @@ impl Manager {
         std::future::pending().await
     }
 
-    /// Logs errors only for debugging: the agent works without a service manager.
+    /// Sends a message to systemd. Logs failures only at debug level: the agent works without a service manager.
     pub(super) fn send(&self, message: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(message.as_bytes())

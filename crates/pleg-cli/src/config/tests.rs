@@ -85,7 +85,7 @@ fn sample(key: &str) -> &'static str {
 }
 
 #[test]
-fn example_file_is_current_and_equals_the_defaults() {
+fn example_file_is_as_generated_and_sets_only_defaults() {
     let example = example();
     if env::var_os("PLEG_BLESS").is_some_and(|v| v != "0") {
         std::fs::write(EXAMPLE, &example).unwrap();

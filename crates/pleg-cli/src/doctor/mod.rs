@@ -1,7 +1,7 @@
 //! `pleg doctor`: examines a node for some seconds; reports whether its PLEG is or will be unhealthy, why, what to do.
 //!
 //! The findings follow from the evidence alone, so a recording gives the same findings elsewhere. A recording has, by
-//! default, numbers instead of the names of pods, containers and mounts, and no text of the runtime. Command lines,
+//! default, numbers instead of the names of pods, containers and mounts, and no message of the runtime. Command lines,
 //! environments, labels and annotations are never collected.
 
 mod report;
@@ -106,7 +106,7 @@ struct Recording {
     examination: Examination,
 }
 
-/// Writes an examination to a file that only its owner can read.
+/// Writes an examination to a file. If the file is new, only its owner can read it.
 fn save(examination: &Examination, names: bool, file: &Path) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(&Recording {
         format: FORMAT,
@@ -139,7 +139,7 @@ fn load(file: &Path) -> anyhow::Result<Examination> {
     Ok(recording.examination)
 }
 
-/// A copy of the examination with numbers instead of names, and without texts of the runtime.
+/// A copy of the examination with numbers instead of names, and without messages of the runtime.
 fn redacted(examination: &Examination) -> Examination {
     let mut examination = examination.clone();
     let (runtime, host) = (&mut examination.runtime, &mut examination.host);

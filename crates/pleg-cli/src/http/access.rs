@@ -21,7 +21,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Reads the files. Returns an error if other hosts can connect to `listen`, but no client must prove who it is.
+    /// Reads the token and TLS files. Fails if other hosts can connect to `listen`, but no client must prove who it is.
     pub(crate) fn load(args: &AccessArgs, listen: &Listen) -> Result<Self> {
         let requires_certificate = args.tls_client_ca.is_some();
         ensure!(
@@ -48,7 +48,7 @@ impl Access {
         !self.digests.is_empty() || self.requires_certificate
     }
 
-    /// Checks if a request with these headers may read everything. TLS has already checked the client's certificate.
+    /// Checks the token, if one is needed to read pods and metrics. TLS has already checked the client's certificate.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         if self.digests.is_empty() {
             return Ok(());

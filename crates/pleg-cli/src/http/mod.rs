@@ -71,7 +71,7 @@ pub(crate) fn reply(code: StatusCode, headers: Headers<'_>, body: impl Into<Byte
     reply
 }
 
-/// Answers requests. The second argument is true if the client may read everything.
+/// Answers requests. The second argument is true if the client may read pods and metrics, not only the bare health.
 pub(crate) type Handler = Arc<dyn Fn(&Request<Incoming>, bool) -> Reply + Send + Sync>;
 
 /// Serves until the returned future is dropped, which closes the connections.

@@ -18,7 +18,7 @@ fn found(host: &FakeHost) -> Option<Kubelet> {
     kubelets.into_iter().next()
 }
 
-/// Each row: a command line, the text of a configuration file => the end of the reason.
+/// Each row: a command line, the text of the configuration file => the last words that [`why`] returns.
 const GATES: &str = r#"
 /usr/bin/kubelet ; =>
 kubelet --feature-gates=EventedPLEG=true ; => the kubelet (pid 800) subscribes to them (--feature-gates=EventedPLEG=true)
@@ -55,8 +55,8 @@ fn feature_gate_of_command_line_or_file_is_found() {
     }
 }
 
-/// Flags; text of the configuration file => whether the kubelet counts as a subscriber to our socket, and the endpoint
-/// of its runtime if it is another one, else its `/healthz` port. With `HERE` (our root), `/proc/PID/root` fails.
+/// Flags; text of the configuration file => true if the kubelet counts as a subscriber to our socket, and the endpoint
+/// of its runtime if it is another one, else its `/healthz` port. `HERE`: our root, and `/proc/800/root` is unreadable.
 const ENDPOINTS: &str = "
 ; => true 10248
 ; healthzPort: 7 => true 7
@@ -73,7 +73,7 @@ const ENDPOINTS: &str = "
 ; containerRuntimeEndpoint: /run/theirs.sock => false /run/theirs.sock";
 
 #[test]
-fn kubelet_of_another_runtime_does_not_count() {
+fn kubelet_of_another_runtime_does_not_count_as_subscriber() {
     for row in ENDPOINTS.trim().lines() {
         let (flags, rest) = row.split_once(';').unwrap();
         let (config, expected) = rest.split_once(" => ").unwrap();

@@ -1,6 +1,6 @@
 //! The page of the agent: the view of `pleg top` in a browser.
 //!
-//! It is one HTML document that loads nothing but `/debug/live`, and its headers forbid everything else. It contains no
+//! It is one HTML document that loads nothing but `/debug/live`, and its headers forbid other hosts. It contains no
 //! data, so that a browser can load it without a token. Then its script asks the user for the token.
 //!
 //! The scripts and styles are separate files in this directory. The first request puts them into the document.

@@ -20,14 +20,14 @@ use crate::connect::{Chosen, Target};
 use crate::text::{clip, duration, lower, safe};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// The period while the runtime does not answer or a thread may be blocked: some facts need two looks at the host.
+/// The period while the runtime does not answer, and after a look at the host found a shim's thread newly blocked.
 const TROUBLED: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Limits of the metrics: this many findings at a time, characters of a runtime's name or version, and runtimes.
 const MOST_SHOWN: usize = 12;
 const MOST_NAME: usize = 64;
 const MOST_RUNTIMES: usize = 16;
-/// The codes of the degraded reasons that say that calls to the runtime are slow.
+/// The codes of the degraded reasons that say that calls to the runtime are slow, hang or fail.
 const SLOW: [&str; 4] = ["runtime_silent", "list_failed", "list_slow", "pods_hung"];
 
 const CONDITION: &str = "pleg_runtime_condition";
@@ -121,7 +121,7 @@ pub(crate) struct Collector {
     host: Option<host::Watch>,
     /// Names and versions of the runtimes in the metrics.
     runtimes: BTreeSet<[String; 2]>,
-    /// The last two snapshots of the pods while the runtime answered. `earlier` precedes the last look at the host.
+    /// Snapshots made while the runtime answered. `views`: the latest. `earlier`: older than the last look at the host.
     earlier: Option<Vec<PodView>>,
     views: Option<Vec<PodView>>,
     pods: Pods,
@@ -164,7 +164,7 @@ impl Collector {
 
     async fn collect(&mut self, health: &HealthWatch, shown: &watch::Sender<Facts>) {
         let look = self.host.as_mut().map(|host| {
-            // The agent may find the runtime's socket only after its start: read it again before each look.
+            // The agent may find the runtime only later: get the path of its socket again before each look.
             host.target.socket = self.runtime.socket();
             host.look(has_any(health, &SLOW))
         });
@@ -214,9 +214,9 @@ impl Collector {
         self.pods = Pods::new(earlier, views, self.pleg.clock().wall());
     }
 
-    /// The findings about the host. Before it reports those that follow from lists, lists again: events may be lost.
+    /// The findings about the host. Lists again before it reports one of `FROM_LISTS`: the stream may lose an event.
     async fn check_host(&mut self, host: &Host, slow: bool, usable: bool) -> Vec<Finding> {
-        // Without `earlier`, a pod that has changed since the look at the host could become a finding.
+        // Without `earlier`, a pod that only changed after the look at the host could be reported by mistake.
         let usable = usable && self.earlier.is_some();
         let check = |pods: &Pods, listed| host::check(host, Calls::new(pods, slow, listed));
         let findings = check(&self.pods, usable);

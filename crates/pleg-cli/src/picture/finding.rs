@@ -72,9 +72,9 @@ pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orp
 /// The findings that follow if the runtime does not answer or cannot be reached.
 const ANSWERS: Codes = "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale \
                         runtime_status_failed runtime_silent backlog";
-/// The findings about calls. A cause on the host may explain these findings.
+/// The findings that may follow if systemd, a limit of the host or the runtime's process delays the runtime's answers.
 const CALLS: Codes = "runtime_silent runtime_status_failed list_slow list_failed status_slow pods_hung pods_failing backlog";
-/// The findings that may follow if the runtime or the node lacks CPU, memory, threads or disk space.
+/// The findings that may follow if the runtime or the node lacks CPU, memory, threads or a usable disk or mount.
 pub(super) const STARVED: Codes = "runtime_silent runtime_unreachable list_slow list_failed status_slow pods_hung \
                                    pods_failing daemon_blocked daemon_restarted runc_hangs shim_blocked shim_zombie \
                                    init_gone container_blocked blocked_tasks kubelet_pleg_unhealthy \

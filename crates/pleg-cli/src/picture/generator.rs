@@ -17,9 +17,9 @@ pub(crate) struct Generator {
     /// The reason why the generator does not subscribe, if that might harm a kubelet or the runtime.
     pub(crate) not_subscribed: Option<String>,
     pub(crate) events: u64,
-    /// Missed events: changes that only lists showed.
+    /// Missed events of the last 10 minutes: a read showed the change, and the runtime's event did not arrive.
     pub(crate) missed: u64,
-    /// The number of STARTED and STOPPED events that arrived or were missed.
+    /// STARTED and STOPPED events of the last 10 minutes: the number that arrived, plus `missed`.
     pub(crate) expected: u64,
     pub(crate) splits_events: bool,
     /// Announced changes, from events and from lists.
@@ -63,7 +63,7 @@ impl Generator {
         for degraded in health.degraded(now) {
             let reason = self.degraded.entry(degraded.as_str().to_owned());
             let reason = reason.or_default();
-            // The generator does not record when a loss of events began, so use the time of the first look that saw it.
+            // A reason such as `stream_lossy` has no start time, so use the time of the first look that saw it.
             let since = degraded.since().or(reason.since).unwrap_or(now);
             *reason = Reason {
                 sentence: match (&degraded, &health.stream) {
@@ -227,7 +227,7 @@ mod tests {
             ..Generator::default()
         };
         let codes = |found: Vec<Finding>| Vec::from_iter(found.iter().map(|f| f.code));
-        // Leaves out the reasons about single pods: their findings are made from the statuses.
+        // Leaves out the reasons about single pods: `runtime::check_problems` makes their findings.
         let of_pods = |code: &&str| code.starts_with("pods_");
         for code in Degraded::CODES.into_iter().filter(|code| !of_pods(code)) {
             let mut degraded = proven.clone();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_of_events_lasts_since_it_was_first_seen() {
+    fn stream_lossy_finding_counts_seconds_from_the_first_lossy_look() {
         let calm = Sample::empty().health;
         let mut lossy = calm.clone();
         lossy.loss = StreamLoss::new(100, 30);

@@ -29,18 +29,18 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Looks at a generator. `generator` remembers earlier looks: pass the same one each time.
+    /// Makes the picture of `pleg` now. `generator` remembers earlier looks at `pleg`: pass the same one each time.
     pub(crate) fn now(pleg: &Pleg, facts: Facts, generator: &mut Generator) -> Self {
         let (watch, now) = (pleg.health(), pleg.now());
         let (health, ready) = (watch.current(), watch.ready());
         generator.look(&health, &pleg.counters(), now);
-        // Only `ready` shows that the generator has ended.
+        // `health` does not show that `pleg` has shut down; `ready` does.
         generator.set_ready(&ready);
         let problems = Problem::all(&watch.pod_problems(), now);
         Self::of(now, health, ready, generator, problems, facts)
     }
 
-    /// Makes the picture. If the runtime answers now, leaves out older facts that say that it does not (`UNUSABLE`).
+    /// Makes the picture. If the runtime answers now, leaves out older findings that it did not (`runtime::UNUSABLE`).
     pub(crate) fn of(
         now: Instant,
         health: Health,

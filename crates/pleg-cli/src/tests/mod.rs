@@ -1,4 +1,4 @@
-//! Tests of the files under `deploy/`: the programs that read these files accept them, and they fit the flags.
+//! Tests of the files under `deploy/`: the programs that read them accept them, and `pleg` accepts their arguments.
 
 mod kubernetes;
 

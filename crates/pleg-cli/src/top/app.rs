@@ -33,7 +33,7 @@ pub(super) enum Field {
 #[derive(Default)]
 pub(super) struct App {
     pub(super) colour: bool,
-    /// The filters and the order. [`App::wanted`] adds the page, the selected pod and the number of records.
+    /// The filters and the order of the pods. [`App::wanted`] adds the rows, details and number of records to show.
     pub(super) query: Query,
     pub(super) page: Page,
     pub(super) pod: String,
@@ -102,7 +102,7 @@ impl App {
             return;
         }
         let page = &view.pods;
-        // If another pod was selected when the query was sent, the answer lacks the place of the pod selected now.
+        // Ignore the place in the list of a pod that was selected when the query was sent, but is not selected now.
         if !self.selected.is_empty() && answer.query.selected == self.selected {
             match page.selected {
                 Some(at) => self.cursor = at,
@@ -158,7 +158,7 @@ impl App {
         }
     }
 
-    /// Chooses the first pod on the screen so that the cursor is visible.
+    /// Scrolls the list so that the cursor is visible: `top` becomes the place of the first pod on the screen.
     pub(super) fn scroll_to_cursor(&mut self, height: usize) {
         self.height = height;
         let Some(view) = self.view.clone() else {

@@ -18,7 +18,7 @@ pub(crate) struct Cost {
     /// The length of the period in which the counted calls were made.
     pub(crate) seconds: f64,
     pub(crate) ours: CallCosts,
-    /// Absent in the first two minutes after the start, and until a list has ended.
+    /// Absent in the first two minutes of the process that observes the node, and while `ours.lists` is 0.
     pub(crate) generic: Option<CallCosts>,
     pub(crate) basis: String,
 }

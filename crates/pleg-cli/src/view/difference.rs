@@ -13,7 +13,7 @@ const AGES: &str = "seconds lastSeconds inFlightSeconds noAnswerSeconds changedS
                     inspectedSeconds";
 /// In these parts of a view, the field `seconds` is no age.
 const TIMELESS: [&str; 3] = ["cost", "feed", "history"];
-/// Moments that differ by less than this count as the same, because an age is computed from two clocks.
+/// Moments that differ by less than this count as the same: most are wall clock minus an age by the monotonic clock.
 const SAME: f64 = 0.5;
 
 /// The view as `/debug/live` sends it: moments instead of ages, pods by uid without containers, latencies by interval.
@@ -36,7 +36,7 @@ pub(crate) fn with_moments(view: &View) -> Value {
             if let (Some(fresh), Some(listed)) = (fresh, listed)
                 && (fresh - listed).abs() < SAME
             {
-                // Sends `isListed` for a row that the last list has read: each list would change `freshAt` in each row.
+                // For a row from the last list, `isListed` replaces `freshAt`, which would change with each list.
                 fields.remove("freshAt");
                 fields.insert("isListed".to_owned(), Value::Bool(true));
             }

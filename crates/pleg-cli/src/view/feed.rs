@@ -29,7 +29,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// The lines as bytes. The first line is the head.
+    /// The body of `/debug/events`: `head` as one line of JSON, then one line for each record.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         [json::line(&self.head), self.lines].concat()
     }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(history, [2, 0]);
     }
 
-    /// The first line, and the numbers of the records.
+    /// Parses the lines: returns the head, which is the first line, and the numbers of the records after it.
     fn read(lines: Lines) -> (Page, Vec<u64>) {
         let text = String::from_utf8(lines.into_bytes()).unwrap();
         let (head, rest) = text.split_once('\n').unwrap();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_lines_is_bounded_and_lost_records_are_counted() {
+    fn page_size_is_bounded_and_head_counts_dropped_records() {
         let mut feed = Feed::new(at(0), wall(0));
         let mut long = event(1, "web");
         long.message = Some("x".repeat(1 << 16));

@@ -76,7 +76,7 @@ impl HealthView {
         let picture = inputs.picture;
         let shown = picture.findings.iter();
         let shown = shown.filter(|finding| finding.severity > Severity::Info);
-        // Some errors of lists are answers too: then the runtime does not count as silent.
+        // A list that fails because of an error such as `TooLarge` was answered: this alone does not make the data old.
         let unlisted = match &picture.health.list_error {
             Some(error) => !is_answer(error),
             None => picture.has("stale"),

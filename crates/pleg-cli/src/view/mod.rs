@@ -91,7 +91,7 @@ pub(crate) struct Latency {
     pub(crate) lists: Vec<Point>,
     /// Calls about one pod, one container or one sandbox.
     pub(crate) reads: Vec<Point>,
-    /// The time from a change, by the runtime's clock, to its announcement.
+    /// The time from a change, by the runtime's clock, until the generator detected it.
     pub(crate) events: Vec<Point>,
 }
 

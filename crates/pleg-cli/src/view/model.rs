@@ -19,7 +19,7 @@ pub(crate) struct Model {
 
 pub(crate) struct Inputs<'a> {
     pub(crate) picture: &'a Picture,
-    /// The wall clock at the instant of the picture.
+    /// The time by the wall clock at the instant `picture.now`.
     pub(crate) wall: WallTime,
     pub(crate) pods: &'a [PodView],
     /// The exits of the containers of the pod that is shown in detail.

@@ -229,7 +229,7 @@ pub(crate) enum PodState {
 }
 
 impl PodState {
-    /// Returns true if the runtime does not answer calls about the pod as it must.
+    /// Returns true if calls about the pod hang, fail or return NotFound, or the runtime reports a state as unknown.
     pub(crate) fn is_problem(self) -> bool {
         self <= Self::Unknown
     }

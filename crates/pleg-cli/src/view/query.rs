@@ -9,7 +9,7 @@ pub(crate) const MOST_ROWS: usize = 200;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Query {
-    /// Selects what contains this text, in any case. For pods: in the name, uid, or a container's name, id or image.
+    /// Matches, ignoring case, a namespace/name, uid, sandbox or container id, container name or (only of pods) image.
     pub(crate) search: String,
     /// Selects only pods in this namespace, unless it is empty.
     pub(crate) namespace: String,

@@ -5,7 +5,7 @@ use super::*;
 /// The length of an interval. A series has the last `INTERVALS` intervals, which are a quarter of an hour.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 const INTERVALS: usize = 90;
-/// Totals leave out this time at the start, in which all pods are read: more calls are made than usual.
+/// `total` leaves out this time after the start of the series: the generator then reads all pods, with many calls.
 const START: Duration = Duration::from_secs(60);
 
 /// Measured durations, summed up for each interval. A series has a bounded size.

@@ -41,7 +41,7 @@ pub(super) async fn run(
 }
 
 struct Follower {
-    /// The head of the last page. It has the number of the last record that the agent has sent.
+    /// The first line of the agent's last answer. The next request asks for the records after number `last`.
     head: Page,
     silent_since: Option<Instant>,
 }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silent_or_restarted_agent_and_lost_records_are_shown() {
+    async fn unanswered_requests_restart_and_dropped_records_of_agent_are_shown() {
         let page = |agent: &str, missed, last| Page {
             agent: agent.to_owned(),
             missed,

@@ -66,7 +66,7 @@ impl Agent {
     }
 
     pub(super) async fn until_metric(&self, name: &str, value: f64) {
-        // A storm of pods may take longer than other waits.
+        // Longer than other waits: some tests wait here until the agent has read 1,000 new pods.
         let reached = until(TIMEOUT * 6, name, || async {
             (self.metric(name).await == Some(value)).then_some(())
         });

@@ -26,7 +26,7 @@ const EVENTS: &str = "GET /debug/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const LIVE: &str = "GET /debug/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// The hostile clients, some 1,100: their first bytes, the number of bytes that they send again and again, their count.
-/// A client that sends no more bytes reads one byte of the response, or with `METRICS` the whole response.
+/// A client whose number is 0 reads the whole response to `METRICS`, but of other responses one byte, and then stalls.
 const CLIENTS: [(&str, usize, usize); 7] = [
     ("", 0, 500),
     (HEADER, 1, 300),
@@ -67,7 +67,7 @@ fn start_clients(to: SocketAddr) -> JoinSet<()> {
     all.map(endless).collect()
 }
 
-/// The sorted durations of at least one scrape, until `ended`. Needs its own thread: no client's task may delay it.
+/// Scrapes `/metrics` until `ended`. Returns sorted durations. Needs its own thread: no client's task may delay it.
 pub(super) fn scrape(to: SocketAddr, ended: &AtomicBool) -> Vec<Duration> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().expect("a runtime");
@@ -122,7 +122,7 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     let peak = agent.kib("VmHWM:");
     drop(clients);
 
-    // Each event of a sandbox and of a container arrived, with its type.
+    // The agent received each event of a sandbox and of a container, with its type.
     let jobs = 2.0 * 10.0 * f64::from(lives);
     for (kind, number) in [
         ("created", jobs + count),
@@ -166,7 +166,7 @@ async fn scrapes_are_answered_within_50_ms() {
     assert!(max <= Duration::from_millis(50), "p99 {p99:?}, max {max:?}");
 }
 
-/// A flood by a user of the node, who has the kubelet's address and reaches both listeners, must not stop its probes.
+/// A user of the node connects to both listeners from the kubelet's IP address: the agent must still answer probes.
 #[tokio::test]
 async fn idle_connections_neither_delay_kubelet_probes_nor_exhaust_descriptors() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");

@@ -135,7 +135,7 @@ const COMMANDS: &str = "\
 2 check --agent http://[::1]:1/ => no answer from an agent at http://[::1]:1
 2 check --ca server.pem => --ca needs an agent";
 
-/// The files are in the current directory of the commands. The certificates are self-signed: each is its own authority.
+/// `COMMANDS` name files of the test's directory. The certificates are self-signed: each one is its own authority.
 #[tokio::test]
 async fn agent_with_tls_answers_commands_with_certificate_and_token() {
     let dir = TestDir::new();
@@ -204,7 +204,7 @@ async fn web_page_of_another_site_cannot_read_from_the_agent() {
         ("evil.example:9394", 421),
         ("127.0.0.1.evil.example", 421),
     ] {
-        // Paths that name no pod are served to everybody on this host, even if a proxy passes on its own `Host` header.
+        // For paths that name no pod, the agent ignores `Host`: a proxy on this host may set it to its own name.
         for path in ["/debug/view", "/metrics", "/readyz", "/healthz", "/"] {
             let expected = if path == "/debug/view" { code } else { 200 };
             let reply = ask(agent.connect().await, path, &format!("Host: {host}\r\n")).await;
@@ -226,7 +226,7 @@ async fn web_page_of_another_site_cannot_read_from_the_agent() {
         assert_eq!(status.to_string(), code, "{path}");
         assert_has(&head, shown);
         assert_has(&head, "connection: close");
-        // The page loads nothing, and its script makes no markup.
+        // The page loads nothing from other addresses, and its script turns no text into HTML or code.
         for unsafe_text in "unsafe src= href=\"http url( @import innerHTML eval(".split(' ') {
             let has_it = path == "/" && (head.contains(unsafe_text) || body.contains(unsafe_text));
             assert!(!has_it, "{unsafe_text}");
@@ -234,7 +234,7 @@ async fn web_page_of_another_site_cannot_read_from_the_agent() {
     }
 }
 
-/// The fake kubelet is a shell with another name.
+/// The fake kubelet is bash under the name `kubelet`: the agent looks for a process of this name.
 #[tokio::test]
 async fn agent_does_not_subscribe_if_a_kubelet_would_lose_events() {
     let sim = Sim::with("--empty --mode containerd-1.7").await;

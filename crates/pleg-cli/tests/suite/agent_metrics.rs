@@ -1,4 +1,4 @@
-//! Tests that each metric in `docs/metrics.md` exists and moves with its cause, and that alerts and dashboard fit.
+//! Each metric in `docs/metrics.md` exists and moves with its cause; Prometheus' alerts and Grafana's panels use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -20,7 +20,7 @@ const NETWORK_READY: &str = "pleg_runtime_condition{condition=\"NetworkReady\"}"
 /// Metrics that may be constant while the agent runs.
 const CONSTANT: &str = "pleg_build_info pleg_message_limit_bytes process_max_fds process_start_time_seconds \
     process_threads process_virtual_memory_bytes";
-/// Metrics that need a finding, a flood, an overload, a bug, or a certain runtime. `metrics.rs` of `pleg` tests them.
+/// Metrics that need a finding, a flood, an overload, a bug or a certain runtime. Unit tests of `metrics` check them.
 const RARE: &str = "pleg_backlog_events pleg_events_joined_total pleg_events_lost_total pleg_finding \
     pleg_stream_panics_total pleg_streams_renewed_total pleg_unacknowledged_timestamp_seconds";
 /// Each line: faults of the simulated runtime => the metrics that they change. A pod read fails if its lists fail.
@@ -129,13 +129,13 @@ async fn each_documented_metric_exists_and_moves() {
         seen.until_moved(&agent, metrics.split(' ').collect()).await;
         sim.control("reset").await;
     }
-    // All other metrics have changed by now, or change when the runtime's `Status` is read next.
+    // Metrics that `TROUBLES` does not name have changed by now, or change when the agent next calls `Status`.
     let mut moving: Vec<&str> = all.keys().copied().collect();
     moving.retain(|name| !has(CONSTANT, name) && !has(RARE, name));
     seen.until_moved(&agent, moving).await;
     seen.check(&all);
 
-    // The runtime's Status may not have been read yet.
+    // This agent may not have called `Status` yet.
     plain.until_metric(NETWORK_READY, 1.0).await;
     let mut plainly = Seen::default();
     plainly.scrape(&plain).await;
@@ -150,7 +150,7 @@ async fn each_documented_metric_exists_and_moves() {
 /// The number of scrapes of a node, 15 s apart: before the troubles begin, and after they begin.
 const CALM: usize = 20;
 const TROUBLE: usize = 60;
-/// Time series with values that fire alerts (degraded reasons fire the others). The last two exist only in trouble.
+/// Series (without `pleg_`), values that fire alerts, as do those of `pleg_degraded`. Calm agents may lack the last 2.
 const ALERTED: &str = "\
 not_ready{reason=\"stale\"} 1
 runtime_condition{condition=\"NetworkReady\"} 0

@@ -19,7 +19,7 @@ fn watch_since(agent: &Agent) -> Running {
 }
 
 #[tokio::test]
-async fn hung_pod_is_named_everywhere_with_its_call() {
+async fn agent_names_hung_pod_and_the_call_that_hangs() {
     let sim = Sim::start().await;
     sim.run_pod("cart").await;
     let agent = sim.agent("--probe-period 1s").await;
@@ -57,7 +57,7 @@ async fn hung_pod_is_named_everywhere_with_its_call() {
 }
 
 #[tokio::test]
-async fn runtime_condition_is_shown_and_the_node_stays_ready() {
+async fn agent_stays_ready_and_shows_that_network_is_not_ready() {
     let sim = Sim::start().await;
     sim.control("network.not_ready=on").await;
     let mut agent = sim.agent("").await;

@@ -155,7 +155,7 @@ impl Browser {
     }
 
     pub(crate) fn assert_no_complaints(&mut self) {
-        // Events that precede the response are read with it.
+        // Until Chromium responds to this call, `complaints` collects what it reported before.
         self.eval("0");
         assert!(self.complaints.is_empty(), "{:#?}", self.complaints);
     }

@@ -100,7 +100,7 @@ async fn planted_trouble_is_the_first_finding() {
 }
 
 #[tokio::test]
-async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
+async fn redacted_recording_gives_same_findings_without_pod_or_container_names() {
     let sim = Sim::start().await;
     let life = Life::UntilStopped;
     sim.run_container("secret-pod", "secret-app", life).await;
@@ -112,7 +112,7 @@ async fn redacted_recording_gives_the_same_findings_and_names_nothing() {
         let examined = Examined::new(&sim.socket, &args).await;
         (examined, fs::read_to_string(&file).expect("a recording"))
     };
-    // Without events, which carry statuses, the generator reads statuses.
+    // No event may bring the pod's status: the generator must make the status call, which hangs.
     let (examined, recording) = record("--events never").await;
     for name in "secret-app test/secret-pod annotation label environ".split(' ') {
         assert!(!recording.contains(name), "{name} is in {recording}");
@@ -195,7 +195,7 @@ async fn shim_that_does_not_reap_is_named_with_its_pod() {
     let _host = HOST.lock().await;
     let sim = Sim::start().await;
     let pod = sim.kubelet.run_pod("cart").await.expect("run");
-    // The kernel names the process after the file of its program. Another process must copy it: if this process wrote the
+    // The kernel names a process after its program's file. `cp` must write the copy of perl: if this process wrote the
     // copy, a child that another test has just forked could have the copy open, and then it could not be executed.
     let program = sim.dir.path("containerd-shim-runc-v2");
     let mut copy = Command::new("cp");

@@ -79,7 +79,7 @@ async fn invalid_argument_or_variable_is_named_with_what_is_allowed() {
     }
 }
 
-/// On errors that may be temporary, the command tries for ten seconds or until --for. On other errors it fails at once.
+/// On errors that may be temporary, the command tries for ten seconds or the time of --for. On others it fails at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn socket_without_runtime_is_named_with_what_is_wrong() {
     let dir = TestDir::new();

@@ -93,9 +93,9 @@ fn size_of_the_program_is_within_its_budget() {
     assert!(bytes <= 15_000_000, "{bytes}");
 }
 
-/// 40 pods are inspected at a time, and every response has 15 MiB.
+/// The agent reads 40 pods. Every status response has 15 MiB; the limit of a message is 16 MiB.
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
+async fn memory_for_15_mib_status_responses_is_bounded_and_returned() {
     let sim = Sim::with("--empty --mode unimplemented").await;
     sim.kubelet.run_pods(40).await.expect("run");
     sim.control("list.unfiltered list.pad=384KiB status.pad=15MiB")
@@ -122,7 +122,7 @@ async fn memory_of_responses_at_the_limit_is_bounded_and_returned() {
 async fn agent_answers_while_lists_are_large() {
     for (rows, problem) in [
         (150_000, "the list has more than 100000 rows"),
-        // No more rows, because the runtime, which is not optimized, must send them in time while other tests run.
+        // Not 100,000 rows: the simulated runtime, a debug build, must send them in time while other tests run.
         (20_000, "[+]list ok"),
     ] {
         let args = format!("--empty --mode unimplemented --chaos list.fill={rows}");

@@ -319,7 +319,7 @@ async fn live(agent: &Agent) -> (TcpStream, String) {
 
 /// Measures the bytes of 6 s, times 10. At first, views change: the agent's status calls add details of the pods.
 #[tokio::test]
-async fn idle_page_with_100_pods_costs_100_kb_a_minute() {
+async fn idle_page_with_100_pods_receives_100_kb_a_minute() {
     let sim = Sim::start().await;
     sim.kubelet.run_pods(100).await.expect("run");
     let agent = sim.agent("").await;
@@ -384,7 +384,7 @@ async fn page_memory_stays_bounded_with_10000_pods_under_load() {
 }
 
 #[tokio::test]
-async fn names_with_markup_and_control_characters_are_text() {
+async fn names_with_markup_and_control_characters_are_shown_as_text() {
     let sim = Sim::start().await;
     let evil = "<img src=x onerror=alert(1)>\u{202e}\u{1b}[31m\u{200b}";
     let pod = sim.kubelet.run_pod(evil).await.expect("run");
@@ -401,7 +401,7 @@ async fn names_with_markup_and_control_characters_are_text() {
     browser.until("byId('rows').rows.length === 1").await;
     browser.eval("byId('rows').rows[0].click()");
     browser.until_shows("<b>99</b>\\u{202e}").await;
-    // Open the other pod, whose name and uid have 10 kB.
+    // Close this pod, and open the one whose name (`longlong...`) and uid have 10 kB each.
     browser.press(&["Escape", "c"]);
     browser.until("byId('rows').rows.length === 2").await;
     browser.eval("[...byId('rows').rows].find(row => row.innerText.includes('long')).click()");

@@ -124,7 +124,7 @@ async fn table_is_aligned_and_marks_initial_events() {
 }
 
 #[tokio::test]
-async fn embedded_runtime_has_workload_and_removes_its_socket() {
+async fn simulated_runtime_of_watch_has_workload_and_removes_its_socket() {
     let dir = TestDir::new();
     let watch = |args: &str| {
         let mut command = pleg(&format!("watch --sim={args}"));
@@ -157,7 +157,7 @@ async fn embedded_runtime_has_workload_and_removes_its_socket() {
     }
 }
 
-/// Nobody may take simulated pods for real ones.
+/// Without a runtime, only a table on a terminal shows simulated pods. It marks each: nobody may take them for real.
 #[tokio::test]
 async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
     let mut known = pleg_cri::well_known().iter().map(|known| known.path);
@@ -215,7 +215,7 @@ async fn pods_are_selected_by_label_until_they_are_gone() {
         assert_eq!(event["pod"]["name"], "two");
         events.insert(shown(&event));
     }
-    // These two types are optional: a container may be seen only after its start, and a pod only with a container.
+    // Optional: ContainerChanged (no read may see the container before its start), PodSync (changes of no other type).
     events.retain(|event| !event.starts_with("ContainerChanged") && !event.starts_with("PodSync"));
     assert_eq!(events.len(), 6, "{events:?}");
 }

@@ -30,7 +30,7 @@ fn well() -> Health {
 }
 
 #[test]
-fn generator_is_unready_once_work_or_last_list_is_late() {
+fn generator_is_unready_if_reconciler_or_last_list_is_late() {
     let mut health = well();
     assert_eq!(health.ready(BEGIN.after(OVERDUE)), Ok(()));
     let late = BEGIN.after(OVERDUE).after(SECOND);
@@ -47,7 +47,7 @@ fn generator_is_unready_once_work_or_last_list_is_late() {
 }
 
 #[test]
-fn health_differing_only_in_due_counts_as_unchanged() {
+fn health_comparison_ignores_only_the_instant_of_next_work() {
     let mut later = well();
     later.due = BEGIN.after(SECOND);
     assert!(well().says_the_same(&later));
@@ -66,7 +66,7 @@ fn polling_on_purpose_is_no_degraded_reason() {
     assert_eq!(health.degraded(BEGIN.after(SECOND)), []);
 }
 
-/// Tests four reasons just before and at the first instant of their report, then four that are reported at once.
+/// Tests four degraded reasons just before and at the first instant of their report, then four reported at once.
 #[test]
 fn degraded_reason_appears_once_its_cause_has_lasted_long_enough() {
     let why = StreamEnd::NeverOffered;
@@ -214,7 +214,7 @@ fn degraded_reason_counts_all_pods_and_names_the_first() {
 }
 
 #[test]
-fn lossy_stream_message_suspects_other_subscriber_if_runtime_splits_events() {
+fn loss_message_suspects_other_subscriber_if_runtime_splits_events() {
     let lossy = |splits_events_between_subscribers| Degraded::StreamLossy {
         loss: StreamLoss {
             expected: 8,

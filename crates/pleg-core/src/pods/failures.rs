@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::backoff::Backoff;
 use crate::types::{Instant, PodUid};
 
-/// The pods whose calls fail, published or not.
+/// The pods whose calls fail, in the cache or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Failures {
     /// Pods whose last list failed.

@@ -44,7 +44,7 @@ struct OfId<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Applied {
     /// Stale read: it contradicts a recorded end, or a listed id's status was NotFound or lagged behind its row.
-    pub(crate) shows_less: bool,
+    pub(crate) is_stale: bool,
     /// Ids whose recorded end or removal the read has undone.
     pub(crate) undone: BTreeSet<Id>,
     /// Ids that are gone, each with its record as it was published last.
@@ -56,7 +56,7 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    /// Adds the result of a read for an id. `before`: the id's state before the read, if it was published.
+    /// Adds what a read of an id showed: a change, a stale read or an undone end. `before`: the id's previous state.
     fn add(&mut self, id: &Id, seen: Seen, before: Option<KnownState>, record: &Record) {
         if seen == Seen::Changed && record.is_regular() && before != record.state {
             let ran = before == Some(KnownState::Running) || record.started_at().is_some();
@@ -69,7 +69,7 @@ impl Applied {
                 .extend(change.map(|change| (id.clone(), change)));
         }
         match seen {
-            Seen::TooEarly => self.shows_less = true,
+            Seen::TooEarly => self.is_stale = true,
             Seen::Undone => {
                 self.undone.insert(id.clone());
             }
@@ -193,9 +193,9 @@ impl Pods {
             Some(Err(error)) => record.status_failed(error, of_id.outage, now),
             None => {}
         }
-        // The row shows the exit, but the status does not yet: requests another read, because no other rule does.
+        // The row shows the exit, the status an earlier state, which was recorded: the stale read causes a retry.
         let lags = row.shown == ReportedState::Exited && shown < ReportedState::Exited;
-        applied.shows_less |= record.status.is_missing() || lags;
+        applied.is_stale |= record.status.is_missing() || lags;
         applied.add(id, seen, before, record);
     }
 
@@ -230,7 +230,7 @@ impl Pods {
     }
 
     /// Applies a status that was read outside a pod read: only its details, and the end if it shows one. Returns the
-    /// changes, and true if the pod's view changes. Sets `shows_less` if the status contradicts the published state.
+    /// changes, and true if the pod's view changes. Sets `is_stale` if the status contradicts the published state.
     pub(crate) fn learn_alone(
         &mut self,
         id: &Id,
@@ -256,7 +256,7 @@ impl Pods {
         if has_ended {
             applied.add(id, seen, before, record);
         }
-        applied.shows_less = !matches!(seen, Seen::Same | Seen::Older);
+        applied.is_stale = !matches!(seen, Seen::Same | Seen::Older);
         let changes = failed || before != record.state || details != record.details;
         (changes, applied)
     }

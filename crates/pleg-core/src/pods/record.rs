@@ -161,7 +161,7 @@ impl Record {
         all || changes || (is_wanted && !self.status.is_in_backoff(now))
     }
 
-    /// Returns true if the code is unknown, and no status call since the end showed the exit or failed (outages aside).
+    /// Returns true if no exit code is known and no status call since the end showed Exited or failed (outages aside).
     pub(crate) fn code_is_due(&self) -> bool {
         self.kind() == Kind::Container
             && self.has_ended()
@@ -179,7 +179,7 @@ impl Record {
         details.map_or_else(Text::default, |details| details.reason.clone())
     }
 
-    /// Returns true if events should report this id's changes: a container, never UNKNOWN, whose end no read undid.
+    /// Returns true if events should report this id's changes: a container that is not [irregular](Self::is_irregular).
     pub(crate) const fn is_regular(&self) -> bool {
         matches!(self.kind(), Kind::Container) && !self.is_irregular
     }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_read_undoes_an_end_within_ten_seconds() {
+    fn no_read_within_ten_seconds_of_an_exit_undoes_it() {
         let mut c = record(Running);
         c.end(&status(Exited, Some(3)), at(1_000));
         c.end(&status(Exited, Some(4)), at(1_000));

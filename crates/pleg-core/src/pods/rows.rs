@@ -111,7 +111,7 @@ impl Sorted {
         sorted
     }
 
-    /// Adds a pod that is neither listed nor published. Needed if a caller waits for the pod or the pod is being read.
+    /// Adds to `differ`, without rows, a pod that is being read or must be read, but is neither listed nor published.
     pub(crate) fn add_absent(&mut self, uid: &PodUid, as_of: Instant) {
         // `same` is sorted by pod, as a binary search requires.
         if self.same.binary_search(uid).is_err() && !self.differ.contains_key(uid) {
@@ -142,7 +142,7 @@ fn pods_of_sandboxes(rows: &[Report]) -> BTreeMap<Id, PodUid> {
     pods.collect()
 }
 
-/// A row's pod: its sandbox's pod, else the pod with its published id, else its label's pod, else its sandbox's id.
+/// A row's pod: its sandbox's pod, else the pod that has its id, else its label's; else its sandbox's id serves as uid.
 fn place(row: &Report, sandboxes: &BTreeMap<Id, PodUid>, pods: &Pods) -> Option<PodUid> {
     let identity = &row.identity;
     let sandbox = match identity.kind {

@@ -50,7 +50,7 @@ impl StatusCalls {
         self.read_since_end = false;
     }
 
-    /// Returns true if the answer to a call made at `began` is late: a call that was made after it has failed.
+    /// Returns true if the answer to a call made at `began` is late: a failure is recorded, and a newer call was made.
     pub(crate) fn is_late(&self, began: Instant) -> bool {
         self.has_failed() && began < self.last
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn outage_excuses_failed_status_calls_except_those_returning_not_found() {
+    fn in_an_outage_only_not_found_counts_against_an_id() {
         for outage in [false, true] {
             let calls = failed(CallErrorKind::Failed, outage);
             assert_eq!(calls.read_since_end(), !outage);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn one_not_found_is_no_failure_and_outdates_older_answers() {
+    fn one_not_found_is_no_failure_but_outdates_older_calls() {
         let mut calls = StatusCalls::default();
         calls.retry_now(at(0));
         let error = CallError::new("Status", CallErrorKind::NotFound, "");

@@ -1,4 +1,4 @@
-//! Tests that each change is announced once, the flag `initial` (before the generator's start) and late exit codes.
+//! Tests that each change is announced once, `initial` if before the generator's start, and when late exit codes are.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};
@@ -181,7 +181,7 @@ fn start_is_announced_before_the_end_if_the_container_ran() {
 }
 
 #[test]
-fn change_to_unknown_and_back_is_announced() {
+fn change_to_state_unknown_and_back_is_announced() {
     let mut t = Script::with(&["web"]);
     t.node.become_unknown("web");
     t.read();
@@ -238,7 +238,7 @@ fn exit_code_within_a_minute_after_the_removal_is_announced() {
 }
 
 #[test]
-fn died_contains_exit_code_of_event_that_arrives_during_read() {
+fn died_announcement_has_exit_code_of_event_arriving_during_read() {
     let mut t = Script::with(&["web"]);
     t.hold(PodLists);
     t.read();
@@ -249,7 +249,7 @@ fn died_contains_exit_code_of_event_that_arrives_during_read() {
 }
 
 #[test]
-fn died_waits_for_its_exit_code_until_status_call_fails() {
+fn died_announcement_waits_for_exit_code_until_status_call_fails() {
     for (fault, seconds) in [(Failed, 0), (NotFound, 0), (DeadlineExceeded, 5)] {
         let mut t = Script::with(&["web"]);
         t.node.exit("web", 3);
@@ -266,7 +266,7 @@ fn died_waits_for_its_exit_code_until_status_call_fails() {
 }
 
 #[test]
-fn died_waits_a_minute_for_its_exit_code_in_outage() {
+fn died_announcement_waits_a_minute_for_code_while_runtime_fails() {
     for (outage, announced) in [
         (50_000, &["Died web 3"][..]),
         (61_000, &["Died web", "Changed web 3"]),

@@ -23,7 +23,7 @@ fn events_about_more_than_100_000_ids_cause_a_relist() {
 }
 
 #[test]
-fn footprint_returns_to_its_first_value_after_ten_calm_minutes() {
+fn removed_pods_leave_only_gone_ids_stored_after_ten_minutes() {
     let mut t = Script::with(&["web"]);
     t.event(Started, "web");
     t.pass(400_000);
@@ -195,7 +195,7 @@ fn many_failing_statuses_cost_one_call_per_retry() {
 }
 
 #[test]
-fn many_containers_in_one_pod_cost_the_same_per_container() {
+fn a_pods_later_containers_cost_no_more_than_earlier_ones() {
     assert_grows_slowly(1_250, |n| {
         let mut t = Script::with(&[]);
         for n in 0..n {

@@ -1,4 +1,4 @@
-//! The consumers in a script: callers that wait, readers of the cache, subscribers.
+//! The consumers in a test's [`Script`]: callers that wait, readers of the cache, subscribers.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Script {
     /// A caller requests a read of the pod.
     pub(crate) fn request_read(&mut self, pod: &str) -> WaiterId {
         let (waiter, now) = (self.new_waiter(), self.now());
-        self.core.relist(now, waiter, &pod.into());
+        self.core.read_pod(now, waiter, &pod.into());
         self.settle();
         waiter
     }
@@ -182,7 +182,7 @@ impl Script {
         self.health().ready(self.now()).is_ok()
     }
 
-    /// The numbers of missed STARTED and of missed STOPPED events.
+    /// The numbers of STARTED and of STOPPED events that had not arrived 10 s after a read showed the change.
     pub(crate) fn missed(&self) -> (u64, u64) {
         let missed = self.core.counters().missed;
         (missed.container_started, missed.container_stopped)

@@ -1,4 +1,4 @@
-//! Tests that reads and events record ends, and that no read undoes an end in the next ten seconds.
+//! Tests that reads and events record ends of containers and sandboxes, and that no read undoes an end for ten seconds.
 
 use pleg_core::EventType::{Created, Started, Stopped};
 use pleg_core::Report;
@@ -32,7 +32,7 @@ fn event_records_an_exit_only_from_its_own_containers_status() {
 }
 
 #[test]
-fn exit_is_completed_by_events_and_corrected_by_reads() {
+fn event_adds_missing_exit_fields_and_read_corrects_known_fields() {
     type Show = fn(&mut Script, Report);
     let event: Show = |t, status| t.send(Event::of(Stopped, status));
     let read: Show = |t, status| {
@@ -118,7 +118,7 @@ fn wrong_end_is_undone_by_a_read_ten_seconds_later() {
     t.expect(&["Started web"]);
     assert_eq!(t.cached("web"), "Running");
     assert_eq!(t.core.counters().undone, 1);
-    // The ten seconds in which no read undoes an end count from the latest recorded end.
+    // The ten seconds in which no read undoes an end count from the container's latest recorded end.
     t.node.exit("web", 4);
     t.read();
     t.expect(&["Died web 4"]);

@@ -6,9 +6,9 @@ use pleg_core::EventType::{Created, Deleted, Other, Started, Stopped};
 use crate::node::{WALL, created, exited, running};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
-/// Sends events of every type, without a status and with different ones, replayed and new.
+/// Sends events of every type, replayed and new, without a status and with the status created or running.
 #[test]
-fn events_without_a_read_add_remove_and_revive_nothing() {
+fn events_without_a_read_add_remove_and_revive_no_id() {
     let mut t = Script::with(&["web", "old", "past"]);
     t.node.exit("old", 1);
     t.node.remove("past");
@@ -87,7 +87,7 @@ fn id_deleted_during_a_read_does_not_stay_cached() {
 
 /// A relist from before the removal publishes the id. This satisfies the CREATED event, but not the DELETED event.
 #[test]
-fn created_and_deleted_events_wait_until_cache_shows_both() {
+fn deleted_event_causes_a_read_although_earlier_relist_shows_id() {
     let mut t = Script::with(&[]);
     t.node.create("web");
     t.slow_relist();
@@ -206,7 +206,7 @@ fn new_event_restarts_the_retries_without_delaying_the_planned_retry() {
     t.send(Event::nil(Stopped, "web"));
     t.pass(2_000);
     assert_eq!(t.count("list p"), 1, "STOPPED is read at once");
-    // The pod is read at 4.4 s, as planned, and then 0.1 and 0.3 s later.
+    // The pod is read 4.4 s after the first event, as planned, then after a pause of 0.1 s, then after one of 0.3 s.
     t.pass(1_500);
     assert_eq!(t.count("list p"), 3);
 }
@@ -237,7 +237,7 @@ fn unlisted_id_with_failing_status_is_read_with_pauses() {
 
 /// The pod is gone from the runtime, so only its events cause a read of the pod.
 #[test]
-fn event_from_before_first_relist_does_not_wait_forever() {
+fn event_during_first_relist_causes_a_pod_read_after_it() {
     let mut t = Script::new();
     t.hold(Relists);
     t.subscribe();

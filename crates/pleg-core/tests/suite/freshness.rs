@@ -80,7 +80,7 @@ fn waiter_whose_list_fails_gets_the_error() {
 }
 
 #[test]
-fn unlisted_pod_needs_no_read_once_the_relist_is_settled() {
+fn unlisted_pod_needs_no_read_once_relists_pods_were_read() {
     let mut t = Script::with(&["web"]);
     let before = t.now();
     t.hold(StatusCalls);
@@ -98,7 +98,7 @@ fn unlisted_pod_needs_no_read_once_the_relist_is_settled() {
 }
 
 #[test]
-fn failed_status_call_withholds_only_the_details() {
+fn failed_status_call_leaves_old_details_with_the_new_state() {
     for fault in [Failed, DeadlineExceeded] {
         let mut t = Script::with(&[]);
         t.node.set(with(running("web"), |details| {

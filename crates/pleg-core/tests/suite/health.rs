@@ -60,9 +60,9 @@ fn node_stays_ready_if_one_list_reply_is_lost() {
     }
 }
 
-/// Each relist, pod read and status call in flight has a deadline, and is overdue only after that deadline.
+/// A relist, pod read or status call in flight makes the node unready (`Stalled`) only 5 s after its deadline.
 #[test]
-fn calls_that_fail_or_hang_never_make_work_overdue() {
+fn reconciler_is_not_stalled_while_lists_fail_or_hang() {
     let mut t = Script::with(&["web"]);
     for fault in [None, Some(Failed), Some(DeadlineExceeded)] {
         (t.node.relists_fail, t.node.pod_lists_fail) = (fault, fault);
@@ -88,7 +88,7 @@ fn lost_stream_and_failing_pod_do_not_make_node_unready() {
 }
 
 #[test]
-fn events_that_wait_for_two_seconds_are_a_backlog() {
+fn event_without_a_finished_read_for_two_seconds_is_backlog() {
     let mut t = Script::with(&["web"]);
     t.node.pod_lists_fail = Some(DeadlineExceeded);
     t.send(Event::nil(Stopped, "web"));

@@ -1,4 +1,4 @@
-//! Tests the rules of the reconciler, and event sequences that broke earlier designs. Each test is a script of a node.
+//! Tests the reconciler's rules, and event sequences that broke earlier designs. Each test scripts what a runtime does.
 
 #![allow(
     clippy::unwrap_used,

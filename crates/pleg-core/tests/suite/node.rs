@@ -67,7 +67,7 @@ pub(crate) fn unlabelled(mut report: Report) -> Report {
     report
 }
 
-/// Changes the details of the report, if the report is about a container.
+/// Changes the details in a container's status or row; leaves those of a sandbox unchanged.
 pub(crate) fn with(mut report: Report, change: impl FnOnce(&mut ContainerDetails)) -> Report {
     if let Details::Container(details) = &mut report.details {
         change(Arc::make_mut(details));
@@ -82,7 +82,7 @@ struct Objects {
     statuses: BTreeMap<String, Report>,
 }
 
-/// The node, its runtime, and the calls that fail. `DeadlineExceeded`: the call hangs until its deadline.
+/// The node, its runtime, and the calls that fail. A call whose error is `DeadlineExceeded` hangs until its deadline.
 #[derive(Default)]
 pub(crate) struct Node {
     objects: Objects,
@@ -127,7 +127,7 @@ impl Node {
         self.set(running(id));
     }
 
-    /// Makes the container exit, or the sandbox not ready. `None`: the runtime does not know the exit code.
+    /// Makes the container exit, or the sandbox not ready. If `code` is `None`, the runtime does not know the code.
     pub(crate) fn exit(&mut self, id: &str, code: impl Into<Option<i32>>) {
         self.set(exited(id, code));
     }

@@ -6,7 +6,7 @@ use pleg_core::EventType::Stopped;
 use crate::script::{Call, Event, PodLists, Script, StatusCalls};
 
 #[test]
-fn list_and_statuses_of_a_pod_read_share_five_seconds() {
+fn list_and_statuses_of_pod_read_share_five_second_deadline() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", 3);
     t.hold(PodLists);
@@ -30,7 +30,7 @@ fn with_pods(pods: usize) -> Script {
 }
 
 #[test]
-fn relist_waits_until_pods_beyond_eight_get_a_read_slot() {
+fn next_relist_waits_until_all_changed_pods_get_read_slots() {
     let mut t = with_pods(12);
     t.hold(StatusCalls);
     t.relist();
@@ -85,7 +85,7 @@ fn failing_pod_is_retried_with_backoff_and_health_reports_it() {
     t.forget();
     t.node.relists_fail = Some(Failed);
     t.pass(64_000);
-    // The pauses before the lists are 1, 2, 4, 8, 16 and 32 s.
+    // The reconciler pauses 1, 2, 4, 8, 16 and 32 s before the six retries of the list of "p".
     assert_eq!(t.count("list p"), 6);
     assert_eq!(t.cached("web"), "Running");
     t.read();
@@ -172,7 +172,7 @@ fn first_timeout_of_a_frozen_runtime_counts_against_no_pod() {
 }
 
 #[test]
-fn not_found_sets_status_missing_and_causes_no_version_call() {
+fn not_found_sets_the_status_missing_flag_without_version_call() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("web", NotFound);
     let worker = t.read_details();
@@ -203,7 +203,7 @@ fn runtime_probe_of_an_empty_node_calls_version() {
 }
 
 #[test]
-fn late_failure_of_runtime_probe_is_ignored_after_later_success() {
+fn runtime_probe_timeout_is_ignored_after_later_status_call_succeeds() {
     let mut t = Script::with(&["web"]);
     t.slow_probe("web");
     t.pass(1_500);
@@ -214,7 +214,7 @@ fn late_failure_of_runtime_probe_is_ignored_after_later_success() {
 }
 
 #[test]
-fn pod_whose_runtime_probe_hangs_is_read_and_reported() {
+fn health_reports_pod_whose_status_call_hangs_in_runtime_probe() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("s", DeadlineExceeded);
     t.node.fail_status("web", DeadlineExceeded);
@@ -225,7 +225,7 @@ fn pod_whose_runtime_probe_hangs_is_read_and_reported() {
 }
 
 #[test]
-fn runtime_probe_hanging_with_the_whole_runtime_blames_no_pod() {
+fn runtime_probe_timeout_counts_against_no_pod_if_version_hangs() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("s", DeadlineExceeded);
     t.node.fail_status("web", DeadlineExceeded);

@@ -55,7 +55,7 @@ fn relist_rows_are_ignored_if_successful_and_failed_reads_overlap() {
     t.expect(&["Started web"]);
 }
 
-/// While a pod read waits for the statuses of a first change, relists show later changes of the pod.
+/// A pod read has listed a first change and waits for its status calls. Meanwhile, relists show later changes.
 #[test]
 fn relist_rows_are_used_if_only_status_calls_overlap() {
     type Change = fn(&mut Node);
@@ -65,7 +65,7 @@ fn relist_rows_are_used_if_only_status_calls_overlap() {
     let rows: [(Change, &[Change], &[&str]); 4] = [
         (starts, &[exits], &["Started job", "Died web 3"]),
         (starts, &[|_| (), exits], &["Started job", "Died web 3"]),
-        // When the relist ends, its rows equal the cache. The pod read that ends later publishes another id.
+        // When the relist ends, its rows equal the cache. The pod read that ends later publishes an id that they lack.
         (
             starts,
             &[removes],
@@ -126,7 +126,7 @@ fn id_listed_as_running_and_as_exited_has_ended() {
 }
 
 #[test]
-fn late_runtime_probe_answer_does_not_revive_a_gone_id() {
+fn late_status_from_a_runtime_probe_revives_no_removed_container() {
     let mut t = Script::with(&["web"]);
     t.slow_probe("web");
     t.node.remove("web");
@@ -137,7 +137,7 @@ fn late_runtime_probe_answer_does_not_revive_a_gone_id() {
 }
 
 #[test]
-fn exit_shown_by_a_runtime_probe_is_recorded() {
+fn exited_status_from_a_runtime_probe_is_announced() {
     let mut t = Script::with(&["web"]);
     t.node.exit("web", 3);
     t.slow_probe("web");
@@ -145,9 +145,9 @@ fn exit_shown_by_a_runtime_probe_is_recorded() {
     t.expect(&["Died web 3"]);
 }
 
-/// Only a pod read, not a probe, changes the container's cached state from created to running.
+/// Only a pod read changes a cached state from created to running, not the single status that a runtime probe reads.
 #[test]
-fn runtime_probe_that_shows_running_does_not_change_the_state() {
+fn running_status_from_runtime_probe_leaves_the_cached_state_created() {
     let mut t = Script::with(&[]);
     t.node.create("web");
     t.read();
@@ -164,7 +164,7 @@ fn runtime_probe_that_shows_running_does_not_change_the_state() {
     t.expect(&["Started web"]);
 }
 
-/// The generator requests the exit code again only in the pod read that follows NotFound.
+/// The status call 2 s after the exit returns NotFound: the generator at once lists the pod and reads the status again.
 #[test]
 fn not_found_after_an_exit_causes_pod_read_at_once() {
     let mut t = Script::with(&["web"]);
@@ -279,7 +279,7 @@ fn exit_event_during_read_that_adds_unlabelled_id_is_announced() {
 
 /// A list of the pod overlaps the relist that shows the unlabelled id, and the pod is gone before the next relist.
 #[test]
-fn relist_is_settled_although_a_pod_in_it_has_vanished() {
+fn pod_that_vanishes_after_an_overlapped_relist_leaves_the_cache() {
     let mut t = Script::with(&["web"]);
     t.node.set(unlabelled(running("free")));
     t.hold(PodLists);
@@ -292,7 +292,7 @@ fn relist_is_settled_although_a_pod_in_it_has_vanished() {
 }
 
 #[test]
-fn waiting_relist_rows_are_dropped_once_later_relist_equals_cache() {
+fn rows_awaiting_read_slot_are_dropped_once_relist_equals_cache() {
     let mut t = Script::with_settings(|settings| settings.inspections = 1);
     ["s", "q/s"].iter().for_each(|id| t.node.start(id));
     t.settle();

@@ -105,7 +105,7 @@ fn pod_that_is_gone_is_read_on_request_only() {
 }
 
 #[test]
-fn request_for_an_unknown_pod_leaves_no_state() {
+fn request_for_an_unknown_pod_leaves_nothing_in_the_reconciler() {
     for mut t in [Script::with(&[]), Script::polled(&[])] {
         let request = t.request_reinspect("nobody");
         assert!(!t.view(request).status.exists());

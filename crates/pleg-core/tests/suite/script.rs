@@ -327,8 +327,8 @@ impl Script {
         self.in_flight[index].answer = Some(self.look(&self.in_flight[index], None));
     }
 
-    /// A worker waits for a view of the pod "p". The call of the kind `call` that its read makes shows the node as it
-    /// is now, and stays unanswered.
+    /// A worker waits for a status of the pod "p" newer than now. The call of the kind `call` in the read for this
+    /// worker shows the node as it is now, and stays unanswered.
     pub(crate) fn slow_read(&mut self, call: Call) -> WaiterId {
         self.hold(call);
         let waiter = self.read();
@@ -343,7 +343,7 @@ impl Script {
         self.evaluate(Call::Relist);
     }
 
-    /// The next runtime probe of this id shows the node as it is at that time, and stays unanswered.
+    /// Waits until a runtime probe reads this id's status. The answer, which is held, will show the node as it is then.
     pub(crate) fn slow_probe(&mut self, id: &str) {
         self.hold(Call::Statuses);
         self.await_call(&format!("status {id}"));

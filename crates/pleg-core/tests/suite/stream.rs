@@ -1,4 +1,4 @@
-//! The relist period grows only while reads confirm the stream.
+//! Tests which events count as missed, and that the relist period grows only while the open stream misses none.
 
 use pleg_core::CallErrorKind::Failed;
 use pleg_core::EventType::{Created, Started, Stopped};
@@ -8,7 +8,7 @@ use crate::node::{created, exited, start_failed};
 use crate::script::{Event, PodLists, Relists, Script, StatusCalls};
 
 #[test]
-fn change_without_its_event_is_missed_after_ten_seconds() {
+fn event_counts_as_missed_10s_after_read_shows_its_change() {
     let mut t = Script::with(&[]);
     t.node.start("web");
     t.read();
@@ -22,7 +22,7 @@ fn change_without_its_event_is_missed_after_ten_seconds() {
     assert_eq!(t.missed(), (1, 1));
 }
 
-/// CRI-O sends STOPPED seconds after it lists the container as exited.
+/// A read may show an exit before STOPPED does: CRI-O sends STOPPED seconds after it lists the container as exited.
 #[test]
 fn event_before_or_soon_after_the_read_counts_as_received() {
     let mut t = Script::with(&["web", "job"]);
@@ -42,7 +42,7 @@ fn event_before_or_soon_after_the_read_counts_as_received() {
 }
 
 #[test]
-fn each_event_that_arrives_for_a_change_counts_as_expected() {
+fn number_of_expected_events_includes_those_that_arrived() {
     let mut t = Script::with(&["web"]);
     t.exits("web", 0);
     t.starts("job");
@@ -343,7 +343,7 @@ fn recovery_from_outage_starts_relist_unless_a_relist_ended_it() {
     t.expect_calls(&["relist"]);
 }
 
-/// Only `Version` fails, and relists are slow. If each recovery gave up the relist in flight, none would ever end.
+/// Only `Version` fails, and relists are slow. If each end of an outage gave up the relist in flight, none would end.
 #[test]
 fn relist_in_flight_survives_the_end_of_an_outage() {
     let mut t = quiet();

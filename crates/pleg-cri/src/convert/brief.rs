@@ -1,5 +1,5 @@
-//! Decodes events and statuses without annotations, mounts and namespaces, and responses of status calls also without
-//! labels. Lists have labels and annotations. Decoding all fields costs a PLEG's start some 10 % more CPU instructions.
+//! Decodes statuses without mounts, namespaces and (unless `whole` is set) annotations, and responses of status calls
+//! without labels as well: list rows have these. All fields would cost a PLEG's start some 10 % more CPU instructions.
 
 use std::fmt::Debug;
 use std::str::from_utf8;
@@ -190,7 +190,7 @@ pub(crate) struct BriefSandbox {
 
 /// A status that is decoded without labels and annotations.
 pub(crate) trait BriefStatus: Debug + Message + Default {
-    /// The numbers of the fields with labels and annotations.
+    /// The field numbers of the labels and of the annotations in the CRI's status message.
     const LABELS: u32;
     const ANNOTATIONS: u32;
 

@@ -256,7 +256,7 @@ fn container_status_is_converted_with_all_details() {
 }
 
 #[test]
-fn invalid_addresses_are_dropped() {
+fn invalid_pod_ip_addresses_are_dropped_and_counted() {
     let ip = |ip: &str| v1::PodIp { ip: ip.into() };
     let network = v1::PodSandboxNetworkStatus {
         ip: "10.0.0.1".into(),
@@ -318,7 +318,7 @@ fn row_status_or_event_without_id_is_dropped_and_counted() {
 fn irregular_parts_of_an_event_are_counted_and_left_out() {
     use v1::ContainerEventType::ContainerDeletedEvent;
     type Change = fn(&mut v1::ContainerEventResponse);
-    // Each case: a change of the event, the counted kinds, and (has a sandbox, number of containers) of the result.
+    // Each case: a change of the event, irregular kinds counted, and (has a sandbox, number of containers) shown.
     let cases: [(Change, &[&str], (bool, usize)); 8] = [
         (|_| (), &[], (true, 1)),
         // cri-o#9663.

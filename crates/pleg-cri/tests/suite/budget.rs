@@ -146,7 +146,7 @@ async fn most_outstanding(budget: usize) -> usize {
 async fn responses_beyond_the_receive_budget_wait_for_other_responses() {
     let unlimited = most_outstanding(1 << 30).await;
     assert!(unlimited > 4 * RESPONSE, "{unlimited} bytes");
-    // The sum of the budget, the one response that may exceed it, and one flow-control window per other response.
+    // At most the budget, the one response that may exceed it, and per call a flow-control window and a send buffer.
     let limited = most_outstanding(2 << 20).await;
     assert!(
         limited < (2 << 20) + RESPONSE + CALLS * (256 << 10),

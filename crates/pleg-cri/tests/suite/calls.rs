@@ -180,7 +180,7 @@ async fn streaming_list_that_breaks_fails_as_a_whole() {
 }
 
 #[tokio::test]
-async fn streaming_list_that_hangs_or_is_cut_is_an_error() {
+async fn streaming_list_that_hangs_or_loses_its_connection_fails() {
     let fake = Fake::new(FakeState {
         stream: Some(vec![Ok(2)]),
         stream_hangs: true,

@@ -149,7 +149,7 @@ async fn call_without_response_ends_at_the_kubelets_deadline() {
         assert_eq!(&*error.message, within, "{error:?}");
     };
     let write = |written: Written<()>, after: Duration| {
-        // On paused time each read of the clock adds 1 ns, so `began` may be up to 1 µs later than tokio's time.
+        // On paused time each clock read adds 1 ns: after up to 1000 reads `began` is up to 1 µs after tokio's time.
         let took = written.ended.since(began) + Duration::from_micros(1);
         assert!(took >= after && took < after + SECOND, "{took:?}");
         timed_out(written.result.unwrap_err(), after);
@@ -387,7 +387,7 @@ async fn response_that_lacks_a_required_field_is_malformed() {
 #[tokio::test]
 async fn dropped_pull_is_cancelled_in_the_runtime() {
     let (client, mut pulls) = empty();
-    // `client` keeps the connection open when the task drops `other`: a lost connection would also end the pull.
+    // The aborted task drops `other`. `client` keeps the connection open, because its loss would also end the pull.
     let other = client.clone();
     let pull = tokio::spawn(async move { other.pull_image(image("a"), None, None).await });
     assert_eq!(pulls.recv().await, Some(Pull::Began));
@@ -397,7 +397,7 @@ async fn dropped_pull_is_cancelled_in_the_runtime() {
 }
 
 #[tokio::test]
-async fn call_without_client_method_can_be_made_by_path() {
+async fn rpc_can_be_called_by_its_grpc_path() {
     let sim = Arc::new(Sim::builder().build());
     let client = simulated(&sim).client();
     let version = "/runtime.v1.RuntimeService/Version";

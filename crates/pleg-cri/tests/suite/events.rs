@@ -175,7 +175,7 @@ async fn subscribe_without_a_running_runtime_fails_as_unavailable() {
 }
 
 #[tokio::test]
-async fn subscriber_check_runs_only_if_one_subscriber_gets_each_event() {
+async fn other_subscriber_is_a_hazard_only_if_runtime_splits_events() {
     for (mode, is_shared) in [(Mode::Containerd17, true), (Mode::Containerd2, false)] {
         let sim = Arc::new(Sim::builder().mode(mode).build());
         assert_eq!(simulated(&sim).stream_hazard().await, Ok(None));

@@ -1,4 +1,4 @@
-//! Tests the rows of lists: the row decoder reads id and state first, and the other fields only on request.
+//! Tests the rows of lists: the row decoder reads id and state, and the other fields only if `Row::report` is called.
 
 use pleg_cri::{convert, rows, v1};
 use pleg_runtime::Row;
@@ -38,8 +38,8 @@ fn field(number: u8, value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn row_decoder_and_conversion_give_the_same_rows() {
-    // The list lacks the row without an id. A state that is not in the CRI is UNKNOWN.
+fn row_decoder_gives_the_same_rows_as_convert_container_row() {
+    // The decoder and `convert` omit the row without an id, and turn a state that is not in the CRI into UNKNOWN.
     let containers = [("a", 1), ("", 1), ("b", 2), ("c", 9)];
     let containers: Vec<_> = containers.map(|(id, state)| container(id, state)).into();
     let expected: Vec<_> = containers

@@ -31,7 +31,7 @@ async fn ends(reader: &mut RunningReader, attempts: usize) -> Vec<StreamEnd> {
 /// restart of containerd takes longer than five attempts.
 #[tokio::test(start_paused = true)]
 async fn reconnect_attempts_never_end() {
-    // The runtime runs for a second, is down for 0.4 s, refuses twice while it starts, and works again.
+    // The runtime runs for a second, is down for 0.4 s, refuses two subscribe calls as it starts, and works again.
     let mut script = vec![opens(&[event(), wait(1_000), Step::Fail(DOWN)])];
     script.extend((0..8).map(|_| Dial::Fail(DOWN)));
     script.extend((0..2).map(|_| opens(&[Step::Fail(CallErrorKind::Failed)])));
@@ -54,7 +54,7 @@ async fn reconnect_attempts_never_end() {
     let at = reader.attempts(40).await;
     let doubling = [0, 0, 100, 300, 700, 1_500, 3_100, 6_300, 12_700, 25_500];
     assert_on_time(&at[..10], &doubling);
-    // The eleventh subscribe waits until the minute is over, the twelfth 51.2 s more, and each later one 60 s more.
+    // The limit of ten subscribes a minute delays the eleventh to 60 s. Then the backoff is 51.2 s, later always 60 s.
     let then = [60_000, 111_200, 171_200];
     assert_on_time(&at[..13], &[&doubling[..], &then].concat());
     let pauses: Vec<_> = at[12..].windows(2).map(|w| w[1] - w[0]).collect();
@@ -64,7 +64,7 @@ async fn reconnect_attempts_never_end() {
 
 /// Upstream: the kubelet closes the channel of events while the watcher may still send on it, which panics.
 #[tokio::test(start_paused = true)]
-async fn shutdown_ends_the_reader_at_every_step() {
+async fn shutdown_during_any_dial_stream_or_pause_ends_the_reader() {
     let script = || {
         vec![
             Dial::Fail(DOWN),
@@ -93,7 +93,7 @@ async fn shutdown_ends_the_reader_at_every_step() {
 /// Upstream: if events are disabled, the stream ends at once with OK, and the kubelet subscribes
 /// again in a loop.
 #[tokio::test(start_paused = true)]
-async fn never_offered_disabled_and_lost_streams_are_reported_differently() {
+async fn reader_reports_unimplemented_disabled_and_broken_streams_as_different_ends() {
     let unimplemented = Step::Fail(CallErrorKind::Unimplemented);
     for (life, steps, end) in [
         (0, &[unimplemented.clone()][..], StreamEnd::NeverOffered),
@@ -121,13 +121,13 @@ async fn never_offered_disabled_and_lost_streams_are_reported_differently() {
 
 /// Upstream: after the last attempt to reconnect, the watcher goroutine loops without a pause.
 #[tokio::test(start_paused = true)]
-async fn reader_makes_few_attempts_however_the_stream_ends() {
+async fn ten_minutes_of_any_failure_cause_at_most_125_dials() {
     for (dial, most) in [
         (opens(&[]), 11),
         (opens(&[Step::Fail(CallErrorKind::Unimplemented)]), 11),
         (opens(&[Step::Fail(DOWN)]), 25),
         (opens(&[event(), Step::Fail(CallErrorKind::TooLarge)]), 25),
-        // A hundred dials within five seconds, then fewer and fewer.
+        // The reader dials a hundred times within five seconds, then less and less often.
         (Dial::Fail(DOWN), 125),
     ] {
         let reader = RunningReader::new(vec![dial; 10_000]);

@@ -24,7 +24,7 @@ fn is_subscribed(change: &StreamChange) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn reconnects_after_a_restart_follow_the_backoff() {
-    // The daemon is down for more than 5.2 s, refuses two calls while it starts, then ends a stream after 1.5 s.
+    // The daemon is down for more than 5.2 s, refuses two subscribe calls as it starts, then ends a stream after 1.5 s.
     let mut script: Vec<_> = (0..102).map(|_| Dial::Fail(DOWN)).collect();
     script.push(Dial::Open(vec![Step::Fail(CallErrorKind::Failed)]));
     script.push(Dial::Open(vec![Step::Fail(CallErrorKind::Failed)]));
@@ -33,8 +33,8 @@ async fn reconnects_after_a_restart_follow_the_backoff() {
     let at = reader.attempts(106).await;
     let often: Vec<_> = (0..100).map(|n| n * 50).collect();
     assert_on_time(&at[..100], &often);
-    // The dials at 5050 and 5250 ms also fail. The dial at 5650 ms succeeds, but the runtime refuses its call. The next
-    // calls follow at once, after 100 ms, and 200 ms after the end of the stream that was open for 1.5 s.
+    // The dials at 5050 and 5250 ms also fail. The dial at 5650 ms succeeds, but the runtime refuses its subscribe.
+    // The next subscribes follow at once, after 100 ms, and 200 ms after the end of the stream that was open for 1.5 s.
     let then = [5050, 5250, 5650, 5650, 5750, 5750 + 1500 + 200];
     assert_on_time(&at, &[&often[..], &then].concat());
     reader.stop().await;
@@ -50,7 +50,7 @@ async fn stream_that_is_open_for_a_minute_resets_the_backoff() {
         quiet(),
     ];
     let mut reader = RunningReader::new(script);
-    // Pauses before the calls: none, 100 ms, none after the stream that was open for a minute, 100 ms again.
+    // Pauses after the streams: none, 100 ms, none after the one that was open for a minute, 100 ms again.
     let at = [0, 2000, 4100, 64_100, 66_200];
     assert_on_time(&reader.attempts(5).await, &at);
     reader.stop().await;
@@ -273,9 +273,9 @@ async fn renew_notification_ends_the_stream_and_causes_a_new_subscribe() {
     reader.stop().await;
 }
 
-/// `Version` fails because the runtime's CRI plugin is disabled. So nobody can say yet if a subscription does harm.
+/// `stream_hazard` calls `Version` to know if a subscription may crash the runtime. Here, this call fails.
 #[tokio::test(start_paused = true)]
-async fn reader_reports_refused_if_the_stream_hazard_call_fails() {
+async fn failed_version_call_is_reported_as_a_refused_subscribe() {
     let mut reader = RunningReader::new(vec![quiet()]);
     let unimplemented = CallErrorKind::Unimplemented;
     reader.runtime.fail(Op::Version, unimplemented);
@@ -284,9 +284,9 @@ async fn reader_reports_refused_if_the_stream_hazard_call_fails() {
     reader.stop().await;
 }
 
-/// Another subscriber, such as a kubelet, may start while the stream is open. From then on, the stream does harm.
+/// A kubelet may start while the stream is open. From then on, the stream takes events from this kubelet.
 #[tokio::test(start_paused = true)]
-async fn harmful_stream_is_ended_and_not_subscribed_again() {
+async fn reader_unsubscribes_while_a_kubelet_would_lose_events_to_it() {
     let mut reader = RunningReader::new(vec![quiet(), quiet()]);
     assert!(is_subscribed(&reader.change().await));
     reader.runtime.set_hazard(Some("a kubelet started"));

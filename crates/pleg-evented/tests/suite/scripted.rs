@@ -115,7 +115,7 @@ impl RunningReader {
         }
     }
 
-    /// Takes the events and stream changes that wait. Returns the number of lost events.
+    /// Takes the waiting events and stream changes. Returns the number of events that the full hint map dropped.
     pub(crate) fn take(&mut self) -> u64 {
         let batch: Batch = self.out.take();
         self.changes.extend(batch.changes);

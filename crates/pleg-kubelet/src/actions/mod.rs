@@ -50,7 +50,7 @@ pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Decision<'a> {
     pub(crate) spec: Option<&'a PodSpec>,
     pub(crate) terminating: bool,
-    /// The grace period that was given for the termination or, if none was given, the pod's own.
+    /// The grace period of [`Desired::terminate`]; if it has none, that of the pod's deletion or specification.
     pub(crate) grace: Option<Duration>,
     pub(crate) probes: Option<&'a ProbeResults>,
     pub(crate) view: &'a PodView,

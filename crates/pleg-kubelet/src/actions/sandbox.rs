@@ -43,7 +43,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Stops the containers and sandboxes of a pod that has no ready sandbox, or several. When they have ended, creates
-    /// a new sandbox if the pod needs one. Between two replacements, the first back-off delay must have passed.
+    /// a new sandbox if the pod needs one. Replacements are at least the initial back-off (default 10 s) apart.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
         if self.stop_remains() {
             return;

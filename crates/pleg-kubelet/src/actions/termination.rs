@@ -1,6 +1,6 @@
 //! Terminates a pod: stops the regular containers first, then the sidecars in reverse order, then the sandboxes. The
 //! time for which a sidecar waits for other containers to end counts as part of the sidecar's grace period, as in
-//! upstream's kubelet. A failed run resets this time, because the runtime may have been down.
+//! upstream's kubelet. A failed run of the pod's worker resets this time, because the runtime may have been down.
 
 use std::time::Duration;
 
@@ -54,14 +54,14 @@ impl Decision<'_> {
         };
         let running = self.view.status.containers.iter().filter(|c| is_live(c));
         let running: Vec<_> = running.map(|c| (index(&c.name), c)).collect();
-        // Only sidecars have an index. All others are stopped together, then the sidecars one by one, the last first.
+        // Only sidecars have an `index`. All others are stopped together, then each sidecar, the highest index first.
         let has_regular = running.iter().any(|(index, _)| index.is_none());
         let turn = match has_regular {
             true => None,
             false => running.iter().filter_map(|(index, _)| *index).max(),
         };
         let runs = |id: &Id| running.iter().any(|(_, c)| c.id == *id);
-        // The termination began with the first stop call whose container no longer runs: other calls had no effect yet.
+        // `waited` is counted from the first stop call whose container has ended: calls made in an outage end none.
         let stopped = self.history.terminating.iter().filter(|(id, _)| !runs(id));
         let since = stopped.map(|(_, at)| *at).min();
         let waited = since.map_or(Duration::ZERO, |since| self.now.since(since));

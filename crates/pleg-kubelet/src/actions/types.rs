@@ -56,7 +56,7 @@ impl<'a> Desired<'a> {
 pub struct Actions {
     /// Containers to stop. They may be stopped at the same time.
     pub stop: Vec<StopContainer>,
-    /// Sandboxes to stop. All containers in them have ended.
+    /// Sandboxes to stop. No container in them runs.
     pub stop_sandboxes: Vec<Id>,
     /// Containers to remove. They were created and must not be started.
     pub remove: Vec<Id>,
@@ -68,7 +68,7 @@ pub struct Actions {
     pub start: Vec<StartContainer>,
     /// Running containers whose resources must be changed.
     pub resize: Vec<ResizeContainer>,
-    /// Ended containers and sandboxes to remove after the other calls, in this order. A later plan retries failures.
+    /// Ended or never started containers, and old sandboxes, to remove last, in order. A later plan retries failures.
     pub garbage: Vec<Removal>,
     /// The instant of the pod's next run, unless the pod changes earlier.
     pub(crate) due: Option<Instant>,
@@ -176,7 +176,7 @@ pub enum WaitReason {
         /// The whole delay, not the time that is left. The message `back-off 20s restarting failed container` has it.
         delay: Duration,
     },
-    /// The runtime has not reported yet whether a container of this name, or the pod's sandbox, exists.
+    /// The status of a container of this name, or of the pod's sandbox (its addresses, for example), is not known yet.
     StatusMissing,
     /// The exit code of the last container of this name is not known yet.
     ExitCode,

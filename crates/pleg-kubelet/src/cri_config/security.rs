@@ -64,7 +64,7 @@ fn seccomp(profile: Option<SeccompProfile>, default: ProfileType) -> Option<Secu
     })
 }
 
-/// The security context of a pod's sandbox: that of a container without settings, except for seccomp and `privileged`.
+/// The security context of a sandbox: that of a container without `securityContext`, except seccomp and `privileged`.
 pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     let bare = Container::default();
     let context = of_container(spec, &bare);
@@ -83,8 +83,8 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     }
 }
 
-/// Checks that `runAsUser` is set if the container must not run as root, because the image's user is not looked up, or
-/// if `runAsGroup` is set, because containerd and CRI-O refuse a group without a user.
+/// Checks that `runAsUser` is set, and not to 0, if the container must not run as root: the kubelet does not look up
+/// the image's user. It must also be set if `runAsGroup` is: containerd and CRI-O refuse a group without a user.
 pub(crate) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
     const NO_USER: &str = "the user of the image is not looked up: write runAsUser as well";
     let context = effective(spec, container);
@@ -106,7 +106,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
     let of_pod = spec.security_context.clone().unwrap_or_default();
     let groups = of_pod.supplemental_groups.into_iter().flatten();
     let policy = of_pod.supplemental_groups_policy.as_deref();
-    // The policy is not checked here: the runtime refuses a policy that it does not support.
+    // A runtime without `supplementalGroupsPolicy`, such as containerd 1.7, ignores it: the groups are merged.
     let policy = policy.and_then(SupplementalGroupsPolicy::from_str_name);
     let policy = policy.unwrap_or(SupplementalGroupsPolicy::Merge);
     let number = |value: Option<i64>| value.map(|value| Int64Value { value });

@@ -88,7 +88,7 @@ fn security(config: ContainerConfig) -> LinuxContainerSecurityContext {
 }
 
 #[test]
-fn namespace_leading_out_of_the_log_directory_is_an_error() {
+fn pod_namespace_that_leaves_the_log_directory_is_an_error() {
     let mut pod = pod(json!({"containers": [{"name": "app"}]}));
     pod.metadata.namespace = Some("../../../x".to_owned());
     let refused = node().log_directory(&pod).map_err(|e| e.to_string());
@@ -329,7 +329,7 @@ fn unusable_field_is_named_in_the_error() {
 }
 
 #[test]
-fn only_a_privileged_container_sees_all_kernel_paths() {
+fn privileged_container_has_no_masked_kernel_paths_unlike_default_one() {
     let context = |context: Value| security(app(json!({"securityContext": context})).unwrap());
     let plain = context(json!({"runAsUser": 1000, "allowPrivilegeEscalation": false}));
     let paths = [plain.masked_paths, plain.readonly_paths];

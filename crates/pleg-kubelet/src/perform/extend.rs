@@ -17,8 +17,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server.
 ///
-/// By default, each method provides nothing, so pods that need its data are refused. The volumes of a pod, the
-/// variables of a container and the credentials of an image must be provided within 30 s. Otherwise the call is
+/// By default, `volume`, `env` and `env_from` provide nothing: pods that need them are refused. The volumes of a pod,
+/// the variables of a container and the credentials of an image must be provided within 30 s. Otherwise the call is
 /// cancelled, and a later run tries again. Pass an implementation to [`Performer::sources`](super::Performer::sources).
 pub trait Sources: Send + Sync + 'static {
     /// Returns the path on the node with the contents of a volume. The performer mounts this path as a `hostPath`,
@@ -72,7 +72,7 @@ pub trait Sources: Send + Sync + 'static {
 /// Changes the configurations of sandboxes and containers just before they are sent to the runtime. Pass an
 /// implementation to [`Performer::last_changes`](super::Performer::last_changes).
 pub trait LastChanges: Send + Sync + 'static {
-    /// Changes the configuration of a sandbox, before `RunPodSandbox` and before each `CreateContainer` in it.
+    /// Changes the configuration of a sandbox. Called in each run that creates the sandbox or containers in it.
     ///
     /// # Errors
     /// The reason why the pod cannot run now. A later run of the pod tries again.
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn provided_variables_are_not_expanded_and_come_before_others() {
+    async fn variables_from_sources_are_escaped_and_env_from_comes_first() {
         let secret = |name, key| {
             let key = json!({"name": "x", "key": key});
             json!({"name": name, "valueFrom": {"secretKeyRef": key}})

@@ -57,7 +57,7 @@ impl Performer {
     /// It blocks on the file system.
     ///
     /// # Errors
-    /// If the files of a pod cannot be read or removed. After the first error, the other pods' files are still removed.
+    /// If directories cannot be listed, or a pod's files cannot be removed. The other pods' files are removed even so.
     pub fn remove_orphans(&self, known: &BTreeSet<PodUid>) -> Result<(), VolumeError> {
         let mut removed = Ok(());
         for uid in self.node.pods.uids()? {
@@ -96,7 +96,7 @@ impl Performer {
         known
     }
 
-    /// The message file of an ended container whose exit code is known, and the log if its policy allows that.
+    /// The message file of an ended container with a known exit code, and its log if that may replace an empty file.
     fn message_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Option<Source> {
         let code = container.details.exit_code?;
         if container.state != ContainerState::Exited {

@@ -55,7 +55,7 @@ pub(super) enum Pull {
 /// The name of the pulled image in the runtime's image service, or the error of the pull.
 type Pulled = Result<String, String>;
 
-/// Why a container has no image yet, and when its pod runs again. `None`: when its pull ends or the pod changes.
+/// Why a container has no image yet, and when its pod's worker runs again. `None`: when the pull ends or pod changes.
 type Absent = (ContainerStateWaiting, Option<Instant>);
 
 impl Images {

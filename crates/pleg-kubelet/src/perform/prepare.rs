@@ -66,11 +66,11 @@ impl<S> Performing<'_, S> {
         }
     }
 
-    /// Makes directories, volumes and the sandbox's configuration. Returns the pod with the sources' volumes.
+    /// Makes directories, volumes and a sandbox configuration. Returns the pod with volumes of `Sources` as `hostPath`.
     async fn prepare_pod(&self, pod: &Pod, plan: &Plan<'_, S>) -> Result<(Pod, PodSandboxConfig)> {
         let sources = &self.performer.sources;
         let pod = sources.with_volumes(pod, &self.performer.node).await?;
-        // The variables of containers are checked later, when the sources have provided the values of these variables.
+        // `of_pod` skips environment variables: `config` checks them once `Sources` has provided their values.
         let mut refused = of_pod(&pod).into_iter();
         let is_read = sources.reads_pull_secrets();
         if let Some(error) = refused.find(|error| !is_read || error.field != PULL_SECRETS) {

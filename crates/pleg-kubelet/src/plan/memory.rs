@@ -27,7 +27,7 @@ pub(super) struct Remembered {
 
 impl Memory {
     /// Returns the memory of this run's pod. Forgets every pod whose worker has ended, even an earlier pod with this
-    /// uid. Only the ids of such a pod stay, until the generator has forgotten the pod's exits.
+    /// uid. Its container and sandbox ids, reported exits and `unanswered` stay until the generator forgets the pod.
     pub(super) fn update<S>(&mut self, run: &Run<S>) -> &mut Remembered {
         let (own, pleg) = (run.worker(), &run.pleg);
         for (uid, pod) in &mut self.pods {

@@ -22,7 +22,7 @@ use crate::worker::Run;
 
 use memory::Memory;
 
-/// The deadline of an inspection. The plan waits for the inspection to end.
+/// The time limit of an inspection: a read of the pod's details, such as exit codes, that [`Planner::plan`] awaits.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// A function that returns the results of a pod's probes for a status of the pod.
@@ -244,8 +244,8 @@ impl<S> Plan<'_, S> {
         self.actions.create_sandbox.is_some()
     }
 
-    /// Postpones the start of a container because something that it needs is missing, such as its image. This uses up
-    /// no attempt number and no back-off. The pod is run again at `until`. If `until` is `None`, call a [`Run::waker`].
+    /// Postpones the start of a container that lacks something, such as its image. Uses up no attempt number and no
+    /// back-off. The pod is run again at `until`. If that is `None`, call a [`Run::waker`] once nothing is missing.
     pub fn postpone(&mut self, container: &str, until: Option<Instant>) {
         self.actions.start.retain(|start| start.name != container);
         until.into_iter().for_each(|at| self.run.due_by(at));
@@ -322,7 +322,7 @@ impl<S> Plan<'_, S> {
         unacknowledged
     }
 
-    /// The instant after which details must be read to show a missing exit code or the effect of a resize.
+    /// Set if an exit code or the effect of a resize is missing: a read of pod details after this instant shows it.
     fn missing_since(&self) -> Option<Instant> {
         let unread = &self.observed.unread;
         let unread = self.all_exits.iter().filter(|e| unread.contains(&e.id));

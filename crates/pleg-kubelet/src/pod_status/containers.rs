@@ -75,7 +75,7 @@ impl<'a> One<'a> {
                 ..self.ended(&record.id, record.exit_code, &record.reason, "")
             }));
         } else if let Some(previous) = self.previous_of(&status) {
-            // No earlier container of this name is left, nor a record of one: its last state stays as last reported.
+            // No earlier container of this name and no exit record of one is left: keep the reported `last_state`.
             status.last_state.clone_from(&previous.last_state);
         }
         status.volume_mounts = self.volume_mounts();
@@ -85,7 +85,7 @@ impl<'a> One<'a> {
         status
     }
 
-    /// The previously reported status of this container name, if it is about the same container.
+    /// The previously reported status of this container name, if it has the same container id as `status`.
     fn previous_of(&self, status: &ContainerStatus) -> Option<&'a ContainerStatus> {
         let previous = self.previous;
         previous.filter(|p| p.container_id == status.container_id)
@@ -97,7 +97,7 @@ impl<'a> One<'a> {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            // No mount is recursively read-only: the performer refuses `recursiveReadOnly: Enabled`, which requires it.
+            // No mount is recursively read-only: the performer refuses pods with `recursiveReadOnly: Enabled`.
             recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
             ..VolumeMountStatus::default()
         });
@@ -227,7 +227,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// Sets the end of a container that is gone, as implied by its previous status or by existing regular containers.
+    /// Sets the (last) terminated state of a container that is gone, as implied by `previous` or by regular containers.
     fn infer_lost_end(&self, status: &mut ContainerStatus) {
         if self.instances().next().is_some() || terminated(status).is_some() {
             return;

@@ -78,7 +78,7 @@ impl PodState<'_> {
                 ended => is_pending |= ended.is_none(),
             }
         }
-        // Of regular containers that ended: `are_stopped` (there are some), `is_restarted` (one is), `all_succeeded`.
+        // `are_stopped`: regular containers ended; `is_restarted`: one of them runs again; `all_succeeded`: all did.
         let (mut are_stopped, mut all_succeeded, mut is_restarted) = (false, true, false);
         for container in &spec.containers {
             let status = find(all, &container.name);
@@ -149,7 +149,7 @@ pub const OWN_CONDITIONS: [&str; 5] = [
 type Verdict = Result<&'static str, (&'static str, String)>;
 
 impl PodState<'_> {
-    /// All conditions, with those of other components first. Transition times change only with the status.
+    /// All conditions, with those of other components first. Transition times change only with a condition's status.
     pub(super) fn conditions(&self, all: &[ContainerStatus], phase: &str) -> Vec<PodCondition> {
         let spec = spec_of(self.pod);
         let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone());

@@ -189,7 +189,7 @@ async fn status_of(
 ) -> Result<u16, hyper::Error> {
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await?;
-    // The task's result is not needed: an error of the connection is also the error of the request.
+    // Nobody awaits this task, which drives the connection: its error is also the error of `send_request`.
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let (head, body) = sender.send_request(request).await?.into_parts();
     // The HTTP status decides about success, even if the body exceeds the limit or its transfer fails.

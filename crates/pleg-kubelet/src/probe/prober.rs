@@ -77,7 +77,7 @@ impl<E: Exec> Prober<E> {
     /// new containers. So call `set` whenever the pod has changed. Needs a tokio runtime.
     ///
     /// The prober calls `changed` when the result of a probe has changed. `changed` must not block; it may be a
-    /// [`waker`](crate::worker::Run::waker). If the probes have not changed, the function of the earlier call stays.
+    /// [`waker`](crate::worker::Run::waker). If the probes have not changed, the prober keeps the earlier `changed`.
     pub fn set(&self, uid: &PodUid, pod: &ApiPod, changed: impl Fn() + Send + Sync + 'static) {
         let probes = probes_of(pod);
         let mut pods = lock(&self.pods);
@@ -202,7 +202,7 @@ impl<E: Exec> States<E> {
     }
 
     /// Records the running container of the probe. Returns true if that changed the probe's result. Also returns the
-    /// container to check, if a check is due. Before the probe's period has passed (`is_recheck`), only a new one is due.
+    /// container to check, if a check is due. Between two periods (`is_recheck`), that can only be a new container.
     fn observe(
         &self,
         at: usize,

@@ -68,7 +68,7 @@ impl ProbeState {
         before != self.succeeds()
     }
 
-    /// The container to check now. `None` before the initial delay has passed, and after its probe's final result.
+    /// The container to check now. `None` in the initial delay, after a startup probe succeeded, and if it must stop.
     pub(super) fn due(&self, now: Instant) -> Option<&Id> {
         let container = self.container.as_ref()?;
         let done = self.probe.kind == ProbeKind::Startup && container.succeeds;
@@ -97,7 +97,7 @@ impl ProbeState {
             container.on_hold = true;
         }
         let changed = container.succeeds != succeeds
-            // A startup probe counts as failed before its first success, so its final failure must count as a change.
+            // A startup probe has `succeeds == false` from the start: the failure that stops its container is a change.
             || container.on_hold && self.probe.kind == ProbeKind::Startup;
         container.succeeds = succeeds;
         changed
@@ -151,8 +151,8 @@ mod tests {
         (state, id)
     }
 
-    /// Outcomes of checks: s is a success, f a failure, in upper case if this outcome changes the state. Then the last
-    /// result of the probe, and true if the container has failed.
+    /// A row: the kind, its thresholds, the outcomes of checks (s: success, f: failure, upper case: `checked` returns
+    /// true), the probe's last result, and true if the container must be stopped.
     #[test]
     fn probe_result_changes_at_its_thresholds() {
         for (kind, thresholds, outcomes, succeeds, has_failed) in [
@@ -173,7 +173,7 @@ mod tests {
             assert_eq!(state.succeeds(), succeeds, "{outcomes}");
             let failed = state.failed_container();
             assert_eq!(failed, has_failed.then_some(&id), "{outcomes}");
-            // No check is due for a failed container, nor after the first success of a startup probe.
+            // No check is due for a container that must be stopped, nor after the first success of a startup probe.
             let ends = has_failed || (kind == Startup && succeeds);
             assert_eq!(state.due(at(100)).is_none(), ends, "{outcomes}");
         }

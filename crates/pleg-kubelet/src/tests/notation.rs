@@ -1,4 +1,4 @@
-//! Pods in words: `sandbox-1 ready, a running, b-2 exited 1`, newest first.
+//! Pods in words: `sandbox-1 ready, a running, b-2 exited 1`. Newer sandboxes and containers precede older ones.
 //!
 //! A container has a name, an attempt (0 if it is left out), a state and its exit code. Then may come `missing` (its
 //! status is not found), `failing` (its status call fails), `in=1` (its sandbox; by default `sandbox-0`), `hash=IMAGE`

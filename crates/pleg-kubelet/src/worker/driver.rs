@@ -47,7 +47,7 @@ impl<R: Reconcile> Driver<R> {
                 () = stopped(&mut stop) => break,
             }
         }
-        // Without a deadline, the driver does not wait for runs in progress: dropping their tasks aborts them.
+        // Without `shutdown` (`PodWorkers` dropped, generator ended), the drop of `tasks` aborts the runs in progress.
         let deadline = *stop.borrow();
         if let Some(deadline) = deadline {
             let clock = self.pleg.clock();
@@ -65,14 +65,14 @@ impl<R: Reconcile> Driver<R> {
         match delivery {
             Delivery::Event(event) => self.shared.update(&event.uid, |_| ()),
             Delivery::Synced => {}
-            // Events were lost, and they may have been about any pod.
+            // The subscription lagged, so the generator dropped events, which may have been about any pod.
             _ => self.wake_all(subscription),
         }
     }
 
     /// Wakes every pod that exists, or has a specification or a worker.
     fn wake_all(&self, subscription: &mut Subscription) {
-        // The snapshot below has all changes that were announced so far, so their announcements are dropped.
+        // The snapshot below has all changes that the generator has announced, so the loop drops these announcements.
         while subscription.try_next().is_some() {}
         let mut pods = self.shared.pods();
         for view in self.pleg.snapshot() {
@@ -106,9 +106,9 @@ impl<R: Reconcile> Driver<R> {
     }
 }
 
-/// Completes when the workers must end, or their handle was dropped.
+/// Completes after a call of [`PodWorkers::shutdown`](super::PodWorkers::shutdown), or the drop of the `PodWorkers`.
 async fn stopped(stop: &mut watch::Receiver<Option<Instant>>) {
-    // An error means that the handle was dropped.
+    // `wait_for` fails if the `PodWorkers`, which owns the sender, was dropped.
     let _ = stop.wait_for(Option::is_some).await;
 }
 
@@ -116,7 +116,7 @@ async fn stopped(stop: &mut watch::Receiver<Option<Instant>>) {
 struct Worker<R: Reconcile> {
     run: Run<R::Spec>,
     driver: Arc<Driver<R>>,
-    /// True if the pod had a specification, or if the reconciler claimed it (`owns`).
+    /// True if this worker has had a specification of the pod, or if the reconciler claimed the pod (`owns`).
     is_ours: bool,
     /// The error that was logged last; empty after a run that succeeded.
     error: String,

@@ -51,7 +51,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// pod's worker ends. After an error, `finish` is called again, as [`error_policy`](Self::error_policy) sets.
     ///
     /// `finish` is called when the pod has no specification, no containers and no sandboxes. It is also called when a
-    /// deleted pod has a specification again and nothing of it runs; then the next worker handles its leftovers.
+    /// deleted pod has a specification again and nothing of it runs; its next worker removes the ended containers.
     ///
     /// # Cancel safety
     /// As [`reconcile`](Self::reconcile).

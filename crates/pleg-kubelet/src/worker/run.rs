@@ -81,7 +81,7 @@ impl<S> Run<S> {
 
     /// Waits until the pod must be run again, and takes a newer view. The wait ends at once if the run changed
     /// something. Otherwise it ends when the pod changes, a [`waker`](Self::waker) is called, or the action of `result`
-    /// or [`due`](Self::due) is due. If `result` is an error, it takes 1 s, doubling to 10 s. `next` makes no resync.
+    /// or [`due`](Self::due) is due. After an error, the wait is at most 1 s, doubling to 10 s. `next` makes no resync.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the generator has ended.

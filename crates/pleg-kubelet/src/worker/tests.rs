@@ -46,7 +46,7 @@ fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lagged_subscription_runs_every_known_pod() {
+async fn lagged_subscription_wakes_existing_or_specified_pods_and_all_workers() {
     let (driver, workers) = driver().await;
     let specified = slot(Some(Arc::default()), false);
     let pods = [("specified", specified), ("known", slot(None, true))];
@@ -64,7 +64,7 @@ async fn lagged_subscription_runs_every_known_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_during_termination_gives_next_worker_the_shortest_grace_period() {
+async fn next_worker_gets_shortest_grace_period_of_deletions_during_termination() {
     let ((driver, workers), uid) = (driver().await, PodUid::from("p"));
     let mut terminating = slot(Some(Arc::default()), true);
     terminating.is_terminating = true;

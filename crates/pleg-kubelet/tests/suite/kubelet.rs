@@ -1,5 +1,5 @@
-//! A kubelet on a fake runtime, on paused time: statuses that never succeed, ineffective removals, and consumers that
-//! never acknowledge.
+//! A kubelet on a fake runtime, on paused time: status calls that never succeed, ineffective removals, and consumers
+//! that never acknowledge exits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ struct Kubelet {
     is_orphaned: bool,
 }
 
-/// Each removal, with the instant of the inspection from which it was planned.
+/// Each removal, with the `details_as_of` (start of the oldest status read) of the view from which it was planned.
 type Planned = Arc<Mutex<Vec<(Removal, Option<Instant>)>>>;
 
 /// The attempt number, which is at the end of an id.
@@ -246,9 +246,9 @@ async fn never_succeeding_status_call_is_made_less_and_less_often() {
     }
 }
 
-/// One consumer acknowledges, and the other one never does.
+/// The consumer `kubelet` acknowledges exits, and the consumer `silent` never does.
 #[tokio::test(start_paused = true)]
-async fn consumer_that_never_acknowledges_is_reported_and_delays_few_removals() {
+async fn consumer_not_acknowledging_exits_degrades_health_and_delays_few_removals() {
     let mut silent: Option<Consumer> = None;
     let register = |builder: &mut Builder<_>| silent = Some(builder.register_consumer("silent"));
     let node = Node::with(FakeRuntime::new(), &["app"], register).await;
@@ -293,9 +293,9 @@ async fn ineffective_removal_backs_off() {
     assert!(planned.iter().all(|(removal, _)| *removal == sandbox));
 }
 
-/// A start may fail without an event from containerd, so the container must be read.
+/// A start may fail without an event from containerd, so the generator must read the container's status.
 #[tokio::test(start_paused = true)]
-async fn unstarted_container_is_read_before_its_removal_is_repeated() {
+async fn created_containers_status_is_read_before_its_removal_is_repeated() {
     let node = Node::start(with_created(Exited), &[]).await;
     let began = node.pleg.now();
     node.pass(29).await;

@@ -1,4 +1,4 @@
-//! Plans of one pod: attempt numbers, exits and grace periods, and a loop that makes the runs itself.
+//! Plans of one pod: attempt numbers, exits and grace periods, and a loop over `Run::next` without `PodWorkers`.
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::core::ReportedState::{Exited, Running};
@@ -68,7 +68,7 @@ async fn exit_is_in_every_plan_until_a_plan_is_begun() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_without_specification_stops_its_pod_within_the_grace_period() {
+async fn run_without_specification_stops_containers_within_its_grace_period() {
     let runtime = FakeRuntime::new();
     runtime.put(fake::container("p", "c", Running));
     let (pleg, _consumer) = start(&runtime).await;
@@ -79,7 +79,7 @@ async fn run_without_specification_stops_its_pod_within_the_grace_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn custom_loop_runs_a_pod_again_after_failure_or_change() {
+async fn loop_without_workers_runs_pod_again_after_failure_or_change() {
     let runtime = FakeRuntime::new();
     let (pleg, _consumer) = start(&runtime).await;
     let mut run = run(&pleg);

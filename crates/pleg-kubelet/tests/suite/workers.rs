@@ -289,7 +289,7 @@ async fn shutdown_of_workers_starts_no_run_and_aborts_hung_runs() {
         node.wake("q");
         let deadline = node.pleg.now().after(within);
         node.workers.shutdown(deadline).await;
-        // Only a hung run delays the shutdown until its deadline.
+        // The shutdown lasts until its deadline only if a run hangs.
         assert_eq!(node.pleg.now() >= deadline, does == Does::Hang);
         assert!(node.state().in_progress.is_empty());
         assert!(node.runs() <= began + 1);
@@ -352,7 +352,7 @@ async fn termination_uses_the_specification_from_before_the_first_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_wait_for_the_generator_and_ignore_foreign_pods() {
+async fn workers_start_after_first_relist_and_ignore_other_programs_pods() {
     let runtime = FakeRuntime::new();
     runtime.hang(Op::List);
     runtime.run_pod("foreign");
@@ -382,7 +382,7 @@ async fn workers_wait_for_the_generator_and_ignore_foreign_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quiet_hour_has_only_resyncs_and_they_make_no_call() {
+async fn pods_without_changes_get_only_resyncs_without_pod_reads() {
     let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
     node.pass(SECOND).await;
     let (before, inspected) = (node.runs(), node.runtime.count(&Op::pod("p")));

@@ -94,7 +94,7 @@ fn lists_and_statuses_can_lag_behind_changes() {
     assert_eq!(list_shows(&r.node, 14_000), None);
 }
 
-/// Lists and statuses show an override until the override expires at the instant 10,000.
+/// Lists and statuses show a wrong report (`Overrides`) until it expires at the instant 10,000.
 #[test]
 fn overrides_replace_reported_state_until_they_expire() {
     let row_shows_exited = Skew::RowShows(State::Exited);

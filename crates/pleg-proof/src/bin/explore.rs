@@ -1,4 +1,4 @@
-//! `explore [STATES] [WORLD]` tries every order of actions in all small worlds, or in those with WORLD in their name.
+//! `explore [STATES] [WORLD]` tries all orders of a few actions, up to STATES states, in small worlds named `*WORLD*`.
 
 use std::io::Write as _;
 use std::process::ExitCode;

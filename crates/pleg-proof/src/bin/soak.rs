@@ -1,4 +1,4 @@
-//! `soak FROM COUNT` runs COUNT random worlds, with seeds from FROM. `soak SEED` prints the trace of the world of SEED.
+//! `soak FROM COUNT` runs COUNT random nodes (worlds), with seeds from FROM. `soak SEED` prints the trace of one seed.
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Compares announcements with the truth. The core must announce each change once, in order, and after publishing it.
+//! Compares announcements with the node model: the core must announce each change once, in order, after publishing it.
 
 use pleg_core::{LifecycleType, PodLifecycleEvent};
 use pleg_node_model::{Id, Kind, Label, Node, Object, State};
@@ -23,7 +23,7 @@ impl Announced {
 }
 
 impl Checker {
-    /// Checks an announcement. Returns true if it announces the exit of an id that was never published.
+    /// Checks an announcement. Returns true if it announces the exit of an id that no published view has contained.
     pub(crate) fn announced(&mut self, now: u64, event: &PodLifecycleEvent, node: &Node) -> bool {
         self.announced_since.get_or_insert(now);
         let Some(subject) = &event.subject else {
@@ -100,7 +100,7 @@ impl Checker {
             return false;
         };
         let (began, ended) = self.first_relist.unwrap_or((u64::MAX, 0));
-        // A pod read that started before the first relist and ends after it may show an earlier state.
+        // A pod read that started before the first relist and ends after it may show an earlier state than the relist.
         let as_of = self.cache.as_of(&o.pod.uid);
         if as_of.is_some_and(|as_of| as_of < began) {
             return false;
@@ -118,7 +118,7 @@ impl Checker {
         (event.initial && at > ended) || (!event.initial && is_old)
     }
 
-    /// Compares the announcements of an id with the truth. Call this only for ids that have not changed for 70 s.
+    /// Compares the announcements of an id with the node model. Call this only for ids that have not changed for 70 s.
     pub(super) fn check_announcements(&self, o: &Object, probed: u64) -> Result<(), String> {
         let announced = self.announced.get(&o.id);
         let known = announced.cloned().unwrap_or_default();
@@ -158,7 +158,7 @@ impl Checker {
 }
 
 impl Announced {
-    /// Records an announcement. Returns true if it contradicts the truth or an earlier one.
+    /// Records an announcement. Returns true if it contradicts the node model or an earlier announcement.
     fn add(
         &mut self,
         now: u64,

@@ -19,7 +19,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// The number of waits that workers started after `at`.
+    /// The number of waits that workers began after the instant `at`.
     pub(super) fn since(&self, at: u64) -> u64 {
         let began = self.began.iter().rev();
         began.take_while(|began| **began > at).count() as u64

@@ -47,8 +47,8 @@ impl Budget {
         self.failures += 1;
     }
 
-    /// Compares the number of all calls with a budget that grows with changes, failures, waits and time. It grows with
-    /// time because relists and probes read statuses; faster if the runtime contradicts itself about `excused` ids.
+    /// Compares the number of all calls with a budget that grows with changes, failures, waits and time: the core
+    /// relists, reads one status every 15 s (a probe), and keeps reading ids with contradictory answers (`excused`).
     pub(super) fn total(&mut self, now: u64, waits: u64, excused: u64) -> Result<(), String> {
         let seconds = (now - self.began.unwrap_or(now)) / SECOND;
         let for_time = (2 + 2 * excused) * seconds;

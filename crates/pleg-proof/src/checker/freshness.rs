@@ -48,7 +48,7 @@ impl Freshness {
     /// too. (If a status lags behind its row, the core accepts the status, and reads it again only after a relist.)
     pub(super) fn read_of_rows(&mut self, read: &ReadOfRows<'_>, node: &Node) {
         let shows = |o: &&Object| {
-            // A list of the pod that a wrong label names shows the object. The core need not publish it for that pod.
+            // If the label has another pod's uid, lists of that pod show the object, but the core need not publish it.
             let is_own = |uid: &str| o.label == Label::Right && *o.pod.uid == *uid;
             let is_listed = read.pod.is_none_or(is_own);
             let last = o.history.last();
@@ -91,7 +91,7 @@ impl Freshness {
         seen
     }
 
-    /// The instant from which the core has 11 s to publish an object's present state. The text says what the core got.
+    /// The instant from which the core has 11 s to publish an object's present state. The text says what it got first.
     pub(super) fn start(&self, o: &Object) -> Option<(u64, &'static str)> {
         let seen = self
             .seen

@@ -27,7 +27,7 @@ pub(super) struct Losses {
     suppressed: u64,
     /// By id: the exit code of an exit that an event has shown. Replayed events do not count.
     ends: ById<Option<i32>>,
-    /// Ids with an event that the runtime created after the subscription to the stream that delivered the event.
+    /// Ids with an event created after the subscription. The core may announce the exit of such an id without a view.
     young: BTreeSet<Id>,
     subscribed: u64,
 }
@@ -51,7 +51,7 @@ impl Losses {
     pub(super) fn fate(&mut self, _: u64, _: &Id, what: model::EventType, fate: Fate) {
         let is_expected = matches!(what, model::EventType::Started | model::EventType::Stopped);
         match fate {
-            // The core does not count a STOPPED as missed if a removal may suppress it. It does count such a STARTED.
+            // If a removal may have suppressed an event, the core counts a STARTED as missed, but not a STOPPED.
             Fate::Suppressed if what == model::EventType::Started => self.lost += 1,
             Fate::Suppressed => self.suppressed += 1,
             Fate::Lost if is_expected => self.lost += 1,
@@ -106,7 +106,7 @@ impl Losses {
         self.ends.get(id).copied()
     }
 
-    /// Checks that the core counts no more missed events than were lost, plus two for each exempted id (`excused`).
+    /// Checks that the core counts at most the lost events as missed, plus two per contradictory id (`excused`).
     pub(super) fn check(&self, missed: MissedCounts, excused: u64) -> Result<(), String> {
         match missed.total() > self.lost + 2 * excused {
             true => Err(format!("missed {missed:?}, lost {}", self.lost)),

@@ -44,9 +44,9 @@ pub(crate) struct ReadOfRows<'a> {
 pub(crate) struct Checker {
     faults: Faults,
     error: Option<String>,
-    /// Ids about which the runtime gives contradictory answers. The checker skips most of its checks for these ids.
+    /// Ids about which a fault makes the runtime give wrong answers for seconds or for good. Most checks skip them.
     excused: BTreeSet<Id>,
-    /// Ids that a timed-out call or a third party started. Workers may not know these ids yet and start duplicates.
+    /// Ids that a third party or a worker's timed-out call started. Workers may not see them yet and start duplicates.
     late_starts: BTreeSet<Id>,
     announced: BTreeMap<Id, Announced>,
     /// The instant at which the core announced its first event.
@@ -116,12 +116,12 @@ impl Checker {
 
     // ------------------------------------------------------------------------------------------- inputs
 
-    /// Exempts an id from most rules, because the runtime gives contradictory answers about it.
+    /// Exempts an id from most checks, because a fault makes the runtime give wrong answers about it.
     pub(crate) fn excuse(&mut self, id: &Id) {
         self.excused.insert(id.clone());
     }
 
-    /// Records that a timed-out call or a third party started an id: workers may start a duplicate of it.
+    /// Records that a third party or a worker's timed-out call started an id: workers may start a duplicate of it.
     pub(crate) fn excuse_start(&mut self, id: &Id) {
         self.late_starts.insert(id.clone());
     }
@@ -155,7 +155,7 @@ impl Checker {
         self.freshness.delivered(now, event, node);
     }
 
-    /// Records that a call about a pod failed or hung. `pod` is `None`: a call about the whole node.
+    /// Records that a call of the core about a pod failed or hung. `pod` is `None`: a call about the whole node.
     pub(crate) fn failed(&mut self, now: u64, pod: Option<&str>) {
         self.freshness.failed(now, pod);
         self.budget.failed();
@@ -290,19 +290,19 @@ impl Checker {
         }
     }
 
-    /// The core's calls, in thousandths of the number of calls that the world allows.
+    /// The number of the core's calls in the whole world, in thousandths of the number that the checker allows.
     pub(crate) const fn budget_used(&self) -> u64 {
         self.budget.used
     }
 
-    /// Starts the last 40 s of the world, whose pod reads are counted.
+    /// Stores the core's counters 40 s before the world's end. `end` limits the number of pod reads since then.
     pub(crate) fn last(&mut self, now: u64, counters: &Counters) {
         self.budget.last(now, counters);
     }
 
     /// Makes the checks that need a finished world.
     pub(crate) fn end(&mut self, now: u64, node: &Node, counters: &Counters, health: &Health) {
-        // The core probes the status of one id every 15 s. After a probe of each id, the core must have all exit codes.
+        // The core reads the status of one id every 15 s. Once it has read all of them, it must have all exit codes.
         let probed = now.saturating_sub(15 * SECOND * node.objects().count() as u64);
         for o in node.objects() {
             if !self.is_excused(o) && o.since() + 70 * SECOND < now {
@@ -333,7 +333,7 @@ impl Checker {
         self.note(period);
     }
 
-    /// Checks that the core stores at most `most` entries. Without changes for ten minutes, it forgets removed ids.
+    /// Checks that the core stores at most `most` entries. After ten calm minutes, it keeps one per removed id.
     pub(crate) fn footprint(&mut self, entries: usize, most: usize) {
         if entries > most {
             self.fail(format!("{entries} entries are stored instead of {most}"));

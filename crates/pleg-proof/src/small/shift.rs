@@ -1,16 +1,16 @@
 //! A hash for the exploration of small worlds: two states that differ only by a shift in time get the same hash.
 //!
 //! The clock of a world starts at [`EPOCH`], above every other number in a state, so a hasher recognises instants.
-//! It sorts all instants of a state, and replaces each instant by its distance from the present, in which every gap
-//! below a millisecond counts as the same small step. The wall clock of the world runs in step with its clock. The core
-//! only compares instants with each other and with sums of instants and durations, and these durations are much longer
-//! than the steps of a small world. So states with the same hash continue in the same way.
+//! It sorts all instants of a state, and replaces each instant by the sum of the gaps between neighbours from there to
+//! the present. Every gap below a millisecond counts as the same step. The wall clock runs in step with the clock.
+//! The core only compares instants with each other and with sums of instants and durations, and these durations are
+//! much longer than the steps of a small world. So states with the same hash continue in the same way.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::world::{EPOCH, MS, SECOND};
 
-/// The highest bit of a number. `is_instant` ignores this bit, and the hash of an instant keeps it.
+/// The highest bit of a number. The hasher would recognise an instant with this bit, but no clock of a world sets it.
 const WALL: u64 = 1 << 63;
 
 /// The age from which instants count as equal: nothing in a small world takes longer.
@@ -70,7 +70,7 @@ impl Hasher for Instants {
     }
 }
 
-/// A hasher that replaces each instant by its distance from `now`: the sum of the rounded gaps between the two.
+/// A hasher that replaces each instant by its distance from `now`: the sum of the rounded gaps between neighbours.
 struct Places {
     inner: DefaultHasher,
     places: Vec<(u64, u64)>,

@@ -153,7 +153,7 @@ fn crio(acts: &[Act]) -> World {
     small(Profile::crio("1.36.3"), &[], 0, acts)
 }
 
-/// A small world in which faults of the kinds `these` happen at most `most` times.
+/// A small world in which at most `most` faults happen, all of the kinds `these`.
 fn small(profile: Profile, these: &[Fault], most: u32, acts: &[Act]) -> World {
     let mut faults = Faults::none();
     for &fault in these {

@@ -167,7 +167,7 @@ impl World {
         self.coverage.calls += 1;
         self.checker.call(self.now);
         let deadline = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-        // Limit the hang of a list: in the phase without faults, the cache must become right again.
+        // Limit a relist's deadline (up to 2 min): 66 s after the faults end, `compare` requires a right cache.
         let deadline = self.now + deadline.min(30 * SECOND);
         let ticket = ticket.get();
         let statuses = match &what {
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Chooses the time that one step of a call takes.
+    /// Chooses the time that the runtime takes to read rows or a status for a call of the core, or to answer the call.
     pub(super) fn pause(&mut self, dice: &mut Dice<'_>) -> u64 {
         match self.fault(dice, Fault::Slow) {
             true => dice.ms(6, 700),
@@ -449,7 +449,7 @@ impl World {
         self.core.handle_version(ended, Version { ticket, outcome });
     }
 
-    /// Postpones an action of the runtime while it is frozen, or lets the action's call hang until the deadline.
+    /// While the runtime is frozen, postpones its action `act`. If its call has an earlier deadline, the call hangs.
     pub(super) fn thaw(&mut self, act: Act) -> Option<Act> {
         let until = self.sick.frozen;
         if self.now >= until {

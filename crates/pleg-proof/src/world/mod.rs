@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// Counts missed events and, every half second, compares the published views with the node's true state.
+    /// Logs that the core counted a missed event. Every half second, compares the published views with the true states.
     fn observe(&mut self) {
         let missed = self.core.counters().missed.total();
         if missed != self.missed {
@@ -453,7 +453,7 @@ fn world_text(is_polling: bool) -> &'static str {
     if is_polling { "polling" } else { "with events" }
 }
 
-/// Chooses a runtime: its profile, and its version (or why it has no events).
+/// Chooses a runtime: its profile, and a text for the trace (its version, or why it sends no events).
 fn profile(dice: &mut Dice<'_>) -> (Profile, &'static str) {
     let containerd = ["2.1.0", "1.7.24", "2.4.0"];
     let crio = ["1.36.3", "1.27.0", "1.32.0"];
@@ -486,5 +486,5 @@ impl Hash for World {
     }
 }
 
-/// By id of a container or sandbox: the instant until which something lasts.
+/// By id of a container or sandbox: the instant until which its status calls hang or fail.
 pub(crate) type Until = BTreeMap<Id, u64>;

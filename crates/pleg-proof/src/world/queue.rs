@@ -107,18 +107,18 @@ impl Queue {
         self.acts.remove(&key)
     }
 
-    /// Takes the action with the index `place` in the order of time, as [`by`](Self::by) counts.
+    /// Takes the action with the index `place` among those that [`by`](Self::by) returns.
     pub(crate) fn take(&mut self, place: usize) -> Option<Act> {
         let key = *self.acts.keys().nth(place)?;
         self.acts.remove(&key)
     }
 }
 
-/// Ignores in which order actions of one instant were added, because a small world tries every order anyway.
+/// The hash ignores in which order the world added actions of one instant: a small world tries every order anyway.
 impl Hash for Queue {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let acts = self.acts.iter().map(|(&(at, _), act)| {
-            // Sort by the debug text, which begins with the kind of the action and an id.
+            // `Act` has no order, so sort by the start of its debug text: the kind of the action and, mostly, an id.
             let text: String = format!("{act:?}").chars().take(60).collect();
             (text, at, act)
         });

@@ -1,4 +1,4 @@
-//! Restarts of the runtime, in which containers and sandboxes may stop, get lost, or not be loaded.
+//! Restarts of the runtime: containers and sandboxes may stop or be lost meanwhile, or fail to load afterwards.
 
 use pleg_node_model::{Id, Kind, Object, State};
 
@@ -7,7 +7,7 @@ use crate::choose::Dice;
 use crate::faults::Fault;
 
 impl World {
-    /// Kills the runtime. Its containers keep running, unless the fault is a reboot.
+    /// Kills the runtime. Its containers keep running, unless `Reboot` or `RestartLoses` occurs.
     pub(super) fn restart(&mut self, dice: &mut Dice<'_>) {
         if self.is_down {
             return;

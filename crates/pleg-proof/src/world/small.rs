@@ -14,8 +14,8 @@ const HORIZON: u64 = 100 * MS;
 
 impl World {
     /// A world with a ready sandbox `s1` and a running container `k2`, which the core knows. The event stream has
-    /// delivered an event. From now on, `acts` happen in any order. The container of an [`Act::Birth`] already runs,
-    /// and the event of its start has been sent.
+    /// delivered an event. From now on, `acts` happen in any order, except [`Act::Birth`]: this method starts its
+    /// container at once, and only the arrival of STARTED is left to happen.
     pub(crate) fn small(profile: Profile, faults: Faults, acts: Vec<Act>) -> Self {
         let mut world = Self::new(profile, Faults::none(), false);
         let mut quiet = Quiet;
@@ -64,7 +64,7 @@ impl World {
         self.now = self.now.max(at);
     }
 
-    /// Returns true if all actions have happened and no call of the core is in flight, so no order is left to choose.
+    /// Returns true if no call of the core is in flight and only workers' wakes are due soon: no order is left to try.
     pub(crate) fn is_over(&self) -> bool {
         let soon = self.now + 2 * self.patience;
         let mut acts = self.queue.by(soon);
@@ -84,7 +84,7 @@ impl World {
         Ok(())
     }
 
-    /// Sets the longest time for which a due action is postponed.
+    /// Sets the longest time for which later actions and the core's timer may overtake a due action.
     pub(crate) const fn with_patience(mut self, patience: u64) -> Self {
         self.patience = patience;
         self
@@ -115,7 +115,7 @@ impl World {
         self.trace = Some(Vec::new());
     }
 
-    /// Lets a third party create and start a container. CREATED is not sent, because it would double the orders.
+    /// Lets a third party create and start a container. Sends no CREATED, which would multiply the orders to explore.
     pub(super) fn birth(&mut self, dice: &mut Dice<'_>, sandbox: &Id) {
         let id = self.new_id("k");
         let mut new = NewContainer::new(&id, sandbox, "c");

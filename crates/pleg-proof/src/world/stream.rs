@@ -28,7 +28,7 @@ pub(super) struct EventStream {
     number: u64,
     /// The instant at which the runtime registers the subscriber. Events that it sends earlier are lost.
     registered_at: u64,
-    /// Events that containerd 2 stores while nobody is subscribed, each with the instant at which it was sent.
+    /// Events that the runtime stores while nobody is subscribed, each with the instant at which it was sent.
     stored: Vec<(u64, RuntimeEvent)>,
     past: Vec<RuntimeEvent>,
     /// Until this instant, another subscriber takes half of the events.
@@ -62,8 +62,8 @@ impl EventStream {
     }
 }
 
-/// Leaves out the hint map, which is empty in small worlds, because there the driver takes each hint at once. Also
-/// leaves out what matters only to faults that no small world has.
+/// Leaves these fields out of the hash: `map`, which is empty in small worlds, because there the driver takes each hint
+/// at once; `number`, which only names streams; and fields that matter only to faults that no small world has.
 impl Hash for EventStream {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.open, &self.stored, self.is_mute).hash(state);
@@ -136,7 +136,7 @@ impl World {
             return self.stream.stored.push((self.now, event));
         };
         let after = old + self.delay(dice);
-        // In a small world, leave out the instant of the change: states would differ only by it.
+        // No event of a small world is so late that `deliver` needs this instant, which would make equal states differ.
         let since = if self.is_small { u64::MAX } else { due.at };
         if self.fault(dice, Fault::EventTwice) {
             let after = after + self.delay(dice);
@@ -244,7 +244,7 @@ impl World {
         if self.stream.open != Some(stream) {
             return self.checker.lost_on_the_way(self.now, &event);
         }
-        // The runtime was frozen. If a read has shown the change, the core has counted this late event as missed.
+        // Usually, the fault `Freeze` delayed this event. If a read showed the change first, the core counted a miss.
         if self.now.saturating_sub(since) > EXPECTED_FOR {
             self.checker.lost_on_the_way(self.now, &event);
         }
@@ -304,7 +304,7 @@ impl World {
     }
 }
 
-/// Returns `event`. With the fault `EventNil`, it loses its container statuses, and perhaps its sandbox status.
+/// Returns `event`. The fault `EventNil` removes its container statuses and, half of the time, its sandbox status.
 fn event_or_nil(world: &mut World, dice: &mut Dice<'_>, mut event: Event) -> Event {
     if world.fault(dice, Fault::EventNil) {
         event.containers.clear();

@@ -149,7 +149,7 @@ impl World {
         self.end(dice, id, |node, now| node.stop(id, now));
     }
 
-    /// Ends a container in the node model by `call`. Faults may delay or falsify the exit code or remove the container.
+    /// Ends a container: `call` does so in the node model. Faults may falsify or delay the exit code or remove the id.
     fn end(&mut self, dice: &mut Dice<'_>, id: &Id, call: impl FnOnce(&mut Node, u64) -> Vec<Due>) {
         let before = self.node.state(id);
         let events = call(&mut self.node, self.now);
@@ -249,7 +249,7 @@ impl World {
         self.emit(dice, events);
     }
 
-    /// Tells the checker and the trace about a change. Chooses how long reads still show the earlier state.
+    /// Tells the checker and the trace about a change. Chooses how long reads miss it, if it is an exit or a removal.
     pub(super) fn changed(&mut self, dice: &mut Dice<'_>, id: &Id) {
         self.now = self.now.max(self.node.latest());
         let Some(object) = self.node.object(id) else {

@@ -28,7 +28,7 @@ pub fn exited(uid: &str, name: &str, code: i32) -> Report {
     with_details(container(uid, name, ReportedState::Exited), details)
 }
 
-/// The sandbox with these addresses.
+/// Returns `sandbox` with these addresses.
 #[must_use]
 pub fn with_ips(sandbox: Report, ips: &[&str]) -> Report {
     let mut details = SandboxDetails::default();
@@ -36,7 +36,7 @@ pub fn with_ips(sandbox: Report, ips: &[&str]) -> Report {
     with_details(sandbox, details)
 }
 
-/// The container with this memory limit, in bytes.
+/// Returns `container` with this memory limit, in bytes.
 #[must_use]
 pub fn with_memory_limit(container: Report, limit: i64) -> Report {
     let mut resources = Resources::default();

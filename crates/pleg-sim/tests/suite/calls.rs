@@ -6,7 +6,7 @@ use pleg_sim::Mode;
 use tonic::Code;
 
 #[tokio::test]
-async fn status_calls_return_every_field() {
+async fn status_calls_return_metadata_address_image_and_resources() {
     let sim = sim().build();
     let mut cri = Client::connect(&sim).await;
     let s = cri.run("p").await;

@@ -21,7 +21,7 @@ use tonic::{
 /// The timeout of every wait in the tests. In a test that passes, no wait takes as long as this.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// In paused time, a timeout of this length elapses when every task is idle. Timers of the tests are shorter.
+/// In paused time, a timeout of this length elapses when every task is idle. Longer than the `swap` knob's delay.
 const IDLE: Duration = Duration::from_millis(200);
 
 /// A simulator whose wall clock counts 1, 2, 3, … from a valid time, so that timestamps differ.

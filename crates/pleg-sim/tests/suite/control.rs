@@ -34,7 +34,7 @@ async fn every_control_command_has_its_effect() {
     assert_eq!(sim.control("reset").await.unwrap(), "");
     assert!(sim.control("show").await.unwrap().contains("no faults\n"));
 
-    // The command names the container by a prefix of its id.
+    // `exit` names the container by the first 12 characters of its id.
     sim.control(&format!("exit {} 7", &a[..12])).await.unwrap();
     sim.control(&format!("oom {b}")).await.unwrap();
     assert_eq!(cri.status(&a).await.unwrap().exit_code, 7);

@@ -67,7 +67,7 @@ async fn knobs_lose_duplicate_or_swap_events() {
     }
 }
 
-/// Each knob fires in its third case: the third event, or the fourth for `freeze`, which needs a previous event.
+/// `#3`: each knob alters the third event that it can alter; `freeze` cannot alter the first, which has no predecessor.
 #[tokio::test(start_paused = true)]
 async fn knobs_change_statuses_or_timestamp_of_event() {
     let now = 1_700_000_000_000_000_000_i64;
@@ -99,7 +99,7 @@ async fn knobs_change_statuses_or_timestamp_of_event() {
     }
 }
 
-/// The runtime waits between copying the statuses and taking the timestamp, so the event shows an older state.
+/// The runtime copies the statuses for an event, and takes the timestamp a second later: the container exits meanwhile.
 #[tokio::test(start_paused = true)]
 async fn stamp_pause_knob_makes_statuses_older_than_timestamp() {
     let (sim, mut events, mut cri) = sim_with_knobs("stamp.pause=1s").await;
@@ -128,7 +128,7 @@ async fn stream_knobs_end_or_mute_event_stream() {
     assert_eq!(sim.fired()["stream.end_after"], 2);
     sim.shutdown().await;
 
-    // A muted stream stays muted after the command `reset`; a stream that is opened later is not muted.
+    // A muted stream stays muted after `reset` turned all knobs off; a stream that is opened later is not muted.
     let (sim, mut muted, mut cri) = sim_with_knobs("stream.mute").await;
     cri.run("p").await;
     idle().await;
@@ -276,7 +276,7 @@ async fn list_knobs_determine_pages_and_error_of_streaming_list() {
     let request = v1::StreamPodSandboxesRequest::default();
     let refused = with_timeout(cri.0.stream_pod_sandboxes(request)).await;
     assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
-    // A runtime without streaming lists does not read the list, so no other fault fires.
+    // With `list.unimplemented`, the simulator rejects the call before it reads the list, so no other knob fires.
     assert_eq!(sim.visited_items(), 5 * 10);
     let fired = sim.fired();
     for (knob, times) in [
@@ -301,7 +301,7 @@ async fn list_above_message_limit_fails() {
     for n in 0..4 {
         cri.create(&s, &format!("c{n}"), 0, "").await;
     }
-    // The four items of the list together are slightly smaller than the limit, and then slightly larger.
+    // The four containers together are slightly smaller than 16 MiB, and then slightly larger.
     let limit = 16 << 20;
     let fits = format!("list.pad={}", limit / 4 - 1000);
     sim.set_knob(&fits).unwrap();
@@ -312,7 +312,7 @@ async fn list_above_message_limit_fails() {
     let words = "grpc: trying to send message larger than max (";
     assert!(rejected.message().starts_with(words), "{rejected}");
     assert_eq!(pages(&mut cri).await.1, Some(Code::ResourceExhausted));
-    // With fewer items in a page, each message is within the limit.
+    // With two containers per page, each message is smaller than 16 MiB.
     sim.set_knob("list.page=2").unwrap();
     assert_eq!(pages(&mut cri).await.0, [2, 2]);
     sim.set_knob("list.limit=1KiB").unwrap();

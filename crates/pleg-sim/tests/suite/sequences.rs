@@ -1,5 +1,5 @@
 //! Tests the event sequences of a pod that clients get. The tests of `pleg-node-model` check which events each runtime
-//! sends; these tests check what the simulator adds.
+//! sends; these tests check what the simulator adds: timestamps, refused steps, and answers to status calls.
 //!
 //! The test waits until every task is idle before the next step, so that the events of two steps cannot change places.
 
@@ -31,8 +31,8 @@ impl Recorder {
         }
     }
 
-    /// Does the steps, which are separated by commas, and returns the events. Asserts that every timestamp is later
-    /// than the times in the statuses, and that the times of a container are in order.
+    /// Does `steps`, such as `run, create, start`, and returns their events as text. Asserts that every timestamp is
+    /// later than the times in the statuses, and that the times of a container are in order.
     async fn play(&mut self, steps: &str) -> Vec<String> {
         let mut recorded = Vec::new();
         for step in steps.split(", ") {
@@ -81,8 +81,8 @@ impl Recorder {
     }
 }
 
-/// A paragraph has a runtime, preparing steps, `=>`, the steps under test, and the start of each event's text. Events
-/// of CRI-O are sorted, because STOPPED of a sandbox may come before or after STOPPED of its containers.
+/// Each paragraph is a case: a runtime, preparing steps, `=>`, steps under test, and the start of each event's text.
+/// Events of CRI-O are sorted, because STOPPED of a sandbox may come before or after STOPPED of its containers.
 const BY_RUNTIME: &str = "\
 containerd-2 v2.4.0: run => remove-sandbox, remove-sandbox
 STOPPED(S) NOTREADY []

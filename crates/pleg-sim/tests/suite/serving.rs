@@ -1,4 +1,4 @@
-//! Tests Unix sockets, connections, the workload, and the shutdown while calls hang.
+//! Tests the simulator's sockets, connections and generated pods (the workload), and its shutdown while calls hang.
 
 use std::{collections::BTreeSet, os::unix::net::UnixListener, time::Duration};
 
@@ -24,7 +24,7 @@ async fn server_replaces_only_socket_files_without_a_listener() {
     with_timeout(serving.stop()).await;
     assert!(!path.exists());
 
-    // The server replaces a socket file that no process listens on. The simulated node is unchanged.
+    // The next server replaces a socket file that no process listens on, and serves the same node.
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
@@ -35,7 +35,7 @@ async fn server_replaces_only_socket_files_without_a_listener() {
     with_timeout(serving.stopped()).await;
     assert!(!path.exists());
 
-    // The server does not replace any other file.
+    // A server does not replace a file that is not a socket.
     std::fs::write(&path, "mine").unwrap();
     let rejected = sim.serve_unix(&path, std::future::pending());
     let reason = rejected.unwrap_err().to_string();
@@ -75,7 +75,7 @@ async fn workload_creates_restarts_and_removes_pods() {
     with_timeout(sim.shutdown()).await;
 }
 
-/// The fourth ping within five minutes closes the connection.
+/// Like grpc-go, the simulator closes a connection at the client's fourth HTTP/2 ping within five minutes.
 #[tokio::test]
 async fn too_many_pings_close_the_connection() {
     let (mut client, server) = tokio::io::duplex(64 << 10);
@@ -101,7 +101,7 @@ async fn too_many_pings_close_the_connection() {
 
 // === shutdown ===
 
-/// Fails the test if the future takes longer than any grace period. Needs paused time.
+/// Fails the test if the future takes over five seconds (CRI-O's graceful stop takes up to two). Needs paused time.
 async fn bounded<T>(future: impl Future<Output = T>) -> T {
     let in_time = tokio::time::timeout(Duration::from_secs(5), future).await;
     in_time.expect("in time")
@@ -121,9 +121,9 @@ async fn hung_call(sim: &Sim, mut cri: Client) -> JoinHandle<Result<(), Status>>
     call
 }
 
-/// Neither a hung CRI call nor a control command that takes an hour delays the shutdown.
+/// A hung CRI call does not delay the stop of its server, nor an hour-long control command the simulator's shutdown.
 #[tokio::test]
-async fn hung_calls_delay_neither_stop_nor_shutdown() {
+async fn hung_calls_delay_neither_server_stop_nor_simulator_shutdown() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sim.sock");
     let control = dir.path().join("sim.sock.ctl");
@@ -151,7 +151,7 @@ async fn hung_calls_delay_neither_stop_nor_shutdown() {
     with_timeout(controlling.stopped()).await;
 }
 
-/// CRI-O waits until its clients have disconnected, or until a timeout.
+/// CRI-O's graceful stop waits until its clients have disconnected, but no longer than two seconds.
 #[tokio::test(start_paused = true)]
 async fn crio_graceful_stop_times_out_if_a_call_hangs() {
     let sim = sim().mode(Mode::Crio).build();

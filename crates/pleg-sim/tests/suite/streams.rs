@@ -15,7 +15,7 @@ async fn response_headers_arrive_with_first_event() {
     let version = cri.version().await.unwrap();
     let names = (&*version.runtime_name, &*version.runtime_api_version);
     assert_eq!(names, ("containerd", "v1"));
-    // Before the first event, there is no response even after every task is idle.
+    // Before the first event, the subscriber gets no response headers, even after every task is idle.
     idle().await;
     assert!(!events.has_headers());
     let s = cri.run("p").await;
@@ -67,8 +67,8 @@ async fn containerd_fails_every_call_while_starting() {
     }
 }
 
-/// If containerd stops, its streams fail and it refuses connections. While it starts, calls fail. Earlier events are
-/// lost.
+/// If containerd stops, its streams fail and it refuses connections. While it starts, calls fail. The new process does
+/// not send events that the old one had queued.
 #[tokio::test]
 async fn containerd_restart_breaks_streams_and_drops_queued_events() {
     let dir = tempfile::tempdir().unwrap();

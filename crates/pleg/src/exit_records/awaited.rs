@@ -19,7 +19,7 @@ struct Owing {
     name: Text,
     ends: BTreeSet<(Instant, Id)>,
     /// The detection time of the first exit since this consumer's last acknowledgement whose record was dropped because
-    /// its pod had too many records. Without this time, a consumer would never seem late for a container that crashes
+    /// its name or pod had too many. Without this time, a consumer would never seem late for a container that crashes
     /// every few seconds, because each record of that container is dropped within seconds.
     dropped: Option<Instant>,
 }
@@ -75,7 +75,7 @@ impl Awaited {
         self.ends.insert(id.clone(), End { detected, by });
     }
 
-    /// Notes that the record of the id was dropped because its pod had too many. Its consumers still count as late.
+    /// Notes that the record of the id was dropped because of a limit. Its consumers still count as late.
     pub(super) fn dropped(&mut self, id: &Id) {
         if let Some(End { detected, by }) = self.ends.get(id) {
             for consumer in by {
@@ -163,7 +163,7 @@ mod tests {
         // The container with the id "2" has exited again.
         awaited.add(&"2".into(), at(3));
         assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);
-        // The record of the earliest exit is dropped because the pod has too many.
+        // The record of the earliest exit is dropped because its name or pod has too many.
         awaited.add(&"4".into(), at(4));
         awaited.dropped(&"2".into());
         assert_eq!(owing(&awaited), [name("one", 3), name("two", 3)]);

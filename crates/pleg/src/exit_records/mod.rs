@@ -48,7 +48,7 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// The end of a container, without details, for code that builds records, such as tests of consumers.
+    /// The end of a container without exit code, reason and time, for code that builds records, such as tests.
     pub fn new(id: impl Into<Id>, name: impl Into<Text>, detected: Instant) -> Self {
         Self {
             id: id.into(),
@@ -168,7 +168,7 @@ impl ExitRecords {
         let Some(mut record) = known else {
             return false;
         };
-        // A later read may show a removed id again.
+        // If a later read shows a removed id again, the id no longer counts as removed.
         record.removed = later.removed || (record.removed && !has(&later.id));
         record.update(later);
         self.put(uid, record);

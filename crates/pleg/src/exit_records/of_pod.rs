@@ -47,7 +47,7 @@ impl PodRecords {
         Some(self.removed.remove(at))
     }
 
-    /// Adds the record of an id that has no record yet. If the pod then has too many records, removes the oldest ones
+    /// Adds the record of an id that has no record yet. If its name or pod then has too many, removes the oldest ones
     /// and returns their ids.
     pub(super) fn put(&mut self, record: Exit) -> Vec<Id> {
         let (kind, name) = (record.kind, record.name.clone());

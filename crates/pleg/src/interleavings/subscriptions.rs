@@ -20,7 +20,7 @@ fn consumer_that_subscribes_then_takes_a_snapshot_misses_no_change() {
             let (published, subscribers) = (published.clone(), subscribers.clone());
             let view = view.clone();
             move || {
-                // The cache is updated before the announcement, in the order of the reconciler's outputs.
+                // Like the driver, writes the cache before it announces: the reconciler's outputs have this order.
                 published.put("p".into(), view);
                 subscribers.announce(&announcement(LifecycleType::ContainerStarted, 1));
                 subscribers.close();

@@ -145,7 +145,7 @@ async fn cache_returns_status_and_error_together() {
     node.fail(Op::pod("p"), CallErrorKind::Failed);
     let pleg = synced(&node, rarely()).await;
     let uid = PodUid::from("p");
-    // A status with an error. Its state comes from the rows of a list.
+    // The status has the error of the failed read; the container's state comes from the rows of a list.
     let view = pleg.get(&uid);
     let error = view.status.error.as_ref().unwrap();
     assert_eq!(error.kind, CallErrorKind::Failed);

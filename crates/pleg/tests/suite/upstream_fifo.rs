@@ -85,7 +85,7 @@ async fn full_fifo_drops_events_but_subscriptions_keep_deaths_and_removals() {
     }
     soon(pleg.relist_now()).await.unwrap();
     assert_eq!(drain(&mut keeps_up).len(), all);
-    // Upstream's channel has the first thousand, in order, and has dropped the rest.
+    // Like upstream's channel, `fifo` has the first thousand events in order, and has dropped the rest.
     assert_eq!(take(&mut fifo), announced[..CAPACITY]);
     // The subscription lost no Died or Removed and got no `Lagged` (`drain` would fail on it).
     let got: BTreeSet<String> = drain(&mut lags).into_iter().collect();
@@ -99,7 +99,7 @@ async fn full_fifo_drops_events_but_subscriptions_keep_deaths_and_removals() {
             assert!(got.contains(&end), "{end} is missing");
         }
     }
-    // When the channel has room again, it accepts the next event.
+    // When `fifo` has room again, it accepts the next event.
     node.run_pod("late");
     pass(&pleg, 2 * MINUTE).await;
     assert_eq!(

@@ -24,8 +24,8 @@ pub(crate) fn set_defaults(pod: &mut Pod) {
     }
 }
 
-/// The canonical form of a quantity: no fraction, and the largest suffix of its kind (`100m` for `0.1`, `1Gi` for
-/// `1024Mi`). Quantities with an exponent, and texts that are not quantities, are returned unchanged.
+/// The canonical form of a quantity: no fraction, and the largest decimal suffix (`100m` for `0.1`) or binary suffix
+/// (`1Gi` for `1024Mi`). Quantities with an exponent, and texts that are not quantities, are returned unchanged.
 fn canonical(quantity: &Quantity) -> Quantity {
     let text = quantity.0.as_str();
     let has_exponent = text.contains(['e', 'E']) && !text.ends_with(['E', 'i']);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantity_keeps_its_suffix_kind_in_canonical_form() {
+    fn canonical_quantity_is_whole_with_largest_decimal_or_binary_suffix() {
         for (given, expected) in [
             ("0.1", "100m"),
             ("1000m", "1"),

@@ -41,7 +41,7 @@ pub fn read_directory(
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             let file = entry.path();
             let metadata = fs::metadata(&file);
-            // Modification times are from the wall clock, but they only order the files: nothing waits for them.
+            // Modification times are from the wall clock, but they only order the files: no timer depends on them.
             let modified = metadata.as_ref().ok().and_then(|m| m.modified().ok());
             files.push((Reverse(modified), file, metadata));
         }
@@ -91,7 +91,7 @@ pub struct Changes {
     /// Pods to start.
     pub added: Vec<Manifest>,
     /// Pods whose manifest changed: the old and the new manifest. If their uids differ, the pod is replaced; otherwise
-    /// the resources of the running pod are changed.
+    /// the pod's worker gets the new manifest, for example with other CPU limits.
     pub changed: Vec<(Manifest, Manifest)>,
     /// Pods to remove.
     pub removed: Vec<Manifest>,
@@ -139,7 +139,7 @@ impl Manifests {
             }
         }
         let running = std::mem::take(&mut self.running);
-        // Unchanged manifests take precedence, then changed ones in the same file, then manifests of running pods.
+        // Precedence in conflicts: unchanged manifests, changed ones in the same file as before, those of running pods.
         good.sort_by_key(|manifest| match self.pods.get(&manifest.full_name()) {
             Some(before) if before == manifest => 0,
             Some(before) if before.file == manifest.file => 1,

@@ -54,10 +54,10 @@ fn compare(given: &Value, understood: &Value, path: &str, unknown: &mut Vec<Stri
     }
 }
 
-/// Checks that the pod refers to no object of an API server.
+/// Checks that the pod has no service account and no readiness gates, which need an API server.
 ///
 /// # Errors
-/// Returns the field that refers to an object of an API server.
+/// Returns the first field that needs an API server.
 pub(super) fn no_references(pod: &Value) -> Result<(), FieldError> {
     let account = "static pods have no service account: remove it";
     let gates = "nobody sets their conditions: remove them";

@@ -67,14 +67,14 @@ impl ManifestError {
 impl Manifest {
     /// Parses the contents of a file: one pod, or several with `---` between them. (Upstream accepts only one.)
     ///
-    /// The name of a pod gets the name of the node as its suffix, as in upstream. The pod's uid is a hash of the node's
-    /// name, the file's name and the contents, so a changed manifest is another pod. Unlike upstream's, the hash leaves
-    /// out the amounts of CPU and memory, which can be changed while the pod runs. It includes the quality-of-service
-    /// class, which follows from the resources but must not change while the pod runs.
+    /// The name of a pod gets the name of the node as its suffix, as in upstream. Unless the manifest gives a uid, the
+    /// uid of the pod is a hash of the node's name, the file's name and the pod: a changed manifest is another pod.
+    /// Unlike upstream's, the hash leaves out the amounts of CPU and memory, which can be changed while the pod runs.
+    /// It includes the quality-of-service class, which follows from the resources but must not change in a running pod.
     ///
-    /// Returns at most one error per document, the first of these: it is not YAML or not a pod, a field is unknown,
-    /// [`validate`] rejects a value, or a field is [`unsupported`]. If `ignoring` is true, unknown (such as misspelt)
-    /// fields are no errors: they have no effect, as in upstream's kubelet, and are listed in [`Manifest::ignored`].
+    /// Returns one error if the file does not consist of YAML mappings; otherwise the first error of each document: it
+    /// is no pod, a field is unknown or needs an API server, [`validate`] rejects a value, a field is [`unsupported`],
+    /// or the name is too long. If `ignoring` is true, unknown fields only have no effect: see [`Manifest::ignored`].
     pub fn parse_all(file: &Path, contents: &str, node: &str, ignoring: bool) -> ReadManifests {
         let documents = match yaml::mappings(contents) {
             Ok(documents) => documents,

@@ -8,7 +8,7 @@ use super::texts::is_key;
 use pleg_kubelet::fields_at;
 use pleg_kubelet::quantity::Amount;
 
-/// Returns true for resources that are not Kubernetes' own, such as devices. These cannot be divided or shared.
+/// Returns true for resources that are not Kubernetes' own, such as devices. Requests must be whole, and equal limits.
 pub(super) fn is_extended(name: &str) -> bool {
     let Some((domain, _)) = name.split_once('/') else {
         return false;
@@ -55,7 +55,7 @@ pub(super) fn check(pod: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The problem of a request that is above its limit or, if the resource cannot be shared, differs from its limit.
+/// The problem of a request that is above its limit or, for extended resources and huge pages, differs from its limit.
 fn above_limit(name: &str, request: &str, limit: Option<&str>) -> Option<String> {
     let is_shared = !is_extended(name) && !is_huge_pages(name);
     let Some(limit) = limit else {

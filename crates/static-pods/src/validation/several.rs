@@ -42,7 +42,7 @@ pub(super) fn check(pod: &Value, errors: &mut Vec<FieldError>) {
     check_host_ports(pod, add);
 }
 
-/// Checks that no port of the node is used twice. On the host network, each container port is a port of the node.
+/// Checks that no port of the node is used twice and, on the host network, that `hostPort` equals `containerPort`.
 fn check_host_ports(pod: &Value, mut add: impl FnMut(String, String)) {
     let on_host = pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true));
     let mut used = BTreeSet::new();

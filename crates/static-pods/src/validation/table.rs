@@ -3,8 +3,8 @@
 /// Each rule has the path of a field (see [`fields_at`](pleg_kubelet::fields_at); `spec~` means the pod and each of its
 /// containers), and a check of the field's value (see [`problems`](super::texts::problems)).
 ///
-/// Some rules instead have `if`, the [conditions](super::holds) under which a field is wrong, and the problem. Their
-/// path is `OBJECT FIELD`, and their conditions are about OBJECT. If FIELD is `.`, errors name OBJECT.
+/// Instead of a check, a rule may have `if`, the [conditions](super::holds) under which a field is wrong, and the
+/// problem. Its path is `OBJECT FIELD`, and its conditions are about OBJECT. If FIELD is `.`, errors name OBJECT.
 pub(super) const RULES: &str = r#"
 metadata name: if !name: it is missing: write a name
 metadata.annotations: keys annotation key

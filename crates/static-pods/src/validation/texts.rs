@@ -71,9 +71,9 @@ fn is(kind: &str, text: &str) -> bool {
 /// * `keys KIND`: all keys of an object are texts of this kind,
 /// * `empty or KIND`: a text of this kind, or an empty one,
 /// * `one of A, B`: one of these texts, or an empty one,
-/// * `from A to B`, `at least A`, `1 in a FIELD` (at most 1): a number; `at most A elements`: a list,
+/// * `from A to B`, `at least A`, `1 in a FIELD` (at most 1; errors name FIELD): a number,
 /// * `one field of A, B`: an object with at most one of these fields; `one field except A`: with at most one besides A,
-/// * `amount`: a quantity that is not negative,
+/// * `at most A elements`: a list; `amount`: a quantity that is not negative,
 /// * `port`: a number, or the name of a port.
 pub(super) fn problems(value: &Value, check: &str) -> Vec<String> {
     let Some(kind) = check.strip_prefix("keys ") else {

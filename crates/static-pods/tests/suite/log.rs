@@ -17,7 +17,7 @@ impl Log {
         let log = Self(file.reopen().unwrap());
         let subscriber = tracing_subscriber::fmt().with_ansi(false);
         let subscriber = subscriber.with_writer(Arc::new(file.into_file()));
-        // With only one subscriber, the first thread at a log line would decide for all threads if the line is enabled.
+        // With one `Dispatch`, a line that a thread without a subscriber logs first would stay disabled in all threads.
         let second = Dispatch::new(NoSubscriber::new());
         let guard = tracing::subscriber::set_default(subscriber.finish());
         (log, (guard, second))

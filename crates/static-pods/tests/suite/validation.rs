@@ -1,7 +1,7 @@
 //! Values of pods that upstream's API server rejects.
 //!
-//! A row: `app`, `setup`, `spec` or `metadata`, a path below it, and fields there that make a valid pod invalid; then
-//! the only expected errors: their fields below that path; the value or problem; a part of the allowed values.
+//! A row: `app` or `setup` (containers), `spec` or `metadata`; a path below it; fields there that make a valid pod
+//! invalid; then the only fields below that path that must have errors; the value or problem; a part of the advice.
 
 use std::collections::BTreeSet;
 

@@ -91,7 +91,7 @@ fn documented_metrics_equal_the_descriptions_in_the_code() {
 }
 
 #[test]
-fn kubelet_names_become_pleg_names_and_histograms_become_sums() {
+fn kubelet_names_become_pleg_names_and_histograms_become_summaries() {
     let recorded = "\
 # HELP kubelet_pleg_relist_duration_seconds Duration of a full list.
 # TYPE kubelet_pleg_relist_duration_seconds histogram

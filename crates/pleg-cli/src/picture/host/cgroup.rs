@@ -3,8 +3,8 @@
 use super::*;
 
 const MOUNT: &str = "/sys/fs/cgroup";
-/// In a pod with its own cgroup namespace, this process sees the group of another process as a path below the nearest
-/// common parent of the two groups. That parent is one of the groups in this list, or the root.
+/// Groups that, like the root, may be the nearest common parent of this process's group and another process's. In a
+/// pod with its own cgroup namespace, `/proc/PID/cgroup` shows the other group as a path below that parent.
 const ABOVE: &str = " /kubepods /kubepods/burstable /kubepods/besteffort /kubepods.slice \
                      /kubepods.slice/kubepods-burstable.slice /kubepods.slice/kubepods-besteffort.slice";
 /// A process that uses at least this share of a limit is close to the limit.
@@ -98,7 +98,7 @@ impl Group {
     /// The figure at a place that [`figures`] returns.
     fn figure(&self, at: &str) -> Option<u64> {
         let (file, word) = at.split_once(' ').unwrap_or((at, ""));
-        // No check for files of other users is needed: the kernel makes this file, in a tree that only root can change.
+        // Needs no `bounded::read`, which is for files that another user may have made: only root can change this tree.
         let text = fs::read_to_string(self.file(file)).ok()?;
         let mut words = text.split_whitespace();
         let figure = match word {
@@ -218,7 +218,7 @@ pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {
     found.collect()
 }
 
-/// The command that raises a limit until a restart. For a unit: `systemctl`, because systemd would overwrite the file.
+/// The command that raises a limit, at most until a reboot. For a unit: `systemctl`, as systemd would change it back.
 fn raise(limit: &Limit) -> String {
     let (group, name) = (&limit.group, &*limit.controller);
     let twice = limit.limit.saturating_mul(2).to_string();

@@ -117,7 +117,7 @@ fn halted(daemon: &Daemon, limited: bool, who: &str) -> Option<Finding> {
 fn descriptors(daemon: &Daemon, who: &str) -> Option<Finding> {
     let (used, pid) = (full(daemon.descriptors)?, daemon.pid);
     let twice = used.limit.saturating_mul(2).max(1024);
-    // The kernel accepts no higher limit than fs.nr_open, 2^20 by default.
+    // The kernel accepts no limit of open files above fs.nr_open, by default 2^20.
     let first = match twice > 1 << 20 {
         true => format!("sysctl fs.nr_open={twice} && "),
         false => String::new(),

@@ -35,7 +35,7 @@ pub(crate) struct Kubelet {
     pub(crate) pid: u32,
     /// True if the kubelet was in state T (stopped by a signal) in both samples.
     pub(crate) stopped: bool,
-    /// The endpoint of the kubelet's runtime, unless it is the examined one. If set, nothing else was read.
+    /// The kubelet's runtime endpoint, if that is not the examined one. Then health, metrics and log are not read.
     pub(crate) other_runtime: Option<String>,
     pub(crate) healthz: Option<Healthz>,
     pub(crate) relists: Option<Relists>,
@@ -45,7 +45,7 @@ pub(crate) struct Kubelet {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Healthz {
-    /// True if the kubelet accepted a connection, but did not answer.
+    /// True if a request to `/healthz` led to no answer and no error within `DEADLINE`.
     pub(crate) silent: bool,
     pub(crate) healthy: bool,
     pub(crate) failed: Vec<String>,
@@ -113,7 +113,7 @@ pub(super) async fn ask(
 async fn healthz(address: SocketAddr) -> Option<Healthz> {
     let answer = tokio::time::timeout(DEADLINE, get_from(address, "/healthz")).await;
     let silent = answer.is_err();
-    // After an error, returns `None`: no program listens on the port, or a program that is no kubelet.
+    // If the request fails, returns `None`: no program listens on the `/healthz` port, or one that is no kubelet.
     let (status, text) = answer.ok().transpose().ok()?.unwrap_or_default();
     // The names of failed checks, in lines such as `[-]syncloop failed: reason withheld`.
     let lines = text.lines().filter_map(|line| line.strip_prefix("[-]"));
@@ -224,7 +224,7 @@ impl Journal {
         for line in text.lines() {
             let at = time(line, now);
             let age = at.zip(started).map(|(at, started)| at - started);
-            // Tolerates one second, because the time of the boot is only known to the second.
+            // Lines up to 1 s before `started` count, because it is computed from the boot, known to the second.
             if age.is_some_and(|age| age < -1.0) || at.is_some_and(|at| now - at > OLDEST) {
                 continue;
             }

@@ -201,7 +201,7 @@ impl Watch {
         let read = move || disks::read(&root, daemon, &directories);
         let (disks, unread) = match self.target.socket {
             None => Ok(Default::default()),
-            // If the host is not visible, process 1 is this pod's, which may mount the runtime's directories read-only.
+            // Without a daemon, `disks::read` uses process 1's mounts: this pod's may be read-only, unlike the host's.
             Some(_) if daemon.is_none() && !end.shows_host => {
                 Err("not visible from here".to_owned())
             }
@@ -297,7 +297,7 @@ pub(crate) fn check(host: &Host, calls: Calls<'_>) -> Vec<Finding> {
     findings.extend(daemon::check(host, limited));
     findings.extend(shims::check(&host.shims, daemon, calls));
     findings.extend(host.systemd.as_ref().and_then(systemd::check));
-    // Pressure explains slow calls if no finding above does. Pressure may cause findings with destructive advice.
+    // Pressure explains slow calls unless a finding without destructive advice does: pressure may cause the others.
     let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys();
     let explained = findings.iter().any(explains);
     findings.extend(pressure::check(host, calls, explained));

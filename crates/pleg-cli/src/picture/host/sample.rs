@@ -34,9 +34,9 @@ pub(super) struct Sample {
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) process: Process,
-    /// The role of the process. `None` if the process has no role for pods; it may get one later.
+    /// What the process is: a shim, a container's process, a helper, a kubelet. While `None`, each sample looks again.
     pub(super) role: Option<Arc<Role>>,
-    /// Threads in state D: all of daemon and shims, else the main thread; of a `Role::Helper`, this one in any state.
+    /// Threads in state D: of daemon and shims any, of others the main thread (of a `Role::Helper` in any state).
     pub(super) blocked: BTreeMap<u32, Blocked>,
     /// The frozen control group of the process.
     pub(super) frozen: Option<String>,

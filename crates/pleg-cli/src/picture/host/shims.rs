@@ -11,7 +11,7 @@ const CONTAINERD: &str = "containerd-shim";
 const CONMON: &str = "conmon";
 /// The namespace that the CRI plugin uses in containerd.
 const NAMESPACE: &str = "k8s.io";
-/// A process that started at least this many seconds before the examination existed when the first list was made.
+/// If a process is this many seconds older than the first sample, the first CRI list should have its container.
 const OLDER: f64 = 10.0;
 /// Programs that the runtime starts for each operation, and waits for. `runsc` is left out: its `wait` runs for long.
 const HELPERS: [&str; 4] = ["runc", "crun", "youki", "kata-runtime"];
@@ -46,7 +46,7 @@ pub(crate) struct Member {
     /// The id of the shim that is the parent. `None` for a program that the runtime itself started.
     pub(crate) shim: Option<String>,
     pub(crate) age_seconds: f64,
-    /// True if the process is so old that the list before the examination should contain its sandbox or container.
+    /// True if the process is so old that the CRI list before the examination should have its sandbox or container.
     pub(crate) old: bool,
     #[serde(flatten)]
     pub(crate) lasting: Lasting,
@@ -143,12 +143,12 @@ fn shim(proc: &Proc, process: &Process, socket: Option<&Path>) -> Option<Role> {
 
 fn of_child(proc: &Proc, files: &Path, process: &Process) -> Option<Role> {
     let pid = process.pid;
-    // Only outside of pods: a program in a pod may have the name of a helper.
+    // A helper runs outside of pods: a program in a pod may have the same name.
     let is_helper = HELPERS.contains(&process.name.as_str());
     if is_helper && proc.belongs(pid) == Some(Belongs::System) && !is_session(proc, pid) {
         return Some(Role::Helper);
     }
-    // Without a container's group, the child has no role yet: the runtime may move it into such a group later.
+    // A child of the runtime or a shim gets no `Role` while in no container's cgroup: the runtime may move it later.
     let groups = proc.read(&format!("{pid}/cgroup")).ok()?;
     let id = groups.lines().find_map(container_in)?.to_owned();
     Some(Role::Container(id, Group::find(files, &groups, "freezer")))
@@ -184,7 +184,7 @@ pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<S
         let container = bundle.file_name().to_string_lossy().into_owned();
         let read = || bounded::read(&bundle.path().join("init.pid"));
         let pid = match before.inits.get(&container) {
-            // The PID of an init process never changes, so it is copied.
+            // A container's init never changes its PID: take it from the sample before.
             Some(pid) => *pid,
             None => read().ok()?.trim().parse().ok()?,
         };
@@ -222,7 +222,7 @@ impl Shims {
                 shim.zombies.push(pid);
             }
         }
-        // Add the shims that ended between the samples: their sandboxes are about to end, and do not lack a shim.
+        // Add shims that ended between the samples, so that `missing` ignores their sandboxes, which are about to end.
         let ended = begin.all().filter(|seen| end.same(&seen.process).is_none());
         let ended = ended.filter_map(|seen| Some(Member::new(&seen.process, seen.shim()?)));
         shims.shims.extend(ended);

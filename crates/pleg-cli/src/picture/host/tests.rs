@@ -148,7 +148,7 @@ fn advice_follows_from_the_cause_and_names_pods() {
 }
 
 #[test]
-fn trouble_of_the_daemon_precedes_pressure_and_missing_answers() {
+fn findings_about_daemon_come_first_then_pressure_then_slow_calls() {
     let stalls = r#"{"cpu": {"some": {"share": 0.9}}, "io": {"some": {"share": 0.9}}}"#;
     let stopped = r#""daemon": {"stopped": true, "waitingForCpu": 5.0}"#;
     let both = format!(r#"{{"pressure": {stalls}, {stopped}}}"#);

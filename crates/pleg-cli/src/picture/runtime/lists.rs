@@ -8,7 +8,7 @@ const ROUNDS: u32 = 3;
 pub(super) const RECEIVED: usize = 80 << 20;
 /// The largest answer that a kubelet accepts.
 const LIMIT: u64 = 16 << 20;
-/// A relist of at least this many milliseconds makes the kubelet late: it relists every second.
+/// A kubelet relists every second. If a relist takes at least this many milliseconds, it learns of changes late.
 const LATE: f64 = 1000.0;
 /// A relist of at least this duration makes a kubelet learn of most changes much too late.
 const VERY_LATE: f64 = 30_000.0;
@@ -149,13 +149,13 @@ impl Lists {
         last.is_some_and(|round| round.calls().count() == 2 && round.is_complete())
     }
 
-    /// The median time of both lists in milliseconds.
+    /// The median, over the complete rounds, of the time of both lists together, in milliseconds.
     pub(crate) fn relist(&self) -> Option<f64> {
         let complete = self.rounds.iter().filter(|round| round.is_complete());
         median(complete.map(Round::millis))
     }
 
-    /// For each of [`MARKS`], how many pods make a relist take this time. Two `Version` calls stand for 0 pods.
+    /// For each of [`MARKS`], the number of pods at which a relist lasts that long. Assumes two `Version` calls for no pods.
     pub(crate) fn marks(&self, pods: usize) -> Vec<(Duration, f64)> {
         let Some(relist) = self.relist().filter(|_| pods >= ENOUGH) else {
             return Vec::new();
@@ -186,7 +186,7 @@ pub(super) fn check(lists: &Lists, pods: &Pods) -> impl Iterator<Item = Finding>
     all.into_iter().flatten()
 }
 
-/// The finding about failed lists. It is critical if the last round failed.
+/// The finding about list calls that failed, except by a timeout. Critical if the last round had such a failure.
 fn failed(lists: &Lists) -> Option<Finding> {
     let last = lists.rounds.last()?.failure();
     let mut failures = lists.rounds.iter().filter_map(Round::failure);
@@ -205,7 +205,7 @@ fn failed(lists: &Lists) -> Option<Finding> {
 fn slow(lists: &Lists) -> Option<Finding> {
     let worst = lists.rounds.iter().map(Round::millis).fold(0.0, f64::max);
     let usual = lists.relist().unwrap_or(worst);
-    // If only one of the three lists is slow, it is no trend.
+    // Ignore one slow round of three, as the median stays short, unless it takes at least three times `LATE`.
     if usual < LATE && worst < 3.0 * LATE {
         return None;
     }

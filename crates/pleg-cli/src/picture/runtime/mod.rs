@@ -1,7 +1,7 @@
 //! Evidence of the runtime: its calls, its event stream, its pods, its own conditions.
 //!
-//! A generator reads the node as in an agent, and its calls are measured; [`lists`] also makes a kubelet's lists. The
-//! evidence is plain data, so [`check`] finds the same in a recording.
+//! A generator like an agent's reads the node, and a meter measures its calls; [`lists`] also makes a kubelet's lists.
+//! The evidence is plain data, so [`check`] finds in its recording what it found on the node.
 
 mod lists;
 mod oddities;
@@ -71,7 +71,7 @@ pub(crate) struct Unusable {
 }
 
 impl Unusable {
-    /// Returns true if load of the host may explain that calls are slow (`slow`) or that the runtime is silent.
+    /// Returns true if an overloaded host may be the cause: a silent runtime, or `slow` calls of a usable one.
     pub(crate) fn may_be_slow(unusable: Option<&Self>, slow: bool) -> bool {
         unusable.map_or(slow, |unusable| unusable.silent)
     }
@@ -192,7 +192,7 @@ impl Evidence {
 pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut findings: Vec<Finding> = evidence.unusable.iter().map(unusable).collect();
     if findings.iter().any(|finding| finding.code == NOT_EXAMINED) {
-        // Returns only this finding: others would follow from the missing permission, not from the node.
+        // Returns only `not_examined`: other findings would follow from the missing permission, not from the node.
         return findings;
     }
     // The generator's findings about lists are dropped: lists are examined more closely here.
@@ -208,7 +208,7 @@ pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
 }
 
 pub(crate) const NOT_EXAMINED: &str = "not_examined";
-/// The findings that no longer hold once the runtime answers.
+/// The codes of the findings of [`unusable`]. Once the runtime answers, such an older finding is out of date.
 pub(super) const UNUSABLE: [&str; 3] = ["runtime_silent", "runtime_unreachable", NOT_EXAMINED];
 
 pub(crate) fn unusable(unusable: &Unusable) -> Finding {

@@ -10,7 +10,7 @@ const MINUTE: f64 = 60_000.0;
 const UNSTARTED: f64 = 2.0 * MINUTE;
 /// A sandbox should have a container before this age. Until then, images may still be pulled.
 const EMPTY: f64 = 10.0 * MINUTE;
-/// A container with this many restarts, the last within `RECENT`, crashes in a loop: a kubelet waits 5 min at most.
+/// A container with this many restarts, the last within `RECENT` (a kubelet restarts within 5 min), crashes in a loop.
 const MANY_ATTEMPTS: u32 = 3;
 const RECENT: f64 = 10.0 * MINUTE;
 /// If at least this many containers restart in a minute, they load the node.

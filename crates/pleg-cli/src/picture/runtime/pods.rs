@@ -20,10 +20,10 @@ pub(crate) struct Pods {
     pub(crate) created: usize,
     /// Containers that have ended and still exist.
     pub(crate) dead: usize,
-    /// Dead containers beyond the newest one of each name.
+    /// Dead containers, except the newest dead one of each name in a pod.
     pub(crate) superfluous: usize,
     pub(crate) dead_sandboxes: usize,
-    /// Dead sandboxes beyond the newest one of each pod.
+    /// Dead sandboxes, except one of each pod.
     pub(crate) superfluous_sandboxes: usize,
     pub(crate) oddities: Vec<Oddity>,
     /// Containers that were restarted in the last minute.
@@ -83,16 +83,15 @@ impl Pods {
         let with = |state| containers.clone().filter(move |c| c.state == state);
         self.running += with(ContainerState::Running).count();
         self.created += with(ContainerState::Created).count();
-        let dead = with(ContainerState::Exited).count();
-        self.dead += dead;
-        // Of the containers with the same name, the newest comes first.
-        let newest = containers.clone().unique_by(|c| &c.name);
-        self.superfluous += dead - newest.filter(|c| c.state == ContainerState::Exited).count();
-        let dead = |sandbox: &&SandboxStatus| sandbox.state == SandboxState::NotReady;
+        let dead = with(ContainerState::Exited);
+        // Beside a running container, a kubelet keeps the newest dead one of the same name for its logs.
+        let superfluous = dead.clone().count() - dead.clone().unique_by(|c| &c.name).count();
+        (self.dead, self.superfluous) = (self.dead + dead.count(), self.superfluous + superfluous);
         let sandboxes = view.status.sandboxes.iter();
-        self.dead_sandboxes += sandboxes.clone().filter(dead).count();
-        // The newest one comes first.
-        self.superfluous_sandboxes += sandboxes.skip(1).filter(dead).count();
+        let dead = sandboxes.filter(|s| s.state == SandboxState::NotReady);
+        let dead = dead.count();
+        self.dead_sandboxes += dead;
+        self.superfluous_sandboxes += dead.saturating_sub(1);
     }
 
     /// The name of a pod, or its uid.
@@ -124,7 +123,7 @@ pub(super) fn running(view: &PodView) -> impl Iterator<Item = &ContainerStatus> 
     containers.filter(|container| container.state == ContainerState::Running)
 }
 
-/// Signs that the wall clock was set during the examination, or so far back before it that pods are from the future.
+/// Signs that the wall clock was set: a step during the examination, or creation times later than this clock's time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WallClock {
@@ -176,7 +175,7 @@ fn dead(pods: &Pods) -> Option<Finding> {
     let next = "Find out why the kubelet does not remove them (its garbage collection, a pod that crashes all the time); \
                 remove them (crictl rm).";
     let evidence = format!(
-        "{} running, {dead} dead; {superfluous} of them beyond the newest of their name; {sandboxes} dead sandboxes",
+        "{} running, {dead} dead; {superfluous} of them beyond one of each name; {sandboxes} dead sandboxes",
         pods.running
     );
     let are_many = dead >= MANY_DEAD || superfluous >= MANY_SUPERFLUOUS;
@@ -187,7 +186,7 @@ fn dead_sandboxes(pods: &Pods) -> Option<Finding> {
     let (dead, superfluous) = (pods.dead_sandboxes, pods.superfluous_sandboxes);
     let summary = format!("{dead} dead sandboxes make every list slower and larger");
     let next = "Find out why the kubelet does not remove them: its log, a removal that fails; remove them (crictl rmp).";
-    let evidence = format!("{superfluous} of them are not the newest of their pod");
+    let evidence = format!("{superfluous} of them beyond one of each pod");
     let are_many = superfluous >= MANY_SUPERFLUOUS;
     are_many.then(|| Finding::new("dead_sandboxes", summary, next).because(evidence))
 }

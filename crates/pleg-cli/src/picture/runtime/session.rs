@@ -33,7 +33,7 @@ pub(crate) async fn collect<T>(
     let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
     let runtime = CriRuntime::new(config.with_unary_lists().with_call_deadline(DEADLINE))?;
     let (pleg, events) = target.spawn(events, settings)?;
-    // Ignore a failed first relist: then only the comparison of the first look with the second one is missing.
+    // If the first relist fails, go on: pods missing in this look are not read again, nor compared with the second one.
     let _late = tokio::time::timeout(READ, pleg.wait_until_synced()).await;
     let (clock, before) = (pleg.clock(), pleg.snapshot());
     let until = clock.now().after(duration);
@@ -50,7 +50,7 @@ pub(crate) async fn collect<T>(
     let (health, counters, views) = (pleg.health(), pleg.counters(), pleg.snapshot());
     let problems = Problem::all(&health.pod_problems(), clock.now());
     stream.end(&health.current(), &counters, clock.now());
-    // The shutdown cancels the calls that hang. Then the meter has their durations.
+    // The generator's shutdown cancels its calls that hang, and so the meter records their durations.
     pleg.shutdown().await;
     let mut calls = target.meter.each();
     repeat_slow(&runtime, &mut calls).await;
@@ -139,7 +139,7 @@ async fn repeat(runtime: &CriRuntime, (operation, id): &Key) -> Result<(), CallE
     }
 }
 
-/// Reads every status once. The generator reads no status that an event carries, so it may not notice that a pod hangs.
+/// Makes the generator read each status. By itself it reads none that an event carried, so it may miss calls that hang.
 async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
     let reads = pods.iter().map(|view| {
         let now = pleg.now();
@@ -150,7 +150,7 @@ async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
     reads.for_each(async |_| ()).await;
 }
 
-/// Until the instant `until`, records degraded reasons, and counts the lifecycle events that are not initial.
+/// Until the instant `until`, records degraded reasons, and counts lifecycle events other than the initial ones.
 async fn watch(pleg: &Pleg, mut events: Subscription, until: Instant) -> Generator {
     let (mut stream, health, clock) = (Generator::default(), pleg.health(), pleg.clock());
     let mut looks = tokio::time::interval(LOOK);

@@ -6,7 +6,7 @@ use crate::picture::finding::arrange;
 use crate::text::lower;
 
 #[test]
-fn unreachable_runtime_is_not_slow_and_explains_missing_answers() {
+fn unreachable_runtime_explains_runtime_silent_and_is_not_slow() {
     for (silent, causes) in [(true, [None; 1]), (false, [Some("runtime_unreachable")])] {
         let evidence = json!({
             "unusable": { "silent": silent },
@@ -21,10 +21,10 @@ fn unreachable_runtime_is_not_slow_and_explains_missing_answers() {
 }
 
 #[test]
-fn limit_of_generic_pleg_follows_from_median_time_per_pod() {
+fn pods_for_a_slow_relist_are_estimated_from_median_time() {
     let round = json!({ "versionMillis": 1.0, "sandboxes": { "millis": 4.0 }, "containers": { "millis": 8.0 } });
     let lists: Lists = serde_json::from_value(json!({ "rounds": [round] })).unwrap();
-    // A list takes 10 ms for 100 pods, in addition to 2 ms that do not depend on the pods.
+    // A relist takes 10 ms for 100 pods, in addition to 2 ms that do not depend on the pods.
     let marks = lists.marks(100).into_iter();
     let marks: Vec<f64> = marks.map(|(_, pods)| pods.round()).collect();
     assert_eq!(marks, [9980.0, 99_980.0, 1_799_980.0]);
@@ -92,7 +92,7 @@ fn each_runtime_evidence_gives_only_its_own_finding() {
 }
 
 #[test]
-fn conditions_of_the_runtime_are_bounded_and_shown() {
+fn number_and_text_of_runtime_conditions_are_bounded() {
     let condition = RuntimeCondition {
         r#type: "NetworkReady".to_owned(),
         message: "x".repeat(10_000),
@@ -106,4 +106,11 @@ fn conditions_of_the_runtime_are_bounded_and_shown() {
     assert_eq!(many.conditions.len(), MOST_CONDITIONS);
     let shown = many.conditions[0].to_string();
     assert!(shown.starts_with("false: xx") && shown.chars().count() == MOST_TEXT + 7);
+}
+
+#[test]
+fn dead_container_beside_its_running_successor_is_not_superfluous() {
+    let sample = Sample::new();
+    let pods = Pods::new(&sample.pods, &sample.pods, sample.wall);
+    assert_eq!((pods.dead, pods.superfluous), (2, 0));
 }

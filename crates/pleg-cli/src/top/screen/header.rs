@@ -55,7 +55,7 @@ fn worst(lines: &mut Lines, app: &App, view: &View, reasons: &[Reason], most: us
         return lines.spans(&texts);
     };
     let used: usize = texts.iter().map(|(text, _)| text.len()).sum();
-    // For wrapping, a word of `x` takes the place of the text that the first line already has.
+    // Wraps the sentence behind a word of `x`, which is as long as the banners and the state before it.
     let text = format!("{} {}", "x".repeat(used - 1), sentence(reason));
     let parts = wrapped_within(most, &text, lines.width);
     let tone = tone_of(reason);

@@ -1,4 +1,4 @@
-//! Draws the screen. All text from outside is escaped, and truncated by its width in columns.
+//! Draws the screen. All text from the runtime, an agent or the user is escaped, and truncated by its width in columns.
 
 mod detail;
 mod feed;

@@ -40,7 +40,7 @@ impl Top {
         top
     }
 
-    /// Answers each query as the source does, until the query no longer changes.
+    /// Answers the app's query three times, as `Source` would: each answer may change the query.
     fn answer(&mut self) {
         for _ in 0..3 {
             let view = self.sample.view(&self.app.wanted());
@@ -119,7 +119,7 @@ fn squeezed(line: &str) -> String {
 }
 
 #[test]
-fn list_shows_pods_with_states_at_each_size() {
+fn list_shows_pods_with_states_at_each_terminal_size() {
     for size in SIZES {
         let rows = "
  => ready | 3 pods, 5 containers (3 running) | stream confirmed | ? help
@@ -276,7 +276,7 @@ fn paused_screen_is_unchanged_but_opens_pods() {
 }
 
 #[test]
-fn texts_from_outside_are_escaped_and_cut() {
+fn control_characters_in_names_from_the_runtime_are_escaped() {
     let name = "\u{1b}[2J\u{202e}<b>日本語\u{9b}\u{61c}";
     let long = "x".repeat(10_000);
     for size in SIZES {

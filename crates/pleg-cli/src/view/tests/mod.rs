@@ -54,7 +54,7 @@ fn view_of_10000_pods_has_at_most_2_mib() {
 }
 
 #[test]
-fn estimate_for_generic_pleg_reads_changed_pods_once_a_second() {
+fn generic_pleg_estimate_counts_a_changed_pod_once_a_second() {
     let mut sample = Sample::new();
     for _ in 0..5 {
         sample.died("shop", "web-1", "app", 3);

@@ -306,7 +306,7 @@ pub(crate) fn config(path: &Path) -> CriConfig {
     CriConfig::new(endpoint).with_call_deadline(Duration::from_secs(10))
 }
 
-/// The call that failed, and the kind of error.
+/// The name of the call that failed with `error`, and the kind of `error`.
 pub(crate) fn failure(error: &CallError) -> (&'static str, CallErrorKind) {
     (error.operation, error.kind)
 }

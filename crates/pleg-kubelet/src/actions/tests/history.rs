@@ -5,7 +5,7 @@ use crate::probe::ProbeKind::Liveness;
 use super::support::*;
 
 #[test]
-fn failed_create_uses_attempt_number_and_known_exit_code_stays() {
+fn worker_reuses_no_attempt_number_and_forgets_no_exit_code() {
     timelines(
         "
         The attempt of a create without effect is not used again: Always a
@@ -92,7 +92,7 @@ fn restart_is_delayed_until_the_back_off_has_passed() {
         14 | a-2 exited 1, b running | a backs off 20s
         ",
     );
-    // A changed container has a back-off of its own.
+    // A container with a changed image has a new back-off, so it starts at once.
     worker.spec.containers[0].image = Some("changed".to_owned());
     worker.runs("15 | a-2 exited 1, b running | start a-3");
 }
@@ -110,7 +110,7 @@ fn changed_resources_are_set_until_the_runtime_reports_them() {
         8        | a running memory=32 |
         ",
     );
-    // The resize calls fail, or the runtime rounds the values. In the last row, the runtime reports no limit.
+    // The resize calls fail, or the runtime rounds the memory limit. In the last row, the runtime reports no resources.
     let mut worker = Worker::new("Always a");
     worker.spec.containers[0].resources = memory(64);
     worker.runs(

@@ -27,7 +27,7 @@ fn spec(words: &str) -> PodSpec {
     serde_json::from_value(spec).unwrap()
 }
 
-/// A view whose details were read at the second `seconds`, unless a status call failed then.
+/// A view, read at the second `seconds`. It has no `details_as_of` if a status call failed or the pod does not exist.
 pub(super) fn view(seconds: u32, words: &str) -> PodView {
     let status = pod("p", words);
     let failed = |c: &ContainerStatus| c.error.is_some() || c.status_missing;

@@ -60,7 +60,7 @@ fn status_fields_are_computed_from_the_containers() {
 }
 
 #[test]
-fn container_stays_running_while_its_exit_code_may_still_come() {
+fn reported_state_stays_running_while_exit_code_may_still_come() {
     let running = json!({"running": {"startedAt": "2026-07-01T09:59:00Z"}});
     let mut node = Node::of("Never", "app exited").before(reported(&running, 0));
     let at = Instant::from_origin(Duration::from_secs(5));
@@ -118,7 +118,7 @@ fn record(id: &str, detected: u64, code: Option<i32>) -> Exit {
 }
 
 #[test]
-fn last_state_of_a_removed_container_comes_from_its_record() {
+fn last_state_of_removed_container_comes_from_its_exit_record() {
     let mut node = Node::of("Always", "app-3 running");
     // The newest exit record is of an earlier exit of `app-3` itself, so the last state is that of `app-2`.
     let records =
@@ -152,7 +152,7 @@ fn unknown_exit_code_is_137_with_reason_container_status_unknown() {
 }
 
 #[test]
-fn running_container_that_vanished_without_a_record_has_ended() {
+fn running_container_that_vanished_without_exit_record_has_ended() {
     let vanished = || Node::of("Always", "").before(reported(&json!({"running": {}}), 4));
     let node = vanished();
     let message = "The container could not be located when the pod was deleted.  \
@@ -188,7 +188,7 @@ fn removed_init_container_has_succeeded_if_a_regular_one_exists() {
 
 /// A row: the state; CPU quota, shares and memory in effect; then the expected CPU request, CPU limit and memory limit.
 #[test]
-fn status_has_the_resources_in_effect() {
+fn status_of_a_running_container_shows_its_resources_in_effect() {
     let spec = json!({"containers": [{"name": "app", "resources": {
         "requests": {"cpu": "300m", "memory": "64Mi", "example.com/gpu": "1"},
         "limits": {"cpu": "500m", "memory": "128Mi", "example.com/gpu": "1"},

@@ -148,7 +148,7 @@ fn ready_to_start_containers_needs_a_ready_sandbox_with_address() {
 }
 
 #[test]
-fn transition_times_change_with_the_status_only() {
+fn transition_times_change_only_with_the_status_of_their_condition() {
     let old = "2026-01-01T00:00:00Z";
     let before = json!({"startTime": old, "conditions": [
         {"type": "Ready", "status": "False", "lastTransitionTime": old},
@@ -183,7 +183,7 @@ fn addresses_of_the_preferred_family_come_first() {
     assert_eq!(ips(&node), of_node);
 }
 
-/// A row: the resources of each container, and the class. Tests of OOM scores in `resources.rs` cover more pods.
+/// A row: the resources of each container, and the QoS class. Tests of OOM scores in `resources.rs` cover more pods.
 #[test]
 fn quality_of_service_class_follows_the_resources() {
     let table = r#"

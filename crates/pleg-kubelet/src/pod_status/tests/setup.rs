@@ -144,7 +144,7 @@ impl Node {
     }
 }
 
-/// Containers from the notation of the tests. All started a minute ago; exited ones exited half a minute ago.
+/// Containers from the notation of the tests. Running ones started a minute ago; exited ones exited half a minute ago.
 pub(crate) fn in_detail(words: &str) -> Vec<ContainerStatus> {
     let mut containers = notation::pod("u-1", words).containers.to_vec();
     for container in &mut containers {

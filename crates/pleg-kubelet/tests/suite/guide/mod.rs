@@ -60,7 +60,7 @@ async fn running(pod: &mut PodHandle, attempt: u32) -> Id {
     }
 }
 
-/// A simulated runtime with its directory, a generator, and what a kubelet needs.
+/// A simulated runtime, the directory of its socket, a generator, and a kubelet's registered consumer and CRI client.
 fn node() -> (Sim, TempDir, Pleg, Consumer, CriClient) {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("cri.sock");

@@ -51,8 +51,8 @@ fn no_reader_sees_a_pods_as_of_go_back() {
     });
 }
 
-/// A list that confirms every pod does not confirm a pod that was published after that list, and no reader misses a
-/// confirmation.
+/// A list that shows every pod unchanged confirms them all: it raises their `as_of`, except that of a pod published
+/// after the list. No reader sees an `as_of` go back.
 #[test]
 fn list_does_not_confirm_a_pod_published_after_the_list() {
     let (first, listed) = (something("p", 5), something("q", 14));

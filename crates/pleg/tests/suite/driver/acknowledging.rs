@@ -34,7 +34,7 @@ async fn consumer_registered_by_builder_must_acknowledge_exits_older_than_genera
     assert!(pleg.exits(&"p".into()).is_empty());
 }
 
-/// `is_acknowledged` waits for every consumer that still exists.
+/// `is_acknowledged` returns false until every consumer that still exists has acknowledged the exit.
 #[tokio::test(start_paused = true)]
 async fn exit_is_acknowledged_once_all_remaining_consumers_have_acknowledged_it() {
     let node = FakeRuntime::new();

@@ -72,7 +72,7 @@ async fn failed_spawn_ends_the_subscriptions_of_its_builder() {
     assert!(soon(subscription.next()).await.is_none());
 }
 
-/// A waker that panics when it is woken, so it panics in the task of the driver.
+/// A waker that panics when it is woken. The driver wakes it, so the panic occurs in the driver's task.
 struct PanickingWaker;
 
 impl Wake for PanickingWaker {
@@ -83,7 +83,7 @@ impl Wake for PanickingWaker {
 
 /// The driver panics when it wakes a consumer.
 #[tokio::test(start_paused = true)]
-async fn panic_of_the_driver_ends_subscriptions_and_waits() {
+async fn driver_panic_ends_subscriptions_and_newer_than_calls() {
     let node = FakeRuntime::new();
     node.run_pod("p1");
     let pleg = synced(&node, settings(|_| ())).await;

@@ -47,14 +47,14 @@ async fn shutdown_ends_all_calls_tasks_and_subscriptions() {
     }
 }
 
-/// The shutdown runs on several threads, and a call takes a while to drop.
+/// The generator runs on two threads of a tokio runtime, and the runtime's calls take 100 ms to drop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_waits_until_every_dropped_call_has_ended() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = Pleg::builder(node.clone()).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
-    // Lists are blocked as well: otherwise a list in flight might answer the waiter before the shutdown.
+    // Lists hang like the reads of `p`: otherwise a list in flight might answer `waits` before the shutdown.
     node.hang(Op::List);
     node.hang(Op::pod("p"));
     let waits = waiting(&pleg, "p", pleg.now(), MINUTE).await;
@@ -232,7 +232,7 @@ async fn generator_in_polling_mode_never_subscribes() {
     pass(&pleg, SECOND).await;
     assert_eq!(drain(&mut subscription), ["p Died p-c"]);
     assert_eq!(node.count(&Op::Subscribe), 0);
-    // The statuses are read at the start, after the exit, and by runtime probes.
+    // The generator reads the status of `p-c` at the start, after its exit, and in runtime probes.
     let statuses = node.count(&Op::status("p-c"));
     assert!((2..=10).contains(&statuses), "{statuses}");
 }

@@ -60,7 +60,7 @@ async fn pod_handle_returns_a_view_newer_than_an_instant() {
 
 /// The first status call starts before the container exits, so its answer has no details of the exit.
 #[tokio::test(start_paused = true)]
-async fn details_are_reread_if_a_container_exits_during_the_read() {
+async fn details_newer_than_reads_again_if_a_container_exits_meanwhile() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;

@@ -69,7 +69,7 @@ async fn relist_now_updates_the_cache_or_returns_the_lists_error() {
     assert_eq!(pleg.snapshot().len(), 1, "a failed list says nothing");
 }
 
-/// Requests and waiters share one read. A read in flight answers only the request that caused it.
+/// A pod read in flight answers only the request that caused it. Later requests and waiters share the next read.
 #[tokio::test(start_paused = true)]
 async fn requests_made_before_a_read_share_that_read() {
     let node = FakeRuntime::new();

@@ -65,7 +65,7 @@ async fn successful_runtime_probe_after_an_outage_starts_a_list() {
         pass(&pleg, 3 * SECOND).await;
         node.succeed(&Op::List);
         node.succeed(&Op::Version);
-        // Requests wake the driver every 50 ms. The runtime probe takes 300 ms, and must end all the same.
+        // `is_acknowledged` wakes the driver every 50 ms, which must not cancel the runtime probe of 300 ms.
         let back = pleg.now();
         while !degraded(&pleg).is_empty() {
             pleg.is_acknowledged(&"nothing".into()).await;
@@ -125,7 +125,7 @@ async fn hanging_status_call_is_reported_with_its_pod() {
     let pleg = synced(&node, probing()).await;
     pass(&pleg, 31 * SECOND).await;
     node.hang(Op::pod("q"));
-    // Each runtime probe reads one id, and three pods have six ids: at the latest the sixth reads the hung pod.
+    // Three pods have six ids, and each runtime probe reads another id: one of six probes reads the hung pod.
     let took = until(&pleg, || is_degraded(&pleg, "pods_hung")).await;
     assert!(took <= 6 * 15 * SECOND + 5 * SECOND, "{took:?}");
     let reasons = pleg.health().degraded();
@@ -196,7 +196,7 @@ fn why_down(pleg: &Pleg) -> StreamEnd {
     }
 }
 
-/// The runtime does not implement the event stream: the reader subscribes again every 60 s.
+/// The runtime does not implement the event stream: the stream reader subscribes again every 60 s.
 #[tokio::test(start_paused = true)]
 async fn unimplemented_stream_is_reported_as_down_and_retried() {
     let node = FakeRuntime::new();
@@ -213,9 +213,9 @@ async fn unimplemented_stream_is_reported_as_down_and_retried() {
     );
 }
 
-/// In the mode `Auto` the generator polls, and health has the reason. In the mode `Evented` it subscribes anyway.
+/// While `stream_hazard` returns a reason, mode `Auto` polls, with that reason in health; mode `Evented` subscribes.
 #[tokio::test(start_paused = true)]
-async fn auto_mode_polls_while_a_subscription_may_do_harm() {
+async fn auto_mode_polls_while_stream_hazard_returns_a_reason() {
     let node = FakeRuntime::new();
     node.set_hazard(Some("fake 1 may crash"));
     let pleg = synced(&node, settings(|_| ())).await;
@@ -245,7 +245,7 @@ async fn mode_of_builder_overrides_settings_in_either_order() {
 }
 
 /// The runtime's implementation declines to subscribe: lists run every second, the health is not degraded, and the
-/// reader tries again every 60 s.
+/// stream reader tries again every 60 s.
 #[tokio::test(start_paused = true)]
 async fn generator_polls_and_retries_while_runtime_declines_the_stream() {
     let node = FakeRuntime::new();
@@ -264,8 +264,8 @@ async fn generator_polls_and_retries_while_runtime_declines_the_stream() {
     assert!(took <= MINUTE + 3 * SECOND, "{took:?}");
 }
 
-/// The published health has the time at which the driver's next work is due, even on a quiet node. So a reader of the
-/// last published health notices if work is overdue.
+/// The published health has the time at which the driver's next work is due, even on a quiet node. So `ready`
+/// fails if the driver stops and its work becomes overdue.
 #[tokio::test(start_paused = true)]
 async fn overdue_work_of_the_driver_makes_the_node_unready() {
     let node = FakeRuntime::new();

@@ -11,7 +11,7 @@ use crate::support::{
 
 /// Upstream: the kubelet makes five attempts to reconnect without a pause. Then it gets no events until it restarts.
 #[tokio::test(start_paused = true)]
-async fn events_are_used_again_after_any_outage() {
+async fn event_stream_is_used_again_after_outage_of_any_length() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
@@ -67,14 +67,14 @@ async fn events_are_used_again_after_any_outage() {
     }
     pass(&pleg, 5 * MINUTE).await;
     assert_eq!(pleg.health().current().period, MINUTE);
-    // A container that exited during an outage does not count as a missed event.
+    // The generator does not count an exit during an outage of the stream as a missed event.
     assert_eq!(pleg.counters().missed.total(), 0);
 }
 
 /// Upstream: a full channel makes the kubelet unhealthy, and an unhealthy kubelet stops reading from the channel. So
 /// the channel stays full, and the node NotReady, until a restart.
 #[tokio::test(start_paused = true)]
-async fn full_upstream_queue_does_not_affect_readiness() {
+async fn full_upstream_fifo_does_not_make_the_node_unready() {
     let node = FakeRuntime::new();
     for pod in 0..30 {
         let uid = format!("p{pod}");
@@ -85,7 +85,7 @@ async fn full_upstream_queue_does_not_affect_readiness() {
     let (mut fifo, mut ours) = (builder.upstream_fifo(), builder.subscribe());
     let pleg = builder.spawn().unwrap();
     soon(pleg.wait_until_synced()).await.unwrap();
-    // For ten minutes nobody takes an event. Then this loop does, but only while the node is ready, as a kubelet.
+    // For ten minutes nobody reads `fifo`. Then this loop reads it while the node is ready, as a kubelet would.
     pass(&pleg, 10 * MINUTE).await;
     let mut taken = 0;
     while pleg.health().ready().is_ok() && fifo.try_next().is_some() {

@@ -85,7 +85,7 @@ async fn exit_code_outlives_the_container() {
             node.remove("p-c");
             pass(&pleg, SECOND + 10 * MS).await;
         }
-        // The worker reads the pod only after the container was removed.
+        // Like a late pod worker, this test reads the pod only after the container was removed.
         let uid = "p".into();
         let view = soon(pleg.newer_than(&uid, pleg.now(), SECOND)).await;
         assert!(view.unwrap().status.containers.is_empty(), "it is gone");
@@ -99,7 +99,7 @@ async fn exit_code_outlives_the_container() {
         worker.acknowledge(&ends()[0]).await;
         until(&pleg, || ends().is_empty()).await;
 
-        // The pod disappears before the exit of `d` is acknowledged: the record of `d` stays for ten minutes.
+        // The pod disappears before `worker` acknowledges the exit of `d`: the exit record stays for ten minutes.
         let relisted = || async { soon(pleg.relist_now()).await.unwrap() };
         node.put(exited("p", "d", 8));
         node.put(not_ready("p"));
@@ -274,18 +274,18 @@ async fn container_count_of_a_state_becomes_zero() {
 /// Upstream: GetNewerThan has neither a context nor a deadline; if the PLEG dies every worker
 /// hangs.
 #[tokio::test(start_paused = true)]
-async fn deadline_drop_and_shutdown_each_end_a_wait() {
+async fn newer_than_call_ends_at_deadline_drop_or_shutdown() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, rarely()).await;
     let uid = "p".into();
     let reads = node.count(&Op::pod("p"));
-    // The deadline of the wait comes before the instant that the wait requests.
+    // `newer_than` waits for a view as of `later`, but its deadline comes before `later`.
     let later = pleg.now().after(10 * SECOND);
     let within = 2 * SECOND;
     let waits = soon(pleg.newer_than(&uid, later, within)).await;
     assert_eq!(waits, Err(WaitError::DeadlineExceeded { within }));
-    // The wait is dropped before the instant that it requests.
+    // The caller drops the future of `newer_than` before `later`.
     let waits = waiting(&pleg, "p", later, MINUTE).await;
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());

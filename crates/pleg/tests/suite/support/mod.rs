@@ -33,7 +33,7 @@ pub(crate) fn polling() -> Settings {
     settings(|s| s.mode = Mode::Polling)
 }
 
-/// Polling with a long period: nothing happens by itself within a minute.
+/// Polling with long periods: by itself, the generator lists once a minute and probes the runtime once an hour.
 pub(crate) fn rarely() -> Settings {
     settings(|s| {
         s.mode = Mode::Polling;

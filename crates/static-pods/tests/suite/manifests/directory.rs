@@ -1,4 +1,4 @@
-//! Directories of manifests: the file in force for each pod, and the changes.
+//! Directories of manifests: which of two files of a pod is used, and which pods are added, changed and removed.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ impl Directory {
         read_directory(self.0.path(), "n1", false).unwrap()
     }
 
-    /// Updates the manifests. Returns the file that is in force, and the errors.
+    /// Updates the manifests. Returns the names of the files that are used, and the errors.
     fn update(&self, manifests: &mut Manifests) -> (String, Vec<String>) {
         let errors = manifests.update(self.read()).broken;
         let files = manifests.iter().map(|manifest| file_name(&manifest.file));
@@ -65,7 +65,7 @@ fn file_name(path: &Path) -> String {
 }
 
 #[test]
-fn newer_of_two_manifests_with_same_pod_name_is_used() {
+fn new_pod_with_two_manifests_uses_the_newer_one() {
     let twice = Directory::twice();
     let (file, errors) = twice.update(&mut Manifests::default());
     assert_eq!(file, NEWER);
@@ -88,7 +88,7 @@ fn pod_keeps_its_file_when_its_other_file_becomes_newer() {
     assert_eq!((&*file, errors.len()), (NEWER, 1));
     twice.write_at(NEWER, &WEB.replace("shop:1", "shop:2"), 2_500);
     assert_eq!(twice.update(&mut manifests).0, NEWER);
-    // When the file in force is removed, the other file of the pod is used.
+    // When the file that is used is removed, the other file of the pod is used.
     twice.remove(NEWER);
     let (file, errors) = twice.update(&mut manifests);
     assert_eq!((&*file, errors.len()), (BACKUP, 0));
@@ -141,19 +141,19 @@ fn added_changed_and_removed_manifests_are_found() {
     assert_eq!(read(), ["", "c-n1_default", "", "b.yaml: -"]);
     write("b.yaml", &pod("b", 1));
     assert_eq!(read(), ["", "", "", ""]);
-    // If two pods have one name, the pod in force stays.
+    // A new file whose pod has the name of pod b is an error, and pod b stays.
     write("a.yaml", &pod("b", 9));
     assert_eq!(read(), ["", "", "", "a.yaml: metadata.name"]);
-    // If two pods have one port of the node, the pod in force stays.
+    // A new pod with the host port of pod c is an error, and pod c stays.
     write("a.yaml", &pod("a", 3));
     assert_eq!(read(), ["", "", "", "a.yaml: spec.containers"]);
-    // A change that makes two pods conflict leaves both unchanged.
+    // An edit that gives pod b the host port or the name of pod c leaves both pods unchanged.
     write("b.yaml", &pod("b", 3));
     assert_eq!(read()[..3], ["", "", ""]);
     write("b.yaml", &pod("c", 1));
     assert_eq!(read()[..3], ["", "", ""]);
     write("b.yaml", &pod("b", 1));
-    // If two pods have one uid, the pod in force stays.
+    // A new pod with the uid of pod c is an error, and pod c stays.
     let uid = |name, port| pod(name, port).replace("metadata:", "metadata:\n  uid: u");
     write("c.yaml", &uid("c", 3));
     write("a.yaml", &uid("a", 4));

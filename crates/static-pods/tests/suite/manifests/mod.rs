@@ -54,7 +54,7 @@ fn pod_name_ends_with_node_name_and_uid_is_set() {
 }
 
 #[test]
-fn uid_depends_on_contents_file_and_node_but_not_resources() {
+fn uid_changes_with_image_node_or_file_not_cpu_amount() {
     let uid = |contents: &str| good(contents).uid().to_owned();
     let web = uid(WEB);
     let of = |file, node| crate::parse(file, WEB, node).unwrap().uid().to_owned();
@@ -67,7 +67,7 @@ fn uid_depends_on_contents_file_and_node_but_not_resources() {
     for other in [
         uid(&WEB.replace("shop:1", "shop:2")),
         uid(&WEB.replace("64Mi}", "64Mi}\n      limits: {cpu: 2}")),
-        // This change gives the pod another quality-of-service class.
+        // Without requests, the pod's quality-of-service class is BestEffort instead of Burstable.
         uid(&WEB.replace("requests: {cpu: 1, memory: 64Mi}", "claims: []")),
         of("other.yaml", "Node1"),
         of("web.yaml", "node2"),
@@ -144,7 +144,7 @@ fn document_markers_and_empty_values_are_accepted() {
         ("path: /srv}}]\n", "path: /srv}}]\n---\n"),
         ("spec:", "spec:\n  hostAliases: []\n  hostUsers: null"),
         ("containerPort: 80", "containerPort: 80, protocol: ''"),
-        // An octal number (a decimal 777 exceeds the API's limit), then quantities that are numbers.
+        // An octal defaultMode (a decimal 777 exceeds the API's limit), then quantities that are numbers.
         ("hostPath: {path: /srv}", "downwardAPI: {defaultMode: 0777}"),
         ("hostPath: {path: /srv}", "emptyDir: {sizeLimit: 1000}"),
         (
@@ -169,7 +169,7 @@ fn pod_name_with_node_name_must_not_be_too_long() {
 }
 
 #[test]
-fn unknown_fields_are_errors_unless_ignoring_is_true() {
+fn unknown_fields_are_errors_unless_the_caller_ignores_them() {
     let contents = WEB
         .replacen("metadata:", "metadata:\n  colour: red", 1)
         .replacen("containerPort: 80", "containerPort: 80, hostport: 80", 1)

@@ -1,4 +1,4 @@
-//! Fields of a pod that only its worker handles: hooks, the deadline, and unsupported fields.
+//! Lifecycle hooks that a pod's worker calls, and a field that makes the worker refuse the pod.
 
 use pleg_cri::v1::{ContainerState, ListContainersRequest};
 use pleg_sim::Mode;

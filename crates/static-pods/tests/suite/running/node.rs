@@ -24,7 +24,7 @@ use static_pods::kubelet::Kubelet;
 /// A pod of one container.
 pub(crate) const ONE: &str = "{containers: [{name: c, image: 'app:1'}]}";
 
-/// A pod of one container with the fields `fields`.
+/// A pod of one container, which has the additional fields `fields`.
 pub(crate) fn one(fields: &str) -> String {
     format!(
         "{{terminationGracePeriodSeconds: 1, containers: [{{name: c, image: 'app:1', {fields}}}]}}"
@@ -96,12 +96,12 @@ impl Node {
         CriRuntime::new(CriConfig::new(endpoint.parse().unwrap())).unwrap()
     }
 
-    /// Sets a pod with the given name and specification (YAML in flow style).
+    /// Passes the workers a pod with the given name and specification (YAML in flow style).
     pub(crate) fn set(&self, name: &str, spec: &str) -> PodUid {
         self.set_pod(name, "{}", spec)
     }
 
-    /// Sets a pod with the given name, labels and specification (YAML in flow style).
+    /// Passes the workers a pod with the given name, labels and specification (YAML in flow style).
     pub(crate) fn set_pod(&self, name: &str, labels: &str, spec: &str) -> PodUid {
         self.set_manifest(manifest(name, labels, spec))
     }
@@ -124,7 +124,7 @@ impl Node {
         self.status(uid)["containerStatuses"][0].clone()
     }
 
-    /// Waits until `so` is true of the pod's status.
+    /// Waits until `so` is true of the node. If that takes too long, panics with `what` and the status of the pod.
     pub(crate) async fn until(&self, uid: &PodUid, what: &str, so: impl Fn(&Self) -> bool) {
         let is_soon = self.is_soon(|| so(self)).await;
         assert!(is_soon, "not {what}: {:#}", self.status(uid));
@@ -164,7 +164,7 @@ impl Node {
         self.sim.set_knob(knob).unwrap();
     }
 
-    /// Waits until nothing of the pod is left.
+    /// Waits until `/pods` no longer shows the pod, and the runtime has no container or sandbox of it.
     pub(crate) async fn until_gone(&self, uid: &PodUid) {
         let gone = |node: &Self| node.status(uid).is_null() && !node.seen(uid).exists();
         self.until(uid, "gone", gone).await;

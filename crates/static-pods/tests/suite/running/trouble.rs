@@ -177,7 +177,7 @@ async fn pod_of_restored_manifest_starts_although_old_containers_are_unremovable
     assert_eq!(node.status(&uid)["phase"], "Running");
     let containers = node.seen(&uid).containers.len();
     assert_eq!(containers, 2, "the one that cannot be removed stays");
-    // The exits of the earlier pod are acknowledged, so its containers can be removed now.
+    // The planner has acknowledged the exits of the earlier pod, so `reset` lets the kubelet remove its containers.
     node.sim.control("reset").await.unwrap();
     node.workers.delete(&uid);
     node.until_gone(&uid).await;
@@ -220,7 +220,7 @@ async fn pod_waits_while_its_deleted_predecessor_still_creates_a_sandbox() {
     node.knob("run_pod_sandbox.latency=300ms");
     let pod = one("ports: [{containerPort: 80, hostPort: 8080}]");
     let before = node.set("web", &pod);
-    // Marks the pod as going before its first run: this run must not clear the mark.
+    // Before the pod's first run, the kubelet notes that it will delete the pod: the run must not clear this note.
     node.kubelet.will_delete(&before);
     let begun = |node: &Node| !node.status(&before).is_null();
     node.until(&before, "begun", begun).await;

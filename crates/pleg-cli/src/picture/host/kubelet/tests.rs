@@ -14,7 +14,7 @@ fn read(text: &str, now: f64, started: Option<f64>) -> Journal {
 }
 
 #[test]
-fn log_lines_of_old_new_and_starting_kubelets_are_counted() {
+fn unhealthy_lines_of_any_kubelet_version_count_unless_it_starts() {
     let other = "1764000011.0 n kubelet[800]: pod shop/cart is secret\n";
     let text = [OLD, NEW, other].concat();
     let journal = read(&text, 1_764_000_020.0, None);

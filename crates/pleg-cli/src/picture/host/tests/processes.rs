@@ -200,7 +200,7 @@ fn threads_of_shims_are_read_if_the_load_is_high() {
         assert_eq!(after.processes[&20].process.state, 'D');
         assert_eq!(after.processes[&10].blocked.len(), expected, "load {load}");
         assert_eq!(after.suspects(&before), expected > 0);
-        // A thread that was blocked in the sample before is read again, but does not make this sample suspect.
+        // A shim with a blocked thread in the sample before is read again, but `suspects` ignores that thread.
         let again = take("0.00", 'D', &after);
         assert_eq!(again.processes[&10].blocked.len(), expected);
         assert!(!again.suspects(&after));

@@ -57,7 +57,7 @@ h => ⏎└ pods_hung";
 }
 
 #[test]
-fn charts_have_a_scale_and_rates_appear_after_two_minutes() {
+fn charts_have_scales_and_call_rates_appear_after_two_minutes() {
     let mut top = top((120, 40), |_| ());
     let shown = "known after two minutes | 100ms | s ago | now | slow 3s";
     top.play(&format!("h => {shown} => generic PLEG"));
@@ -101,7 +101,7 @@ fn unreachable_runtime_is_not_shown_as_a_node_without_pods() {
 }
 
 #[test]
-fn data_is_shown_as_old_without_answers_or_current_lists() {
+fn data_is_marked_old_without_runtime_answers_or_current_lists() {
     let changes: [fn(&mut Health); 3] = [
         |health| health.silent_since = Some(at(105)),
         |health| health.list_error = list_error(),
