@@ -73,7 +73,7 @@ impl Reconciler {
 
     /// Applies rows of a relist, or starts the status calls that complete them, without another list.
     pub(crate) fn apply_at_hand(&mut self, now: Instant, uid: PodUid, at_hand: AtHand) {
-        // If only relists read the pod, the details for a waiter are read together with these rows.
+        // A pod with an unlabelled id gets no pod list: with these relist rows, its waiters need all its statuses.
         let wants_details = self.waiters.want_details(&uid, at_hand.rows.as_of);
         let all = wants_details && self.pods.needs_relist(&uid);
         let due = self.statuses_due(&uid, &at_hand.rows, all, now);

@@ -86,7 +86,7 @@ fn changing_error_is_logged_less_and_less_often() {
 }
 
 #[test]
-fn created_container_may_run_only_if_its_sandbox_may_run() {
+fn created_container_is_possibly_running_only_if_its_sandbox_is() {
     for (words, runs) in [
         ("sandbox-0 ready, a exited", true),
         ("sandbox-0 unknown, a exited", true),

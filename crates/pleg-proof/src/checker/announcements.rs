@@ -80,7 +80,7 @@ impl Checker {
 
     /// Returns true if the `initial` flag of an announcement is wrong. Only states that the first relist found have it.
     fn is_initial_wrong(&self, event: &PodLifecycleEvent, o: &Object, before: &Announced) -> bool {
-        // If the first relist shows UNKNOWN, a later read shows the state, so either value of `initial` may be right.
+        // If the first relist shows UNKNOWN, a later read shows the state, so `initial` may be true or false.
         if self.faults.chance(Fault::Unknown) > 0 {
             return false;
         }

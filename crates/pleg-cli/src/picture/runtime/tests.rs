@@ -110,7 +110,7 @@ fn number_and_text_of_runtime_conditions_are_bounded() {
 
 #[test]
 fn dead_container_beside_its_running_successor_is_not_superfluous() {
-    let sample = Sample::new();
+    let sample = crate::view::tests::Sample::new();
     let pods = Pods::new(&sample.pods, &sample.pods, sample.wall);
     assert_eq!((pods.dead, pods.superfluous), (2, 0));
 }
