@@ -9,8 +9,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::host_ports::host_port_conflict;
+use pleg::WallTime;
 use pleg_kubelet::cri_config::NodeConfig;
-use pleg_kubelet::pod_status::qos_class;
+use pleg_kubelet::pod_status::{api_time, qos_class};
 use pleg_kubelet::quantity::Amount;
 
 /// The properties and resources that a node offers to pods.
@@ -75,14 +76,15 @@ impl Rejection {
         }
     }
 
-    /// The status of a pod that was rejected.
+    /// The status of a pod that was rejected at `now`, which is its start time as in upstream's `status_manager.go`.
     #[must_use]
-    pub fn status(&self, pod: &Pod) -> PodStatus {
+    pub fn status(&self, pod: &Pod, now: WallTime) -> PodStatus {
         let class = pod.spec.as_ref().map(qos_class);
         PodStatus {
             phase: Some("Failed".to_owned()),
             reason: Some(self.reason.clone()),
             message: Some(format!("Pod was rejected: {}", self.message)),
+            start_time: Some(api_time(now)),
             qos_class: class.map(str::to_owned),
             observed_generation: pod.metadata.generation,
             ..PodStatus::default()

@@ -149,9 +149,9 @@ impl Kubelet {
         let going = self.going().clone();
         let mut pods = self.pods();
         if let Some(known) = pods.get(&run.uid) {
-            // The status of a rejected pod has no start time.
+            // The status of a rejected pod has no conditions.
             let status = known.status.as_ref();
-            return status.is_none_or(|status| status.start_time.is_some());
+            return status.is_none_or(|status| status.conditions.is_some());
         }
         let counts = |(uid, other): &(&PodUid, &Pod)| {
             let phase = other.status.as_ref().and_then(|s| s.phase.as_deref());
@@ -165,7 +165,7 @@ impl Kubelet {
         let mut pod = pod.clone();
         if let Err(rejection) = &result {
             tracing::warn!(pod = %run.uid, reason = rejection.reason, %rejection, "a pod was rejected");
-            pod.status = Some(rejection.status(&pod));
+            pod.status = Some(rejection.status(&pod, self.pleg.clock().wall()));
         }
         pods.insert(run.uid.clone(), pod);
         result.is_ok()

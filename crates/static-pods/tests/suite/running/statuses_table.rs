@@ -174,7 +174,8 @@ pod node-selector | nodeSelector: {disk: ssd}, |
     phase Failed | kubelet.go rejectPod
     reason NodeAffinity | predicate.go Admit
     message Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector | predicate.go Admit
-    containerStatuses -; conditions -; startTime -; qosClass BestEffort | kubelet.go rejectPod
+    containerStatuses -; conditions -; hostIP -; qosClass BestEffort | kubelet.go rejectPod
+    startTime * | status_manager.go updateStatusInternal
 pod too-large | | resources: {requests: {cpu: 1Gi}}
     phase Failed | kubelet.go rejectPod
     reason OutOfcpu | predicate.go Admit
