@@ -44,7 +44,7 @@ impl HealthLog {
     /// Logs the differences between the health published last, `last`, and the new `health`.
     pub(crate) fn written(&mut self, last: &Health, health: &Health, now: Instant) {
         if let Err(why @ NotReady::Stalled { .. }) = last.ready(now) {
-            tracing::warn!(reason = why.as_str(), %why, "was not ready; the writer continues now");
+            tracing::warn!(reason = why.as_str(), %why, "was not ready; the generator continues now");
         }
         let ready = health.ready(now);
         match &ready {

@@ -85,12 +85,12 @@ metrics! {
         "Event streams that were ended because they reported no event while reads showed changes.";
     STREAM_PANICS: counter "pleg_stream_panics_total"
         "Panics of the event stream reader; each was followed by a new subscribe.";
-    JOINED: counter "pleg_events_joined_total" "Events joined with another event while the writer was slow.";
+    JOINED: counter "pleg_events_joined_total" "Events joined with another event while the generator was slow.";
     PERIOD: gauge "pleg_relist_period_seconds" "The present relist period.";
     LIST_IN_FLIGHT: gauge "pleg_list_in_flight_seconds"
         "How long the full list in flight has been running; 0 if there is none.";
     STREAM_STATE: gauge "pleg_stream_state" "1 for the present `state` of the event stream, 0 for the others.";
-    BACKLOG: gauge "pleg_backlog_events" "Events that wait for the writer.";
+    BACKLOG: gauge "pleg_backlog_events" "Events that wait until the generator handles them.";
     OVERDUE: gauge "pleg_inspections_overdue" "Reads of single pods that take longer than 250 ms and still run.";
     PODS_FAILING: gauge "pleg_pods_failing" "Pods that cannot be read.";
     UNACKNOWLEDGED: gauge "pleg_unacknowledged_timestamp_seconds"

@@ -13,7 +13,7 @@ const CHECKS: [(&str, Layer); 7] = [
     ("list", Layer::Calls),
     ("event_stream", Layer::Stream),
     ("network", Layer::Network),
-    ("writer", Layer::Kubelet),
+    ("kubelet", Layer::Kubelet),
 ];
 
 pub(super) fn brief(view: &View, problems: &[Problem]) -> String {

@@ -29,7 +29,7 @@ async fn agent_names_hung_pod_and_the_call_that_hangs() {
     sim.control("pod.uid-cart.hang=on").await;
 
     let hung = "[!]pod test/cart hung for | Status does not answer ( | [!]pods degraded (pods_hung) for | \
-        [+]writer ok\n | readyz check passed\n";
+        [+]kubelet ok\n | readyz check passed\n";
     agent.until_shows(VERBOSE, hung).await;
     let failing = "pod test/cart failing for | \ndegraded (pods_failing) for ";
     let page = agent.until_shows("/readyz", failing).await;
