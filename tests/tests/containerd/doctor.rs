@@ -139,8 +139,7 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     let mut failures = Vec::new();
     let log = daemon.dir.join("agent.log");
     // CI, with only six troubles, starts no agent: it would take too long to wait until the agent shows each trouble.
-    let agent = (most > 6).then(|| start_agent(daemon, &log));
-    let agent = agent.transpose()?;
+    let agent = (most > 6).then(|| start_agent(daemon, &log)).transpose()?;
     for row in TROUBLES.trim().lines().take(most) {
         let fields: Vec<&str> = row.split(';').map(str::trim).collect();
         let [code, script, step, ends, undo] = fields[..] else {
@@ -170,8 +169,10 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
             shell(&facts, script).await?;
             let report = examine(daemon).await?;
             let next = expect(&report, code, &expand(step, &facts))?;
-            if agent.is_some() {
-                until_agent_shows(&log, code).await?;
+            // Only doctor examines mounts and the kubelet's health.
+            let is_shown = !code.starts_with("kubelet_") && code != "mount_hangs";
+            if agent.is_some() && is_shown {
+                until_agent_shows(daemon, &log, code).await?;
             }
             match ends {
                 "" => Ok(()),
@@ -189,17 +190,19 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
             found = find => found,
             () = stop => Ok(()),
         };
-        let results = [found, shell(&facts, undo).await].into_iter();
-        let errors = results.filter_map(Result::err);
+        let results = [found, shell(&facts, undo).await];
+        let errors = results.into_iter().filter_map(Result::err);
         failures.extend(errors.map(|error| format!("{code}: {error:#}")));
     }
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
 }
 
-async fn until_agent_shows(log: &Path, code: &str) -> anyhow::Result<()> {
+async fn until_agent_shows(daemon: &Daemon, log: &Path, code: &str) -> anyhow::Result<()> {
     let address = address(log).context("the agent has no address")?;
     until(SOON * 3, code, || async {
+        // An idle runtime is not held back by a CPU limit. Doctor calls it.
+        examine(daemon).await.ok()?;
         let ready = get(&address, "/readyz?verbose").await.ok()?;
         let view = get(&address, "/debug/view?limit=0").await.ok()?;
         (ready.contains(code) && view.contains(code)).then_some(())
@@ -353,12 +356,9 @@ fn findings(report: &Value) -> anyhow::Result<Vec<&Value>> {
 async fn examine(daemon: &Daemon) -> anyhow::Result<Value> {
     let seconds = format!("{}s", number("PLEG_DOCTOR_SECONDS", 3)?);
     let mut command = Command::new(built("pleg")?);
-    let command = command.args(["doctor", "-o", "json", "--for", &seconds, "-r"]);
-    let output = command
-        .arg(daemon.endpoint.to_string())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(SOON * 3, output)
+    command.args(["doctor", "-o", "json", "--for", &seconds, "-r"]);
+    command.arg(daemon.endpoint.to_string()).kill_on_drop(true);
+    let output = tokio::time::timeout(SOON * 3, command.output())
         .await
         .context("it does not end")??;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -371,8 +371,7 @@ async fn shim_of(pod: &Pod) -> anyhow::Result<u32> {
     let command = command.args(["-f", &format!("containerd-shim.*-id {}", pod.sandbox)]);
     let output = command.stdin(Stdio::null()).output().await?;
     let text = String::from_utf8(output.stdout)?;
-    let first = text.lines().next().context("the pod has no shim")?;
-    Ok(first.trim().parse()?)
+    Ok(text.lines().next().context("no shim")?.trim().parse()?)
 }
 
 /// The process of the daemon.

@@ -168,12 +168,15 @@ pub(super) fn limits(files: &Path, text: &str) -> (Vec<Limit>, Vec<&'static str>
 
 /// For each controller, the limit that held the runtime back most between two samples.
 pub(super) fn assess(before: &[Limit], after: &[Limit]) -> Vec<Limit> {
-    let during = after.iter().cloned().filter_map(|mut limit| {
+    let during = after.iter().cloned().map(|mut limit| {
         let is_same = |b: &&Limit| (&b.controller, &b.group) == (&limit.controller, &limit.group);
-        let before = before.iter().find(is_same)?;
-        limit.events = limit.events.saturating_sub(before.events);
-        limit.periods = limit.periods.saturating_sub(before.periods);
-        Some(limit)
+        // The counts of a new limit may be older than the limit: judge it by its present use.
+        let Limit {
+            events, periods, ..
+        } = *before.iter().find(is_same).unwrap_or(&limit);
+        limit.events = limit.events.saturating_sub(events);
+        limit.periods = limit.periods.saturating_sub(periods);
+        limit
     });
     let worst = during.sorted_by(|a, b| b.weight().total_cmp(&a.weight()));
     let worst = worst.unique_by(|limit| limit.controller.clone());

@@ -267,8 +267,7 @@ fn limits_are_read_with_both_cgroup_versions() {
         let files = files.lines().map(file);
         files.clone().for_each(write);
         let samples = host.samples(Some(800), |_| {
-            let last = files.clone().next_back().unwrap();
-            write((last.0, "oom 4 oom_kill 4"));
+            write((files.clone().next_back().unwrap().0, "oom 4 oom_kill 4"));
             let cpu = files.clone().find(|(file, _)| file.ends_with("cpu.stat"));
             write((cpu.unwrap().0, "nr_periods 20 nr_throttled 11"));
         });
@@ -280,9 +279,10 @@ fn limits_are_read_with_both_cgroup_versions() {
             ("pids", "limit:50,used:49,events:0"),
         ] {
             let start = format!("{{controller:{controller},group:/sys/fs/cgroup/");
-            let (_, limit) = shown.split_once(&start).unwrap();
-            let (limit, _) = limit.split_once('}').unwrap();
-            assert!(limit.contains(figures), "{groups}: {shown}");
+            let limit = shown.split_once(&start).unwrap().1.split_once('}');
+            assert!(limit.unwrap().0.contains(figures), "{groups}: {shown}");
         }
+        let new = serde_json::to_string(&cgroup::assess(&[], &samples.end.limits)).unwrap();
+        assert_eq!(new.matches(r#""events":0"#).count(), 3);
     }
 }
