@@ -216,6 +216,7 @@ async fn step_of_the_wall_clock_is_found() {
     let architecture = std::env::consts::ARCH;
     let library = format!("/usr/lib/{architecture}-linux-gnu/faketime/libfaketime.so.1");
     if !Path::new(&library).exists() {
+        assert!(std::env::var_os("CI").is_none(), "no {library}");
         return println!("skipped: no {library}");
     }
     let sim = Sim::start().await;

@@ -45,11 +45,9 @@ async fn idle_agent_with_110_pods_stays_within_its_budget() {
     let elapsed = clock.now().since(began);
     let share = used.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
     let (now, most) = (agent.kib("VmRSS:"), agent.kib("VmHWM:"));
-    let lists = agent.metric("pleg_list_interval_seconds_count").await;
     println!("110 pods, idle: {used:?} of CPU in {elapsed:.0?}, {share:.4} % of a core");
-    println!("RSS {now} KiB, at most {most} KiB; {lists:?} lists");
-    assert!(share <= 0.05, "{share} %");
-    assert!(most <= 16 << 10, "{most} KiB");
+    println!("RSS {now} KiB, at most {most} KiB");
+    assert!(share <= 0.05 && most <= 16 << 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +88,7 @@ async fn storm_of_1000_pods_stays_within_its_budget() {
 fn size_of_the_program_is_within_its_budget() {
     let bytes = std::fs::metadata(program()).expect("it exists").len();
     println!("the program has {bytes} bytes");
-    assert!(bytes <= 15_000_000, "{bytes}");
+    assert!(bytes <= 14_500_000, "{bytes}");
 }
 
 /// The agent reads 40 pods. Every status response has 15 MiB; the limit of a message is 16 MiB.
