@@ -13,6 +13,7 @@ import concurrent.futures
 import socket
 import struct
 import sys
+import urllib.parse
 
 DEADLINE_S = 20.0
 WORKERS = 8
@@ -36,12 +37,13 @@ def header(name, value):
     return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
-def request(method, message):
+def request(path, method, message):
     headers = {
         ":method": "POST",
         ":scheme": "http",
         ":path": f"/runtime.v1.{method}",
-        ":authority": "localhost",
+        # Clients of the gRPC C core, such as Python's grpcio, send the path of the socket in this form.
+        ":authority": urllib.parse.quote(path.lstrip("/"), safe="")[-99:],
         "content-type": "application/grpc",
         "te": "trailers",
     }
@@ -61,7 +63,7 @@ def call(path, method, message=b""):
         connection.settimeout(DEADLINE_S)
         try:
             connection.connect(path)
-            connection.sendall(request(method, message))
+            connection.sendall(request(path, method, message))
             stream = connection.makefile("rb")
             ended = False
             while not ended:

@@ -6,20 +6,16 @@
 //! strike, unless the server sent headers or data in between. The server answers the third strike with GOAWAY
 //! `ENHANCE_YOUR_CALM` "too_many_pings", and closes the connection.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use pleg_runtime::clock::Clock;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::Instant,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::server::Connected;
 
@@ -39,14 +35,13 @@ pub(crate) struct Connection<IO> {
 }
 
 impl<IO> Connection<IO> {
-    /// A connection over `io`, which cancelling a token in `cut` cuts. Dropping it cancels the token of `closed`.
+    /// A connection over `io`, which cancelling `a` or `b` cuts. Dropping it cancels the token of `closed`.
     pub(crate) fn new(
         io: IO,
-        cut: [CancellationToken; 2],
+        [a, b]: [CancellationToken; 2],
         closed: Option<DropGuard>,
         clock: Clock,
     ) -> Self {
-        let [a, b] = cut;
         Self {
             io,
             cut: async move { a.run_until_cancelled(b.cancelled()).await }.boxed(),
@@ -93,7 +88,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connection<IO> {
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         let now = self.clock.tokio(self.clock.now());
         let this = &mut *self;
-        let new = buf.filled().get(before..).unwrap_or_default();
+        let new = buf.filled_mut().get_mut(before..).unwrap_or_default();
+        accept_authority(new);
         this.received.scan(new, |kind, flags| {
             this.too_many_pings = this.strikes.received(kind, flags, now) || this.too_many_pings;
         });
@@ -123,6 +119,18 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Connection<IO> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// Replaces `%` in the header `:authority` of a request. Clients of the gRPC C core (Python, C++) send the path of the
+/// socket there, percent-encoded: grpc-go accepts that, but hyper would reset the stream. They send it uncompressed.
+fn accept_authority(bytes: &mut [u8]) {
+    const NAME: &[u8] = b":authority";
+    let name = bytes.windows(NAME.len()).position(|part| part == NAME);
+    let after = name.and_then(|at| bytes.get_mut(at + NAME.len()..)?.split_first_mut());
+    if let Some((length, value)) = after {
+        let value = value.iter_mut().take(usize::from(*length));
+        value.filter(|byte| **byte == b'%').for_each(|byte| *byte = b'-');
     }
 }
 
