@@ -202,6 +202,11 @@ mod tests {
             {"requests": {"memory": "4Gi"}}               | 2 0 0 3
             {"limits": {"memory": "2Gi"}}                 | 2 0 2147483648 500
             {"limits": {"cpu": "1", "memory": "1Gi"}}     | 1024 100000 1073741824 -997
+            # The QoS class: BestEffort, Guaranteed, Burstable.
+            {"requests": {"cpu": "0"}}                    | 2 0 0 1000
+            {"limits": {"example.com/gpu": "1"}}          | 2 0 0 1000
+            {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}} | 1024 100000 1073741824 -997
+            {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}} | 512 100000 1073741824 750
         "#;
         for row in rows(table) {
             let resources: Value = serde_json::from_str(row[0]).unwrap();
@@ -221,6 +226,7 @@ mod tests {
         let table = r#"
             {"priorityClassName": "system-node-critical", "containers": [{"name": "app"}]}    | -997
             {"priorityClassName": "system-cluster-critical", "containers": [{"name": "app"}]} | 1000
+            {"containers": [{"name": "app", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}, {"name": "b"}]} | 750
             # A sidecar is killed no sooner than a regular container.
             {"initContainers": [{"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "app", "resources": {"requests": {"memory": "2Gi"}}}]} | 500
         "#;

@@ -7,10 +7,8 @@ use pleg::core::{CallError, CallErrorKind, Resources};
 use pleg::{Exit, Id, Instant};
 use serde_json::{Value, json};
 
-use super::setup::{Node, ago, in_detail};
+use super::setup::{Node, ago};
 use crate::notation::rows;
-
-const CRASHED: &str = "back-off 10s restarting failed container=app pod=web_shop(u-1)";
 
 /// The state of an ended container.
 fn ended(id: &str, code: i32) -> Value {
@@ -21,12 +19,6 @@ fn ended(id: &str, code: i32) -> Value {
     }})
 }
 
-/// The state of a container whose exit code is not known.
-fn lost(message: &str) -> Value {
-    let reason = "ContainerStatusUnknown";
-    json!({"terminated": {"exitCode": 137, "reason": reason, "message": message}})
-}
-
 /// A reported status of the pod in which the container `app` has the state `state`.
 fn reported(state: &Value, restarts: u32) -> Value {
     json!({"phase": "Running", "containerStatuses": [{
@@ -35,27 +27,44 @@ fn reported(state: &Value, restarts: u32) -> Value {
     }]})
 }
 
-/// A row: the pod's specification, its containers, a field in the status of the first container, and the field's value.
+/// A row: the specification; its containers; the restart count in the previous status, in which `app` runs, if there is
+/// one; a field of the status, and its value.
 #[test]
-fn status_fields_are_computed_from_the_containers() {
+fn status_fields_are_computed_from_containers_and_previous_status() {
     let table = r#"
-        Always | app created | /state | {"waiting": {}}
-        Always | app created | /containerID | "containerd://app-0"
-        Always | app unknown | /state | {"waiting": {}}
-        Always |             | /state | {"waiting": {"reason": "ContainerCreating"}}
-        Always setup app |   | /state | {"waiting": {"reason": "PodInitializing"}}
+        Always | app created | | /app/state | {"waiting": {}}
+        Always | app created | | /app/containerID | "containerd://app-0"
+        Always | app unknown | | /app/state | {"waiting": {}}
         # The last state is that of the second newest container.
-        Always | app-2 running, app-1 exited 7, app exited 8 | /lastState/terminated/exitCode | 7
-        Always | app-2 running, app-1 exited 7, app exited 8 | /lastState/terminated/containerID | "containerd://app-1"
-        Always | app-2 running, app-1 exited 7, app exited 8 | /restartCount | 2
+        Always | app-2 running, app-1 exited 7, app exited 8 | | /app/lastState/terminated/exitCode | 7
+        Always | app-2 running, app-1 exited 7, app exited 8 | | /app/lastState/terminated/containerID | "containerd://app-1"
+        Always | app-2 running, app-1 exited 7, app exited 8 | | /app/restartCount | 2
         # The restart count comes from the annotation.
-        Always | app-1 running count=9 | /restartCount | 9
-        Always | app-2 exited 1, app-1 exited 7 | /restartCount | 2
+        Always | app-1 running count=9 | | /app/restartCount | 9
+        Always | app-2 exited 1, app-1 exited 7 | | /app/restartCount | 2
+        # The exit code is not known.
+        Never  | app exited | | /app/state | {"terminated": {"containerID": "containerd://app-0", "exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": "2026-07-01T09:59:30Z"}}
+        Never  | app exited | | /phase | "Failed"
+        # A container that ran has vanished without an exit record.
+        Always |             | 4 | /app/lastState | {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": "The container could not be located when the pod was deleted.  The container used to be Running"}}
+        Always |             | 4 | /app/restartCount | 5
+        Always |             | 4 | /phase | "Running"
+        Always | app-4 unknown | 4 | /app/state | {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": "The container could not be located when the pod was terminated"}}
+        Always | app-4 unknown | 4 | /app/restartCount | 5
+        # An init container that was removed has succeeded, because a regular container exists.
+        Always init sidecar app | app running | | /initContainerStatuses/0/state/terminated | {"exitCode": 0, "reason": "Completed", "message": "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"}
+        Always init sidecar app | app running | | /initContainerStatuses/0/ready | true
+        Always init sidecar app | app running | | /initContainerStatuses/0/started | false
+        Always init sidecar app | app running | | /initContainerStatuses/1/state/waiting/reason | "PodInitializing"
     "#;
     for row in rows(table) {
-        let app = Node::of(row[0], row[1]).app();
-        let expected: Value = serde_json::from_str(row[3]).unwrap();
-        assert_eq!(app.pointer(row[2]), Some(&expected), "{row:?}");
+        let mut node = Node::of(row[0], row[1]);
+        if let Ok(restarts) = row[2].parse() {
+            node.previous = reported(&json!({"running": {}}), restarts);
+        }
+        let field = row[3].replace("/app/", "/containerStatuses/0/");
+        let expected: Value = serde_json::from_str(row[4]).unwrap();
+        assert_eq!(node.status().pointer(&field), Some(&expected), "{row:?}");
     }
 }
 
@@ -66,11 +75,12 @@ fn reported_state_stays_running_while_exit_code_may_still_come() {
     let at = Instant::from_origin(Duration::from_secs(5));
     node.ended = vec![Exit::new("app-0", "app", at)];
     node.unread = [Id::from("app-0")].into();
-    assert_eq!(node.state_and_phase(), json!([running, "Running"]));
+    assert_eq!(node.app()["state"], running);
+    assert_eq!(node.phase(), "Running");
     node.unread.clear();
     let code = |node: &Node| node.app()["state"]["terminated"]["exitCode"].clone();
-    let lost = json!([137, "Failed"]);
-    assert_eq!(json!([code(&node), node.phase()]), lost);
+    assert_eq!(code(&node), 137);
+    assert_eq!(node.phase(), "Failed");
     let error = CallError::new("ContainerStatus", CallErrorKind::Failed, "test");
     node.containers[0].error = Some(Arc::new(error));
     assert_eq!(code(&node), 137);
@@ -100,7 +110,7 @@ fn vanished_container_keeps_its_last_state_and_restart_count() {
 
 #[test]
 fn container_that_is_not_restarted_is_not_shown_as_waiting() {
-    let state = |node: Node| node.waits("app", "CrashLoopBackOff", CRASHED).app()["state"].clone();
+    let state = |node: Node| node.waits().app()["state"].clone();
     for (policy, code) in [("Never", 1), ("Never", 0), ("OnFailure", 0)] {
         let node = Node::of(policy, &format!("app exited {code}"));
         assert_eq!(state(node), ended("app-0", code), "{policy}");
@@ -108,6 +118,8 @@ fn container_that_is_not_restarted_is_not_shown_as_waiting() {
     assert!(state(Node::of("Always", "app running"))["running"].is_object());
     let deleted = Node::of("Always", "app exited 1").deleted();
     assert_eq!(state(deleted), ended("app-0", 1));
+    let vanished = Node::of("Always", "").before(reported(&json!({"running": {}}), 4));
+    assert_eq!(vanished.deleted().app()["restartCount"], 4);
 }
 
 fn record(id: &str, detected: u64, code: Option<i32>) -> Exit {
@@ -135,64 +147,18 @@ fn last_state_of_removed_container_comes_from_its_exit_record() {
     assert_eq!(app["lastState"], expected);
     assert_eq!(app["state"]["waiting"]["reason"], "ContainerCreating");
     assert_eq!(node.phase(), "Running");
-}
-
-#[test]
-fn unknown_exit_code_is_137_with_reason_container_status_unknown() {
-    let mut node = Node::of("Never", "app exited");
-    let expected = json!({"terminated": {
-        "containerID": "containerd://app-0", "exitCode": 137, "reason": "ContainerStatusUnknown",
-        "finishedAt": "2026-07-01T09:59:30Z",
-    }});
-    assert_eq!(node.state_and_phase(), json!([expected, "Failed"]));
-    node.containers = in_detail("app-1 running");
-    node.ended = vec![record("app-0", 1, None)];
+    node.ended = vec![record("app-0", 4, None)];
     let last = &node.app()["lastState"]["terminated"];
     assert_eq!(last["reason"], "ContainerStatusUnknown");
-}
-
-#[test]
-fn running_container_that_vanished_without_exit_record_has_ended() {
-    let vanished = || Node::of("Always", "").before(reported(&json!({"running": {}}), 4));
-    let node = vanished();
-    let message = "The container could not be located when the pod was deleted.  \
-                   The container used to be Running";
-    assert_eq!(node.app()["lastState"], lost(message));
-    assert_eq!(node.app()["restartCount"], 5);
-    assert_eq!(node.phase(), "Running");
-    // A container of a pod that is being deleted is not restarted.
-    assert_eq!(vanished().deleted().app()["restartCount"], 4);
-}
-
-#[test]
-fn running_container_whose_state_became_unknown_is_reported_as_ended() {
-    let unknown = Node::of("Always", "app-4 unknown");
-    let app = unknown.before(reported(&json!({"running": {}}), 4)).app();
-    let message = "The container could not be located when the pod was terminated";
-    assert_eq!(app["state"], lost(message));
-    assert_eq!(app["restartCount"], 5);
-}
-
-#[test]
-fn removed_init_container_has_succeeded_if_a_regular_one_exists() {
-    let status = Node::of("Always setup proxy app", "app running").status();
-    let init = &status["initContainerStatuses"];
-    let message = "Unable to get init container status from container runtime and pod has been \
-                   initialized, treat it as exited normally";
-    let succeeded = json!({"exitCode": 0, "reason": "Completed", "message": message});
-    assert_eq!(init[0]["state"]["terminated"], succeeded);
-    let shown = json!([init[0]["ready"], init[0]["started"]]);
-    assert_eq!(shown, json!([true, false]));
-    assert_eq!(init[1]["state"]["waiting"]["reason"], "PodInitializing");
 }
 
 /// A row: the state; CPU quota, shares and memory in effect; then the expected CPU request, CPU limit and memory limit.
 #[test]
 fn status_of_a_running_container_shows_its_resources_in_effect() {
-    let spec = json!({"containers": [{"name": "app", "resources": {
+    let specified = json!({
         "requests": {"cpu": "300m", "memory": "64Mi", "example.com/gpu": "1"},
         "limits": {"cpu": "500m", "memory": "128Mi", "example.com/gpu": "1"},
-    }}]});
+    });
     let table = "
         running  | 50000 307 134217728   | 300m 500m 128Mi
         # While a resize is in progress.
@@ -207,15 +173,15 @@ fn status_of_a_running_container_shows_its_resources_in_effect() {
         let mut resources = Resources::default();
         (resources.cpu_period, resources.cpu_quota) = (100_000, numbers[0]);
         (resources.cpu_shares, resources.memory_limit) = (numbers[1], numbers[2]);
-        let mut node = Node::new(spec.clone(), &format!("app {}", row[0]));
-        node.details().resources = Some(Arc::new(resources));
+        let mut node = Node::of("Always", &format!("app {}", row[0]));
+        node.pod["spec"]["containers"][0]["resources"] = specified.clone();
+        Arc::make_mut(&mut node.containers[0].details).resources = Some(Arc::new(resources));
         let app = node.app();
         let expected = json!({
             "requests": {"cpu": amounts[0], "memory": "64Mi", "example.com/gpu": "1"},
             "limits": {"cpu": amounts[1], "memory": amounts[2], "example.com/gpu": "1"},
         });
         assert_eq!(app["resources"], expected, "{row:?}");
-        let allocated = json!({"cpu": "300m", "memory": "64Mi", "example.com/gpu": "1"});
-        assert_eq!(app["allocatedResources"], allocated);
+        assert_eq!(app["allocatedResources"], specified["requests"]);
     }
 }

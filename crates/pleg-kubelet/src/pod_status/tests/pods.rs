@@ -12,14 +12,14 @@ fn container_that_is_replaced_does_not_end_its_pod() {
         assert_ne!(node.phase(), "Running", "{policy} {code}");
         node.replaced.insert("app".to_owned());
         assert_eq!(node.phase(), "Running", "{policy} {code}");
-        let node = node.waits("app", "CrashLoopBackOff", "");
+        let node = node.waits();
         assert_eq!(node.app()["state"]["waiting"]["reason"], "CrashLoopBackOff");
         assert_eq!(node.app()["lastState"]["terminated"]["exitCode"], code);
         assert_eq!(node.phase(), "Running", "{policy} {code}, and waits");
     }
-    let mut node = Node::of("Never setup app", "setup exited 3");
+    let mut node = Node::of("Never init app", "init exited 3");
     assert_eq!(node.phase(), "Failed");
-    node.replaced.insert("setup".to_owned());
+    node.replaced.insert("init".to_owned());
     assert_eq!(node.phase(), "Pending");
 }
 
@@ -28,22 +28,18 @@ fn container_that_is_replaced_does_not_end_its_pod() {
 #[test]
 fn phase_and_initialized_condition_follow_the_container_states() {
     let table = "
-        Always app      |                                     | Pending   |
-        Always app      | app exited 1                        | Running   |
-        Always app b    | app running                         | Pending   |
-        Always app b    | app running, b running              | Running   |
-        OnFailure app b | app exited 0, b exited 1            | Running   |
-        Always setup proxy app |                              | Pending   | setup proxy
-        Always setup proxy app | setup exited 1               | Pending   | setup proxy
-        Never setup proxy app  | setup exited 1               | Failed    | setup proxy
+        Always app              | app exited 1                | Running   |
+        OnFailure app b         | app exited 0, b exited 1    | Running   |
+        Always init sidecar app |                             | Pending   | init sidecar
+        Always init sidecar app | init exited 1               | Pending   | init sidecar
         # The phase becomes terminal only when no container runs.
-        Never setup proxy app  | setup exited 1, proxy running | Pending  | setup
-        Never setup proxy app  | setup exited 0               | Pending   | proxy
-        Never setup proxy app  | setup exited 0, proxy running | Pending  |
-        Never setup proxy app  | setup exited 0, proxy running, app running | Running |
+        Never init sidecar app  | init exited 1, sidecar running | Pending | init
+        Never init sidecar app  | init exited 0               | Pending   | sidecar
+        Never init sidecar app  | init exited 0, sidecar running | Pending |
+        Never init sidecar app  | init exited 0, sidecar running, app running | Running |
         # The end of a sidecar does not count.
-        Never setup proxy app  | setup exited 0, proxy exited 1, app running | Running |
-        Never setup proxy app  | setup exited 0, proxy exited 137, app exited 0 | Succeeded | - PodCompleted
+        Never init sidecar app  | init exited 0, sidecar exited 1, app running | Running |
+        Never init sidecar app  | init exited 0, sidecar exited 137, app exited 0 | Succeeded | - PodCompleted
     ";
     for row in rows(table) {
         let status = Node::of(row[0], row[1]).status();
@@ -60,34 +56,28 @@ fn phase_and_initialized_condition_follow_the_container_states() {
 }
 
 #[test]
-fn terminal_phase_and_its_reason_do_not_change() {
-    let before = json!({"phase": "Failed", "reason": "Evicted", "message": "no disk"});
-    let status = Node::of("Always", "app running").before(before).status();
-    let shown = ["phase", "reason", "message"].map(|field| &status[field]);
-    assert_eq!(shown, ["Failed", "Evicted", "no disk"]);
-}
-
-#[test]
-fn pod_fails_at_its_deadline_unless_it_ended_before() {
-    // A row: when the pod started (now is 10:00), its previous status, its container, its new status.
+fn pod_fails_at_its_deadline_and_terminal_phases_stay() {
+    // A row: when the pod started (now is 10:00), its previous status (phase, reason, message), its container, its new
+    // status.
     let table = "
         09:59:00 | Running                 | app running  | Running
-        09:59:00 | Running                 | app exited 0 | Failed DeadlineExceeded
+        09:59:00 | Running                 | app exited 0 | Failed DeadlineExceeded Pod was active on the node longer than the specified deadline
         09:59:01 | Running                 | app running  | Running
         09:59:00 | Failed DeadlineExceeded | app exited 0 | Failed DeadlineExceeded
         09:59:00 | Succeeded               | app exited 0 | Succeeded
+        09:59:01 | Failed Evicted no disk  | app running  | Failed Evicted no disk
     ";
     for row in rows(table) {
         let [before, expected] = [row[1], row[3]].map(|words| {
-            let mut words = words.split(' ');
-            json!({"phase": words.next(), "reason": words.next()})
+            let mut words = words.splitn(3, ' ');
+            json!({"phase": words.next(), "reason": words.next(), "message": words.next()})
         });
         let mut node = Node::of("Never", row[2]).before(before);
         node.previous["startTime"] = json!(format!("2026-07-01T{}Z", row[0]));
         node.pod["spec"]["activeDeadlineSeconds"] = json!(60);
         let status = node.status();
-        let shown = json!({"phase": status["phase"], "reason": status["reason"]});
-        assert_eq!(shown, expected, "{row:?}");
+        let shown = ["phase", "reason", "message"].map(|field| (field, status[field].clone()));
+        assert_eq!(Value::from_iter(shown), expected, "{row:?}");
     }
 }
 
@@ -181,24 +171,4 @@ fn addresses_of_the_preferred_family_come_first() {
     node.pod["spec"]["hostNetwork"] = json!(true);
     let of_node = json!(["fd00::1", [{"ip": "fd00::1"}], "fd00::1"]);
     assert_eq!(ips(&node), of_node);
-}
-
-/// A row: the resources of each container, and the QoS class. Tests of OOM scores in `resources.rs` cover more pods.
-#[test]
-fn quality_of_service_class_follows_the_resources() {
-    let table = r#"
-        [{"requests": {"cpu": "0"}}]                                        | BestEffort
-        [{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}}] | Guaranteed
-        [{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}] | Burstable
-        [{"limits": {"cpu": "1", "memory": "1Gi"}}, {}]                     | Burstable
-        [{"limits": {"example.com/gpu": "1"}}]                              | BestEffort
-    "#;
-    for row in rows(table) {
-        let resources: Vec<Value> = serde_json::from_str(row[0]).unwrap();
-        let each = (0..).zip(resources);
-        let container = |(n, r): (u32, Value)| json!({"name": format!("c{n}"), "resources": r});
-        let containers: Vec<_> = each.map(container).collect();
-        let node = Node::new(json!({"containers": containers}), "");
-        assert_eq!(node.status()["qosClass"], row[1], "{row:?}");
-    }
 }

@@ -142,7 +142,7 @@ pod never-pulled | | imagePullPolicy: Never
     c.state/waiting/reason ErrImageNeverPull | image_manager.go EnsureImageExists
     c.state/waiting/message Container image "app:1" is not present with pull policy of Never | image_manager.go EnsureImageExists
 pod image-name | | imagePullPolicy: Always}, {name: a, image: 'Bad'
-    a.image Bad; c.state/running/startedAt *
+    phase Pending; a.image Bad; c.state/running/startedAt *
     a.state/waiting/reason InvalidImageName | image_manager.go EnsureImageExists
 pod image-inspection-fails | |
     ! knob image_status.fail=unavailable
@@ -160,7 +160,7 @@ pod config-fails | volumes: [{name: v, emptyDir: {}}], | volumeMounts: [{name: v
 pod sandbox-fails | |
     ! knob run_pod_sandbox.fail=unavailable
     phase Pending; PodReadyToStartContainers False; c.state {"waiting":{"reason":"ContainerCreating"}}; c.imageID -
-    c.ready false; podIP -
+    c.ready false; podIP -; Initialized True
     ! knob run_pod_sandbox.fail=off
     c.state/running/startedAt *; c.restartCount 0
 pod hook-fails | | lifecycle: {postStart: {exec: {command: [exit, '1', '0']}}}
