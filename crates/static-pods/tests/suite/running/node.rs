@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use pleg::core::SandboxState;
 use pleg::{Pleg, PodStatus, PodUid};
 use pleg_cri::{CriConfig, CriRuntime};
 use pleg_kubelet::backoff::BackOffSettings;
@@ -152,12 +151,6 @@ impl Node {
     /// The status of the pod in the runtime.
     pub(crate) fn seen(&self, uid: &PodUid) -> Arc<PodStatus> {
         self.kubelet.pleg.get(uid).status
-    }
-
-    pub(crate) fn has_ready_sandbox(&self, uid: &PodUid) -> bool {
-        let status = self.seen(uid);
-        let mut sandboxes = status.sandboxes.iter();
-        sandboxes.any(|s| s.state == SandboxState::Ready)
     }
 
     pub(crate) fn knob(&self, knob: &str) {
