@@ -6,8 +6,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg_cri::v1::{
-    ContainerConfig, DnsConfig, LinuxContainerSecurityContext, NamespaceMode, Signal,
-    SupplementalGroupsPolicy,
+    ContainerConfig, LinuxContainerSecurityContext, NamespaceMode, Signal, SupplementalGroupsPolicy,
 };
 use serde_json::{Value, json};
 
@@ -16,21 +15,12 @@ use super::{ContainerInput, FieldError, NodeConfig, sandbox_config};
 use crate::container_hash;
 use crate::downward::Fields;
 use crate::notation::rows;
-use crate::volumes::PodDirectories;
 
 fn node() -> NodeConfig {
-    NodeConfig {
-        logs: "/var/log/pods".into(),
-        pods: PodDirectories::new("/var/lib/kubelet/pods"),
-        cpus: 4,
-        memory: 4 << 30,
-        dns: DnsConfig {
-            servers: vec!["1.1.1.1".to_owned()],
-            ..DnsConfig::default()
-        },
-        cgroup_parent: "/kubepods".to_owned(),
-        host_ips: vec![IpAddr::from([192, 168, 0, 1])],
-    }
+    let mut node = NodeConfig::of_host("/var/lib/kubelet".as_ref(), Vec::new());
+    (node.cpus, node.memory) = (4, 4 << 30);
+    (node.logs, node.cgroup_parent) = ("/var/log/pods".into(), "/kubepods".to_owned());
+    node
 }
 
 fn pod(spec: Value) -> Pod {
