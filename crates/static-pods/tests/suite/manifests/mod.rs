@@ -1,12 +1,15 @@
 //! Manifests that are accepted or refused, with their errors.
 
 mod directory;
-mod real;
-mod source;
 
+use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use static_pods::manifest::Manifest;
+use pleg::runtime::clock::Clock;
+use static_pods::manifest::{Manifest, ManifestSource};
+
+use crate::log::Log;
 
 const WEB: &str = "
 apiVersion: v1
@@ -194,4 +197,49 @@ fn unknown_fields_have_no_effect_if_the_caller_ignores_them() {
     ];
     assert_eq!(manifest.ignored, ignored);
     assert_eq!(manifest.pod, good(WEB).pod);
+}
+
+#[tokio::test]
+async fn ignored_fields_are_logged_once_and_when_they_change() {
+    let (mut log, _guards) = Log::start();
+    let directory = tempfile::tempdir().unwrap();
+    let write = |field: &str| {
+        let contents = WEB.replacen("spec:", &format!("spec:\n  {field}: 1"), 1);
+        fs::write(directory.path().join("web.yaml"), contents).unwrap();
+    };
+    let clock = Clock::start();
+    let mut source = ManifestSource::new(directory.path(), "n1", Duration::from_secs(1), clock);
+    // Each `wait` reads the directory once.
+    write("hostname2");
+    assert_eq!(source.wait().await.len(), 0, "refused by default");
+    assert!(log.take().contains("ERROR"));
+    source.ignores_unknown_fields = true;
+    assert_eq!(source.wait().await.len(), 1);
+    let logged = log.take();
+    let is_warning = logged.contains("WARN") && logged.contains("web.yaml: spec.hostname2: ");
+    assert!(is_warning, "{logged}");
+    source.wait().await;
+    assert_eq!(log.take(), "");
+    write("hostname3");
+    source.wait().await;
+    assert!(log.take().contains("spec.hostname3: "));
+}
+
+/// The files are modelled on those of real projects, which they name. The kubelet runs all but one of them.
+#[test]
+fn real_manifests_run_or_the_error_names_the_refused_field() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/manifests/real");
+    let (mut run, mut refused) = (0, Vec::new());
+    for file in fs::read_dir(directory).unwrap() {
+        let file = file.unwrap().path();
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        match Manifest::parse_all(&file, &text, "node", true).remove(0) {
+            Ok(_) => run += 1,
+            Err(error) => refused.push((name, error.field.unwrap_or(error.problem))),
+        }
+    }
+    let field = "spec.volumes[4].image".to_owned();
+    assert_eq!(refused, [("kops-etcd-manager-main".to_owned(), field)]);
+    assert_eq!(run, 20);
 }
