@@ -1,19 +1,14 @@
 //! Scenarios (a pod and actions on it), in the notation of `statuses.rs`.
-
-/// The functions of upstream that set the fields, by file below `pkg`. For other fields, see [`OF_CONTAINERS`].
-pub(super) const SOURCES: &str = "\
-kubelet_pods.go getPhase: phase
-qos.go ComputePodQOS: qosClass
-kubelet_pods.go generateAPIPodStatus: startTime hostIP hostIPs PodScheduled
-kubelet_pods.go convertStatusToAPIStatus: podIP podIPs
-generate.go GeneratePodReadyToStartContainersCondition: PodReadyToStartContainers
-generate.go GeneratePodInitializedCondition: Initialized
-generate.go GeneratePodReadyCondition: Ready
-generate.go GenerateContainersReadyCondition: ContainersReady
-prober_manager.go UpdatePodStatus: ready started
-kubelet_pods.go convertContainerStatusResources: resources allocatedResources";
-
-pub(super) const OF_CONTAINERS: &str = "kubelet_pods.go convertToAPIContainerStatuses";
+//!
+//! A line that names no function has fields that upstream sets in these functions, in files below `pkg`:
+//!
+//! * `kubelet_pods.go`: `getPhase` (`phase`), `generateAPIPodStatus` (`startTime`, `hostIP`, `hostIPs`, `PodScheduled`),
+//!   `convertStatusToAPIStatus` (`podIP`, `podIPs`), `convertContainerStatusResources` (`resources`,
+//!   `allocatedResources`), `convertToAPIContainerStatuses` (all other fields)
+//! * `qos.go`: `ComputePodQOS` (`qosClass`)
+//! * `generate.go`: `GeneratePodReadyToStartContainersCondition`, `GeneratePodInitializedCondition`,
+//!   `GeneratePodReadyCondition`, `GenerateContainersReadyCondition` (the conditions)
+//! * `prober_manager.go`: `UpdatePodStatus` (`ready`, `started`)
 
 pub(super) const TABLE: &str = r#"
 pod running | |
