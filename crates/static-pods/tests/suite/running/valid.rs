@@ -2,7 +2,7 @@
 
 use pleg_sim::Mode;
 
-use super::node::Node;
+use super::node::{Node, manifest};
 
 const LABELS: &str = "{app.kubernetes.io/name: Web_1.x, short: '', example.com/a: b}";
 
@@ -64,7 +64,7 @@ async fn valid_values_are_not_refused_and_their_pods_run() {
     let containers =
         CONTAINERS.map(|fields| format!("{{containers: [{{{container}, {fields}}}], {volume}}}"));
     let specs = pods.iter().chain(&containers).enumerate();
-    let set = |at, spec| node.set_pod(&format!("p{at}"), LABELS, spec);
+    let set = |at, spec| node.set_manifest(manifest(&format!("p{at}"), LABELS, spec));
     let uids = specs.map(|(at, spec)| (spec, set(at, spec)));
     let uids: Vec<_> = uids.collect();
     for (spec, uid) in &uids {
