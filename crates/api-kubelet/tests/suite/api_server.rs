@@ -110,11 +110,8 @@ impl Store {
         for field in ["resourceVersion", "uid"] {
             let (own, given) = (&object["metadata"][field], &given["metadata"][field]);
             if !given.is_null() && own != given {
-                return Err(refused(
-                    409,
-                    "Conflict",
-                    &format!("{field} is {own}, not {given}"),
-                ));
+                let message = format!("{field} is {own}, not {given}");
+                return Err(refused(409, "Conflict", &message));
             }
         }
         let status = object["status"].clone();

@@ -27,6 +27,10 @@ async fn node_is_registered_with_its_lease_and_condition() {
 async fn exits_are_reported_before_restarts_unless_the_api_server_is_down() {
     let node = Node::up().await;
     node.run("web", "Always").await;
+    // Another client sets a label, which the updates of the status must keep.
+    let labels = json!({"metadata": {"labels": {"tier": "front"}}});
+    let path = format!("{PODS}/web");
+    node.api.request(&Method::PATCH, &path, &labels).unwrap();
     let last_code = || node.container("web")["lastState"]["terminated"]["exitCode"].clone();
     node.sim.kill_container(&node.id("web"), 5);
     node.until_running("web", 1).await;
@@ -50,6 +54,8 @@ async fn exits_are_reported_before_restarts_unless_the_api_server_is_down() {
     node.api.set_down(false);
     node.until_running("web", 2).await;
     assert_eq!(last_code(), 6);
+    let metadata = &node.pod("web").unwrap()["metadata"];
+    assert_eq!(metadata["labels"]["tier"], "front");
 }
 
 #[tokio::test]
@@ -122,16 +128,4 @@ async fn restarted_kubelet_adopts_its_pods_and_removes_deleted_ones() {
     let phases = phases.map(|pod| &pod["status"]["phase"]);
     let mut since = phases.skip_while(|phase| **phase != "Failed");
     assert!(since.all(|phase| phase == "Failed"), "{history:?}");
-}
-
-#[tokio::test]
-async fn label_set_by_another_client_survives_status_updates() {
-    let node = Node::up().await;
-    node.create("web", "Always");
-    let labels = json!({"metadata": {"labels": {"tier": "front"}}});
-    let path = format!("{PODS}/web");
-    node.api.request(&Method::PATCH, &path, &labels).unwrap();
-    node.until_running("web", 0).await;
-    let metadata = &node.pod("web").unwrap()["metadata"];
-    assert_eq!(metadata["labels"]["tier"], "front");
 }
