@@ -24,7 +24,7 @@ async fn node_is_registered_with_its_lease_and_condition() {
 }
 
 #[tokio::test]
-async fn exits_are_reported_before_restarts_unless_the_api_server_is_down() {
+async fn exits_are_reported_before_restarts_unless_api_server_is_down() {
     let node = Node::up().await;
     node.run("web", "Always").await;
     // Another client sets a label, which the updates of the status must keep.

@@ -198,7 +198,6 @@ const WRONG: &str = r#"
     spec securityContext.seccompProfile {localhostProfile: a.json, type: RuntimeDefault} | localhostProfile | "a.json" | write type: Localhost
     app securityContext.seccompProfile {localhostProfile: '../a', type: Localhost} | localhostProfile | "../a" | leave out ..
     app securityContext.seccompProfile {} | type | missing | RuntimeDefault
-    app securityContext.appArmorProfile {type: None} | type | "None" | Unconfined
     app securityContext {runAsUser: 2147483648, runAsGroup: 2147483648} | runAsUser runAsGroup | 2147483648 | from 0 to 2147483647
     app securityContext {allowPrivilegeEscalation: false, privileged: true} | allowPrivilegeEscalation | false | with privileged: true
     app securityContext {allowPrivilegeEscalation: false, capabilities: {add: [CAP_SYS_ADMIN]}} | allowPrivilegeEscalation | false | with the capability CAP_SYS_ADMIN

@@ -22,8 +22,6 @@ use tokio::sync::oneshot;
 
 use kubelet::Kubelet;
 
-const WITHIN: Duration = Duration::from_secs(30);
-
 const GUIDE: &str = include_str!("../../../../../docs/kubelet.md");
 
 fn web() -> (PodUid, Pod) {
@@ -130,7 +128,7 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
         let first = running(&mut pod, 0).await;
         sim.kill_container(first.as_str(), 1);
         running(&mut pod, 1).await;
-        let view = pleg.details_newer_than(&uid, pleg.now(), WITHIN);
+        let view = pleg.details_newer_than(&uid, pleg.now(), Duration::from_secs(30));
         let status = view.await.unwrap().status;
         let annotations = &status.container("app").unwrap().details.annotations;
         assert_eq!(annotations.get("example/pod"), Some("web"));

@@ -65,7 +65,7 @@ fn file_name(path: &Path) -> String {
 }
 
 #[test]
-fn pod_with_two_manifests_keeps_the_newer_one_until_its_removal() {
+fn pod_with_two_manifests_keeps_the_newer_until_its_removal() {
     let twice = Directory::twice();
     let mut manifests = Manifests::default();
     let (file, errors) = twice.update(&mut manifests);

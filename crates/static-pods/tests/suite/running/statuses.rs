@@ -21,7 +21,6 @@ const AT_ONCE: usize = 8;
 /// A field, its value, and upstream's file and function that set it.
 type Expected = [&'static str; 3];
 
-#[derive(Default)]
 struct Life {
     name: &'static str,
     spec: String,

@@ -84,26 +84,19 @@ async fn container_keeps_its_waiting_reason_while_its_creation_is_retried() {
 }
 
 #[tokio::test]
-async fn status_names_uncreatable_log_directory_and_kubelet_retries() {
+async fn uncreatable_log_directory_is_named_and_deleted_pod_leaves_nothing() {
     let node = Node::up(Mode::Containerd2).await;
-    let logs = node.dir.path().join("logs");
-    std::fs::write(&logs, "not a directory").unwrap();
-    let uid = node.set("web", ONE);
-    let path = logs.to_str().unwrap();
-    let named = |node: &Node| node.status(&uid).to_string().contains(path);
-    node.until(&uid, "named", named).await;
-    std::fs::remove_file(&logs).unwrap();
-    node.until_running(&uid).await;
-}
-
-#[tokio::test]
-async fn deleted_pod_leaves_no_containers_and_no_files() {
-    let node = Node::up(Mode::Containerd2).await;
+    let all_logs = node.dir.path().join("logs");
+    std::fs::write(&all_logs, "not a directory").unwrap();
     let uid = node.set(
         "web",
         "{volumes: [{name: v, emptyDir: {}}], terminationGracePeriodSeconds: 1,
           containers: [{name: c, image: 'app:1', volumeMounts: [{name: v, mountPath: /v}]}]}",
     );
+    let path = all_logs.to_str().unwrap();
+    let named = |node: &Node| node.status(&uid).to_string().contains(path);
+    node.until(&uid, "named", named).await;
+    std::fs::remove_file(&all_logs).unwrap();
     node.until_running(&uid).await;
     let files = node.dir.path().join("pods").join(uid.as_str());
     assert!(files.join("volumes/kubernetes.io~empty-dir/v").is_dir());
