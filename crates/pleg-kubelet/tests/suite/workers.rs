@@ -288,10 +288,7 @@ async fn workers_end_when_generator_ends_or_handle_is_dropped() {
     let node = Node::start(&[("p", Does::Hang)]).await;
     let state = node.recorder.state.clone();
     drop((node.workers, node.recorder));
-    let clock = node.pleg.clock();
-    while Arc::strong_count(&state) > 1 {
-        clock.sleep_until(clock.now().after(SECOND)).await;
-    }
+    until(&node.pleg, || Arc::strong_count(&state) == 1).await;
 }
 
 #[tokio::test(start_paused = true)]

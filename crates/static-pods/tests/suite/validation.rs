@@ -79,7 +79,6 @@ fn error_of_each_wrong_value_names_its_field() {
 }
 
 const WRONG: &str = r#"
-    metadata {name: web_1} | name | "web_1" | lower-case letters, digits, - and .
     metadata {name: null} | name | missing | write a name
     metadata {namespace: a.b} | namespace | "a.b" | lower-case letters, digits and -,
     metadata {labels: {"a b": ''}} | labels | "a b" | a domain and / may come before

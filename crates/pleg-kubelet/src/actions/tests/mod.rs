@@ -106,7 +106,6 @@ fn init_containers_run_in_order_and_sidecars_keep_running() {
     check(
         "
         Always i j a       |                          | start i-0
-        Always i a         | i running                |
         Always i a         | i running hash=g         |
         Always i1 i2 a     | i1 exited 0              | start i2-0
         Always i1 i2 a b   | i2 exited 0, i1 exited 0 | start a-0, start b-0

@@ -45,7 +45,6 @@ fn status_fields_are_computed_from_containers_and_previous_status() {
         Always | app-2 running, app-1 exited 7, app exited 8 | | /app/restartCount | 2
         # The restart count comes from the annotation.
         Always | app-1 running count=9 | | /app/restartCount | 9
-        Always | app-2 exited 1, app-1 exited 7 | | /app/restartCount | 2
         # The exit code is not known.
         Never  | app exited | | /app/state | {"terminated": {"containerID": "containerd://app-0", "exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": "2026-07-01T09:59:30Z"}}
         Never  | app exited | | /phase | "Failed"

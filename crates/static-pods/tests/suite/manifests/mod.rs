@@ -9,7 +9,7 @@ use std::time::Duration;
 use pleg::runtime::clock::Clock;
 use static_pods::manifest::{Manifest, ManifestSource};
 
-use crate::log::Log;
+use crate::Log;
 
 const WEB: &str = "
 apiVersion: v1

@@ -12,7 +12,7 @@ use serde_json::Value;
 use static_pods::node_status::NodeStatus;
 
 use super::node::{Node, ONE, manifest, one};
-use crate::log::Log;
+use crate::Log;
 
 #[tokio::test]
 async fn change_of_the_nodes_ready_condition_is_logged() {
