@@ -154,16 +154,17 @@ fn markers_empty_values_and_implemented_fields_are_accepted() {
         ("apiVersion: v1", "---\n# a comment\napiVersion: v1"),
         ("path: /srv}}]\n", "path: /srv}}]\n---\n"),
         ("spec:", "spec:\n  hostAliases: []\n  hostUsers: null"),
-        ("spec:", "spec:\n  imagePullSecrets: []\n  hostnameOverride: ''\n  hostUsers: true"),
-        ("image: shop:1", "image: shop:1\n    startupProbe: {grpc: {port: 1}}"),
+        ("spec:", "spec:\n  imagePullSecrets: []\n  hostUsers: true"),
+        ("spec:", "spec:\n  hostnameOverride: ''"),
         ("mountPath: /data", "mountPath: /data, subPath: a"),
         ("containerPort: 80", "containerPort: 80, protocol: ''"),
         // An octal defaultMode (a decimal 777 exceeds the API's limit), then quantities that are numbers.
         ("hostPath: {path: /srv}", "downwardAPI: {defaultMode: 0777}"),
-        ("hostPath: {path: /srv}", "emptyDir: {medium: Memory, sizeLimit: 1000}"),
+        ("hostPath: {path: /srv}", "emptyDir: {sizeLimit: 1000}"),
+        ("hostPath: {path: /srv}", "emptyDir: {medium: Memory}"),
         (
             "image: shop:1",
-            "image: shop:1\n    env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1}}}]",
+            "image: shop:1\n    startupProbe: {grpc: {port: 1}}\n    env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1}}}]",
         ),
     ] {
         let contents = WEB.replacen(text, by, 1);
