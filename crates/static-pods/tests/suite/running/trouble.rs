@@ -35,11 +35,7 @@ async fn image_pulled_by_another_client_ends_the_back_off() {
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
     node.knob("pull_image.fail=unavailable");
     let uid = node.set("web", ONE);
-    let failed = |node: &Node| {
-        let reason = &node.container(&uid)["state"]["waiting"]["reason"];
-        reason == "ErrImagePull" || reason == "ImagePullBackOff"
-    };
-    node.until(&uid, "failed", failed).await;
+    node.until_waiting(&uid, "ImagePullBackOff").await;
     node.knob("pull_image.fail=off");
     let image = v1::ImageSpec {
         image: "app:1".to_owned(),
