@@ -73,52 +73,31 @@ pub(crate) fn removals(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::notation;
+    use crate::notation::{pod, rows};
 
-    /// The removals for this pod. `unacknowledged`: ids with unacknowledged exits.
-    fn removed(is_deleted: bool, pod: &str, unacknowledged: &str) -> String {
-        let is_acknowledged = |id: &Id| !unacknowledged.contains(id.as_str());
-        let removals = removals(&notation::pod("p", pod), is_deleted, is_acknowledged);
-        let ids = removals.iter().map(|r| match r {
-            Removal::Container(id) | Removal::Sandbox(id) => id.as_str(),
-        });
-        ids.collect::<Vec<_>>().join(" ")
-    }
-
+    /// A row: `deleted` if the pod is, the pod, the ids with unacknowledged exits, and the ids to remove.
     #[test]
-    fn newest_and_unacknowledged_dead_containers_stay() {
-        let many =
-            "a-4 running, a-3 created, a-2 exited, a-1 exited, a-0 exited, b-1 exited, b-0 exited";
-        let four =
-            "a-3 exited, a-2 exited, a-1 exited, a-0 exited, b-1 exited, b-0 exited, c-0 created";
-        let last_four = "a-0 a-1 a-2 a-3 b-0 c-0";
-        for (is_deleted, pod, unacknowledged, expected) in [
-            (false, many, "", "a-0 a-1 a-2 b-0"),
-            (true, many, "", "a-0 a-1 a-2 a-3 b-0 b-1"),
-            // At most three containers of a name wait for acknowledgement. Container c never ran, so it has no exit.
-            (true, four, last_four, "a-0 b-1 c-0"),
-            (false, "a-2 exited, a-1 unknown, a-0 exited", "", "a-0"),
-        ] {
-            assert_eq!(removed(is_deleted, pod, unacknowledged), expected, "{pod}");
-        }
-    }
-
-    #[test]
-    fn dead_sandboxes_without_containers_are_removed_except_the_newest() {
-        let (ready, ended) = ("sandbox-4 ready", "sandbox-4 ended");
-        let old = "sandbox-0 sandbox-1 sandbox-3";
-        for (is_deleted, newest, unacknowledged, expected) in [
-            (false, ready, "", old),
-            (false, ended, "", old),
-            (true, ready, "", old),
-            (true, ended, "", "sandbox-0 sandbox-1 sandbox-3 sandbox-4"),
-            (false, ready, "sandbox-0 sandbox-3", "sandbox-1"),
-        ] {
-            let pod = format!(
-                "{newest}, sandbox-3 ended, sandbox-2 ended, sandbox-1 unknown, sandbox-0 ended, a running in=2"
-            );
-            let found = removed(is_deleted, &pod, unacknowledged);
-            assert_eq!(found, expected, "{is_deleted} {newest}");
+    fn newest_and_unacknowledged_dead_containers_and_sandboxes_stay() {
+        let table = "
+                    | a-4 running, a-3 created, a-2 exited, a-1 exited, a-0 exited, b-1 exited, b-0 exited | | a-0 a-1 a-2 b-0
+            deleted | a-4 running, a-3 created, a-2 exited, a-1 exited, a-0 exited, b-1 exited, b-0 exited | | a-0 a-1 a-2 a-3 b-0 b-1
+            # At most three containers of a name wait for acknowledgement. Container c never ran, so it has no exit.
+            deleted | a-3 exited, a-2 exited, a-1 exited, a-0 exited, b-1 exited, b-0 exited, c-0 created | a-0 a-1 a-2 a-3 b-0 c-0 | a-0 b-1 c-0
+                    | a-2 exited, a-1 unknown, a-0 exited | | a-0
+            # A sandbox with a container stays.
+                    | sandbox-4 ready, sandbox-3 ended, sandbox-2 ended, sandbox-1 unknown, sandbox-0 ended, a running in=2 | | sandbox-0 sandbox-1 sandbox-3
+                    | sandbox-4 ended, sandbox-3 ended, sandbox-2 ended, sandbox-1 unknown, sandbox-0 ended, a running in=2 | | sandbox-0 sandbox-1 sandbox-3
+            deleted | sandbox-4 ready, sandbox-3 ended, sandbox-2 ended, sandbox-1 unknown, sandbox-0 ended, a running in=2 | | sandbox-0 sandbox-1 sandbox-3
+            deleted | sandbox-4 ended, sandbox-3 ended, sandbox-2 ended, sandbox-1 unknown, sandbox-0 ended, a running in=2 | | sandbox-0 sandbox-1 sandbox-3 sandbox-4
+                    | sandbox-4 ready, sandbox-3 ended, sandbox-2 ended, sandbox-1 unknown, sandbox-0 ended, a running in=2 | sandbox-0 sandbox-3 | sandbox-1
+        ";
+        for row in rows(table) {
+            let is_acknowledged = |id: &Id| !row[2].contains(id.as_str());
+            let removals = removals(&pod("p", row[1]), row[0] == "deleted", is_acknowledged);
+            let ids = removals.iter().map(|r| match r {
+                Removal::Container(id) | Removal::Sandbox(id) => id.as_str(),
+            });
+            assert_eq!(ids.collect::<Vec<_>>().join(" "), row[3], "{row:?}");
         }
     }
 }

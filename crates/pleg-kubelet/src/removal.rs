@@ -206,29 +206,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn file_system_mounted_below_a_volume_is_not_removed() {
-        in_mount_namespace(|dir| {
-            let (pod, _) = pod_and_outside(dir)?;
-            let mounted = pod.join("volume/mnt");
-            let (tmpfs, flags) = (Some("tmpfs"), MsFlags::empty());
-            mount(tmpfs, &mounted, tmpfs, flags, None::<&str>)?;
-            fs::create_dir(mounted.join("db"))?;
-            fs::write(mounted.join("db/data"), "precious")?;
-            assert_left(&pod, &mounted, &[&mounted]);
-            assert!(!pod.join("volume/file").exists());
-            Ok(())
-        });
-    }
-
-    #[test]
     fn busy_mount_and_mounted_file_stay_until_they_are_unmounted() {
         in_mount_namespace(|dir| {
             let (pod, outside) = pod_and_outside(dir)?;
             let (mounted, file) = (pod.join("volume/mnt"), pod.join("volume/file"));
             bind(&outside, &mounted)?;
             bind(&outside.join("db/data"), &file)?;
+            let other = pod.join("volume/other");
+            fs::write(&other, "the pod's")?;
             let open = fs::File::open(mounted.join("db/data"))?;
             assert_left(&pod, &outside, &[&file, &mounted]);
+            assert!(!other.exists());
             drop(open);
             nix::mount::umount(&mounted)?;
             nix::mount::umount(&file)?;

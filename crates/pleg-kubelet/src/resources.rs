@@ -179,14 +179,8 @@ mod tests {
     use super::*;
     use crate::notation::rows;
 
-    /// The resources of the first container, which is an init container if there is one.
-    fn converted(spec: &Value) -> LinuxContainerResources {
-        let spec: PodSpec = serde_json::from_value(spec.clone()).unwrap();
-        let first = containers_in(&spec).next();
-        linux_resources(&spec, first.unwrap(), 4 << 30)
-    }
-
-    /// A row: the container's resources, and its CPU shares, CPU quota, memory limit and OOM score.
+    /// A row: the resources of a pod's only container, or a specification; then the CPU shares, CPU quota, memory limit
+    /// and OOM score of the first container, which is an init container if there is one.
     #[test]
     fn resources_are_converted_as_upstream_converts_them() {
         let table = r#"
@@ -202,31 +196,30 @@ mod tests {
             {"requests": {"memory": "4Gi"}}               | 2 0 0 3
             {"limits": {"memory": "2Gi"}}                 | 2 0 2147483648 500
             {"limits": {"cpu": "1", "memory": "1Gi"}}     | 1024 100000 1073741824 -997
+            # The QoS class: BestEffort, Guaranteed, Burstable.
+            {"requests": {"cpu": "0"}}                    | 2 0 0 1000
+            {"limits": {"example.com/gpu": "1"}}          | 2 0 0 1000
+            {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}} | 1024 100000 1073741824 -997
+            {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}} | 512 100000 1073741824 750
+            {"containers": [{"name": "app", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}, {"name": "b"}]} | 1024 100000 1073741824 750
+            {"priorityClassName": "system-node-critical", "containers": [{"name": "app"}]} | 2 0 0 -997
+            {"priorityClassName": "system-cluster-critical", "containers": [{"name": "app"}]} | 2 0 0 1000
+            # A sidecar is killed no sooner than a regular container.
+            {"initContainers": [{"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "app", "resources": {"requests": {"memory": "2Gi"}}}]} | 2 0 0 500
         "#;
         for row in rows(table) {
-            let resources: Value = serde_json::from_str(row[0]).unwrap();
-            let spec = json!({"containers": [{"name": "app", "resources": resources}]});
-            let made = converted(&spec);
+            let mut spec: Value = serde_json::from_str(row[0]).unwrap();
+            if spec["containers"].is_null() {
+                spec = json!({"containers": [{"name": "app", "resources": spec}]});
+            }
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            let first = containers_in(&spec).next();
+            let made = linux_resources(&spec, first.unwrap(), 4 << 30);
             let (shares, quota) = (made.cpu_shares, made.cpu_quota);
             let (memory, score) = (made.memory_limit_in_bytes, made.oom_score_adj);
             let found = format!("{shares} {quota} {memory} {score}");
             assert_eq!(found, row[1], "{row:?}");
             assert_eq!(made.cpu_period, 100_000);
-        }
-    }
-
-    /// A row: the specification, and the OOM score of the first container.
-    #[test]
-    fn oom_score_protects_sidecars_and_node_critical_pods() {
-        let table = r#"
-            {"priorityClassName": "system-node-critical", "containers": [{"name": "app"}]}    | -997
-            {"priorityClassName": "system-cluster-critical", "containers": [{"name": "app"}]} | 1000
-            # A sidecar is killed no sooner than a regular container.
-            {"initContainers": [{"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "app", "resources": {"requests": {"memory": "2Gi"}}}]} | 500
-        "#;
-        for row in rows(table) {
-            let spec = serde_json::from_str(row[0]).unwrap();
-            assert_eq!(converted(&spec).oom_score_adj.to_string(), row[1]);
         }
     }
 }

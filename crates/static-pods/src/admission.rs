@@ -341,7 +341,6 @@ mod tests {
             pod {"nodeSelector": {"disk": "ssd", "kubernetes.io/hostname": "n1"}} |
             pod {"nodeSelector": {"disk": "hdd"}} | NodeAffinity
             pod {"nodeSelector": {"kubernetes.io/os": "windows"}} | PodOSSelectorNodeLabelDoesNotMatch
-            pod {"os": {"name": "windows"}} | PodOSNotSupported
             pod {"nodeName": "n2"} | NodeName
             affinity {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["hdd", "ssd"]}]} |
             affinity {"matchExpressions": [{"key": "disk", "operator": "NotIn", "values": ["ssd"]}]} | NodeAffinity

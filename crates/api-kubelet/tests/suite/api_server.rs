@@ -32,8 +32,6 @@ struct Store {
     changes: Vec<(String, &'static str, Value)>,
     /// If true, every request is answered with 503.
     down: bool,
-    /// The paths of the requests that were answered with 503.
-    refused: Vec<String>,
 }
 
 /// The path of a collection, and the name of an object in it.
@@ -112,11 +110,8 @@ impl Store {
         for field in ["resourceVersion", "uid"] {
             let (own, given) = (&object["metadata"][field], &given["metadata"][field]);
             if !given.is_null() && own != given {
-                return Err(refused(
-                    409,
-                    "Conflict",
-                    &format!("{field} is {own}, not {given}"),
-                ));
+                let message = format!("{field} is {own}, not {given}");
+                return Err(refused(409, "Conflict", &message));
             }
         }
         let status = object["status"].clone();
@@ -199,21 +194,6 @@ impl ApiServer {
         self.store.send_modify(|store| store.down = down);
     }
 
-    /// Returns true if a request whose path ends with `path` was refused.
-    pub(crate) fn has_refused(&self, path: &str) -> bool {
-        let store = self.store.borrow();
-        store.refused.iter().any(|refused| refused.ends_with(path))
-    }
-
-    fn refuses(&self, path: &str) -> bool {
-        self.store.send_if_modified(|store| {
-            if store.down {
-                store.refused.push(path.to_owned());
-            }
-            store.down
-        })
-    }
-
     fn list(&self, collection: &str) -> Value {
         let store = self.store.borrow();
         let objects = store.objects.iter();
@@ -253,7 +233,7 @@ async fn answer(
     body: Bytes,
 ) -> Response {
     let answered = move || {
-        if server.refuses(uri.path()) {
+        if server.store.borrow().down {
             return Err(refused(503, "ServiceUnavailable", "down"));
         }
         let path = ObjectPath::parse(uri.path()).ok_or_else(|| refused(404, "NotFound", "path"))?;

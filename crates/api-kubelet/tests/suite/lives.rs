@@ -24,18 +24,38 @@ async fn node_is_registered_with_its_lease_and_condition() {
 }
 
 #[tokio::test]
-async fn exit_is_reported_before_restart_and_as_last_state_afterwards() {
+async fn exits_are_reported_before_restarts_unless_api_server_is_down() {
     let node = Node::up().await;
     node.run("web", "Always").await;
+    // Another client sets a label, which the updates of the status must keep.
+    let labels = json!({"metadata": {"labels": {"tier": "front"}}});
+    let path = format!("{PODS}/web");
+    node.api.request(&Method::PATCH, &path, &labels).unwrap();
+    let last_code = || node.container("web")["lastState"]["terminated"]["exitCode"].clone();
     node.sim.kill_container(&node.id("web"), 5);
     node.until_running("web", 1).await;
-    let last = &node.container("web")["lastState"];
-    assert_eq!(last["terminated"]["exitCode"], 5);
+    assert_eq!(last_code(), 5);
     let history = node.api.history(PODS);
     let history = history.iter();
     let statuses = history.map(|pod| &pod["status"]["containerStatuses"][0]);
     let mut ended = statuses.filter(|status| status["state"]["terminated"]["exitCode"] == 5);
     assert_eq!(ended.next().unwrap()["restartCount"], 0);
+
+    let (id, (observer, _)) = (node.id("web"), node.observer().await);
+    node.api.set_down(true);
+    node.sim.kill_container(&id, 6);
+    let is_another = |c: &ContainerStatus| c.attempt == 2 && c.state == ContainerState::Running;
+    let restarted = |_: &Node| {
+        let views = observer.snapshot();
+        let mut apps = views.iter().filter_map(|view| view.status.container("app"));
+        apps.any(is_another)
+    };
+    node.until("restarted", restarted).await;
+    node.api.set_down(false);
+    node.until_running("web", 2).await;
+    assert_eq!(last_code(), 6);
+    let metadata = &node.pod("web").unwrap()["metadata"];
+    assert_eq!(metadata["labels"]["tier"], "front");
 }
 
 #[tokio::test]
@@ -71,10 +91,11 @@ async fn failed_pod_is_removed_if_deleted_while_its_sandbox_stops() {
 }
 
 #[tokio::test]
-async fn pod_deleted_while_no_kubelet_runs_is_removed() {
+async fn restarted_kubelet_adopts_its_pods_and_removes_deleted_ones() {
     let mut node = Node::up().await;
     node.run("web", "Always").await;
     node.run("stays", "Always").await;
+    node.run("job", "Never").await;
     let (observer, client) = node.observer().await;
     // A pod of another kubelet lacks the annotation of this kubelet, so it must not be terminated.
     let foreign = json!({"metadata": {"name": "f", "namespace": "test", "uid": "foreign"}});
@@ -88,65 +109,23 @@ async fn pod_deleted_while_no_kubelet_runs_is_removed() {
         let uids = views.iter().map(|view| view.status.uid.to_string());
         uids.collect::<BTreeSet<_>>()
     };
-    let stays = node.uid("stays");
+    let (stays, job, id) = (node.uid("stays"), node.uid("job"), node.id("stays"));
+    node.sim.kill_container(&node.id("job"), 4);
+    node.until_failed("job").await;
     // The directory of a deleted pod. The new kubelet must remove it although the runtime does not list the pod.
     let left = node.dir.path().join("pods/left");
     std::fs::create_dir_all(&left).unwrap();
     node.restart_kubelet(|node| node.delete("web", 0)).await;
     assert!(!left.exists());
-    let others = BTreeSet::from([stays, node.uid("next"), "foreign".to_owned()]);
+    assert_eq!(node.id("stays"), id);
+    let others = BTreeSet::from([stays, job.clone(), node.uid("next"), "foreign".to_owned()]);
     node.until("removed", |_| uids() == others).await;
-}
-
-#[tokio::test]
-async fn restarted_kubelet_adopts_running_pods_and_restarts_no_ended_pods() {
-    let mut node = Node::up().await;
-    node.run("web", "Always").await;
-    node.run("job", "Never").await;
-    let id = node.id("web");
-    node.sim.kill_container(&node.id("job"), 4);
-    node.until_failed("job").await;
-    node.restart_kubelet(|_| ()).await;
-    assert_eq!(node.id("web"), id);
-    let left = node.observer().await.0.get(&node.uid("job").into());
-    assert_eq!(left.status.containers.len(), 1, "it stays for its log");
+    let ended = node.observer().await.0.get(&job.into());
+    assert_eq!(ended.status.containers.len(), 1, "it stays for its log");
     let history = node.api.history(PODS);
     let is_job = |pod: &&Value| pod["metadata"]["name"] == "job";
     let phases = history.iter().filter(is_job);
     let phases = phases.map(|pod| &pod["status"]["phase"]);
     let mut since = phases.skip_while(|phase| **phase != "Failed");
     assert!(since.all(|phase| phase == "Failed"), "{history:?}");
-}
-
-#[tokio::test]
-async fn container_is_restarted_while_the_api_server_is_down() {
-    let node = Node::up().await;
-    node.run("web", "Always").await;
-    let (id, (observer, _)) = (node.id("web"), node.observer().await);
-    node.api.set_down(true);
-    node.sim.kill_container(&id, 5);
-    let is_another = |c: &ContainerStatus| c.attempt == 1 && c.state == ContainerState::Running;
-    let restarted = |_: &Node| {
-        let views = observer.snapshot();
-        let mut apps = views.iter().filter_map(|view| view.status.container("app"));
-        apps.any(is_another)
-    };
-    node.until("restarted", restarted).await;
-    assert!(node.api.has_refused("pods/web"));
-    node.api.set_down(false);
-    node.until_running("web", 1).await;
-    let last = &node.container("web")["lastState"];
-    assert_eq!(last["terminated"]["exitCode"], 5);
-}
-
-#[tokio::test]
-async fn label_set_by_another_client_survives_status_updates() {
-    let node = Node::up().await;
-    node.create("web", "Always");
-    let labels = json!({"metadata": {"labels": {"tier": "front"}}});
-    let path = format!("{PODS}/web");
-    node.api.request(&Method::PATCH, &path, &labels).unwrap();
-    node.until_running("web", 0).await;
-    let metadata = &node.pod("web").unwrap()["metadata"];
-    assert_eq!(metadata["labels"]["tier"], "front");
 }

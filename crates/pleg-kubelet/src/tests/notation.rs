@@ -10,12 +10,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pleg::core::{
     CallError, CallErrorKind, ContainerDetails, Labels, Resources, SandboxState, SandboxStatus,
 };
 use pleg::runtime::fake;
 use pleg::{ContainerState, ContainerStatus, Instant, PodStatus};
+use serde_json::json;
 
 use crate::container_hash;
 
@@ -28,6 +29,21 @@ pub(crate) fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
 
 pub(crate) fn at(seconds: u32) -> Instant {
     Instant::from_origin(Duration::from_secs(1) * seconds)
+}
+
+/// The restart policy, and containers in their order: `i` are init containers, `s` sidecars, others regular.
+pub(crate) fn spec(words: &str) -> PodSpec {
+    let (policy, names) = words.split_once(' ').unwrap_or((words, ""));
+    let of = |is_init: bool| {
+        let names = names.split_terminator(' ');
+        let names = names.filter(|name| name.starts_with(['i', 's']) == is_init);
+        let own = |name: &str| name.starts_with('s').then_some("Always");
+        let container = |name| json!({"name": name, "image": "h", "restartPolicy": own(name)});
+        names.map(container).collect::<Vec<_>>()
+    };
+    let (init, regular) = (of(true), of(false));
+    let spec = json!({"restartPolicy": policy, "initContainers": init, "containers": regular});
+    serde_json::from_value(spec).unwrap()
 }
 
 pub(crate) fn pod(uid: &str, words: &str) -> PodStatus {

@@ -225,18 +225,13 @@ async fn created_container_is_replaced_even_if_status_calls_never_succeed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_pod_is_removed_even_if_status_calls_never_succeed() {
+async fn never_succeeding_status_calls_delay_no_deletion_and_become_rare() {
     for fails in [true, false] {
         let node = Node::with_unread_exit(fails).await;
         let seconds = node.delete().await;
         assert!(seconds < 300, "fails: {fails}, {seconds} s");
         assert_eq!(node.runtime.ids(Kind::Sandbox), []);
-    }
-}
 
-#[tokio::test(start_paused = true)]
-async fn never_succeeding_status_call_is_made_less_and_less_often() {
-    for fails in [true, false] {
         let node = Node::with_unread_exit(fails).await;
         // The container is replaced meanwhile.
         node.until_runs("app", 1).await;
@@ -288,9 +283,6 @@ async fn ineffective_removal_backs_off() {
     node.pass(3600).await;
     let hour = count() - 3;
     assert!((12..=15).contains(&hour), "{hour} in an hour");
-    let sandbox = Removal::Sandbox("p-s0".into());
-    let planned = node.planned.lock().unwrap();
-    assert!(planned.iter().all(|(removal, _)| *removal == sandbox));
 }
 
 /// A start may fail without an event from containerd, so the generator must read the container's status.

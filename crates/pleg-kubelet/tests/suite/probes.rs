@@ -101,12 +101,12 @@ impl Node {
     }
 
     async fn until_ready(&self) -> Duration {
-        self.until(|| self.ready()).await
+        until(&self.pleg, || self.ready()).await
     }
 
     async fn until_liveness_fails(&self) {
-        self.until(|| self.failed() == Some(ProbeKind::Liveness))
-            .await;
+        let fails = || self.failed() == Some(ProbeKind::Liveness);
+        until(&self.pleg, fails).await;
     }
 
     /// From now on, commands end with this exit code.
@@ -129,15 +129,7 @@ impl Node {
             let newest = status.container("c").map(|c| c.id.clone());
             newest == Some(Id::from("u-c2"))
         };
-        self.until(is_next).await;
-    }
-
-    async fn pass(&self, time: Duration) {
-        pass(&self.pleg, time).await;
-    }
-
-    async fn until(&self, so: impl Fn() -> bool) -> Duration {
-        until(&self.pleg, so).await
+        until(&self.pleg, is_next).await;
     }
 }
 
@@ -149,7 +141,7 @@ async fn failing_readiness_probe_is_reported_until_it_succeeds_again() {
     assert!(!node.ready(), "not before its first success");
     assert!(node.until_ready().await < SECOND);
     node.ends_with(TIMED_OUT);
-    let took = node.until(|| !node.ready()).await;
+    let took = until(&node.pleg, || !node.ready()).await;
     assert!(took > 20 * SECOND, "three failures: {took:?}");
     assert!(took <= 31 * SECOND, "three failures: {took:?}");
     node.ends_with(0);
@@ -163,12 +155,12 @@ async fn container_with_failed_liveness_is_reported_until_another_container_runs
     let node = node().await;
     node.ends_with(UNAVAILABLE);
     node.set(&json!({"livenessProbe": {}}));
-    node.pass(100 * SECOND).await;
+    pass(&node.pleg, 100 * SECOND).await;
     assert_eq!(node.failed(), None, "the command could not be run");
     node.ends_with(1);
     node.until_liveness_fails().await;
     let runs = node.runs();
-    node.pass(100 * SECOND).await;
+    pass(&node.pleg, 100 * SECOND).await;
     assert_eq!(node.runs(), runs, "no check while it waits for its stop");
     node.replace().await;
     assert_eq!(node.failed(), None);
@@ -181,7 +173,7 @@ async fn other_probes_wait_for_the_startup_probe() {
     let node = node().await;
     node.ends_with(1);
     node.set(&json!({"startupProbe": {"failureThreshold": 30}, "livenessProbe": {}}));
-    node.pass(200 * SECOND).await;
+    pass(&node.pleg, 200 * SECOND).await;
     assert_eq!(node.failed(), None, "liveness is not checked yet");
     node.ends_with(0);
     node.until_ready().await;
@@ -194,7 +186,7 @@ async fn container_replaced_during_a_check_is_checked_at_once() {
     let node = node().await;
     node.ends_with(i32::MIN);
     node.set(&json!({"readinessProbe": {}}));
-    node.until(|| node.runs() == 1).await;
+    until(&node.pleg, || node.runs() == 1).await;
     node.ends_with(0);
     node.replace().await;
     node.set(&json!({"readinessProbe": {}}));
@@ -221,12 +213,12 @@ async fn probe_continues_after_panics_until_its_pod_is_removed() {
     let node = node().await;
     node.ends_with(i32::MAX);
     node.set(&json!({"readinessProbe": {}}));
-    node.until(|| node.runs() >= 2).await;
+    until(&node.pleg, || node.runs() >= 2).await;
     node.ends_with(0);
     node.until_ready().await;
     node.prober.remove(&node.uid);
     let runs = node.runs();
-    node.pass(100 * SECOND).await;
+    pass(&node.pleg, 100 * SECOND).await;
     assert_eq!(node.runs(), runs);
 }
 

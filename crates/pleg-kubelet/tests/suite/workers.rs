@@ -187,14 +187,6 @@ impl Node {
         self.until(|s| s.runs.len() > before).await;
     }
 
-    async fn until_failures(&self, failures: &[u32]) {
-        self.until(|s| s.failures == failures).await;
-    }
-
-    async fn pass(&self, time: Duration) {
-        pass(&self.pleg, time).await;
-    }
-
     /// The runs of the pod `uid` among all runs from index `from` on.
     fn runs_since(&self, from: usize, uid: &str) -> Vec<Began> {
         let mut runs = self.state().runs[from..].to_vec();
@@ -214,59 +206,50 @@ async fn wake_during_a_run_causes_one_more_run() {
     for _ in 0..3 {
         node.wake("p");
         node.wake("q");
-        node.pass(SECOND).await;
+        pass(&node.pleg, SECOND).await;
     }
     let runs = |uid| node.runs_since(before, uid).len();
     assert_eq!((runs("p"), runs("q")), (0, 3), "the run of p has not ended");
-    node.pass(MINUTE).await;
+    pass(&node.pleg, MINUTE).await;
     assert_eq!(runs("p"), 1, "one run for three wakes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn view_is_read_again_after_a_failed_or_panicked_run() {
+async fn failed_run_is_repeated_by_error_policy_with_newer_view() {
     for (does, error) in [
         (Does::Panic, "the reconcile function panicked: test panic"),
         (Does::Fail, &fmt::Error.to_string()),
     ] {
         let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
         // The pod is run between two lists, so that only a read of the pod can give a newer view.
-        node.pass(30 * SECOND + Duration::from_millis(500)).await;
+        pass(&node.pleg, Duration::from_millis(30_500)).await;
         let before = node.runs();
         node.does("p", does);
         node.wake("p");
-        node.until_failures(&[1]).await;
+        node.until(|s| s.failures == [1]).await;
         node.wake("p");
-        node.until_failures(&[1, 2]).await;
+        node.until(|s| s.failures == [1, 2, 3, 4]).await;
         let runs = node.runs_since(before, "p");
         assert!(runs[0].view.as_of < Some(runs[0].at), "the cache is enough");
         assert!(runs[1].view.as_of >= Some(runs[0].at));
-        assert_eq!(node.state().errors, [error, error]);
+        assert_eq!(node.state().errors, [error; 4]);
+        let check_wait = |failures: u32, runs: &[Began]| {
+            let waited = runs[1].at.since(runs[0].at);
+            assert!(waited >= SECOND * failures, "{waited:?} after {failures}");
+            assert!(waited <= SECOND * failures * 3 / 2 + Duration::from_millis(20));
+        };
+        check_wait(2, &runs[1..]);
+        check_wait(3, &runs[2..]);
         node.does("p", Does::Nothing);
         node.until_run().await;
         node.wake("q");
         node.until_run().await;
+        node.does("p", does);
+        node.wake("p");
+        node.until(|s| s.failures == [1, 2, 3, 4, 1, 2]).await;
+        let runs = node.runs_since(before, "p");
+        check_wait(1, &runs[runs.len() - 2..]);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn error_policy_decides_when_a_failed_pod_is_run_again() {
-    let node = Node::start(&[("p", Does::Nothing)]).await;
-    node.pass(SECOND).await;
-    let before = node.runs();
-    node.does("p", Does::Fail);
-    node.wake("p");
-    node.until_failures(&[1, 2, 3, 4]).await;
-    let runs = node.runs_since(before, "p");
-    for (failures, pair) in (1..).zip(runs.windows(2)) {
-        let waited = pair[1].at.since(pair[0].at);
-        assert!(waited >= SECOND * failures, "{waited:?} after {failures}");
-        assert!(waited <= SECOND * failures * 3 / 2 + Duration::from_millis(20));
-    }
-    node.does("p", Does::Nothing);
-    node.until_run().await;
-    node.does("p", Does::Fail);
-    node.wake("p");
-    node.until_failures(&[1, 2, 3, 4, 1]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -305,10 +288,7 @@ async fn workers_end_when_generator_ends_or_handle_is_dropped() {
     let node = Node::start(&[("p", Does::Hang)]).await;
     let state = node.recorder.state.clone();
     drop((node.workers, node.recorder));
-    let clock = node.pleg.clock();
-    while Arc::strong_count(&state) > 1 {
-        clock.sleep_until(clock.now().after(SECOND)).await;
-    }
+    until(&node.pleg, || Arc::strong_count(&state) == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -325,7 +305,7 @@ async fn deleted_pod_is_terminated_and_its_worker_ends() {
     assert!(runs[0].spec.is_none() && runs[0].view.status.exists());
     assert_eq!((runs.len(), runs[0].grace), (1, Some(7 * SECOND)));
     let before = node.runs();
-    node.pass(60 * MINUTE).await;
+    pass(&node.pleg, 60 * MINUTE).await;
     assert_eq!(node.runs(), before, "it is not run again");
     node.workers.set(&"p".into(), 1);
     node.until_run().await;
@@ -334,16 +314,16 @@ async fn deleted_pod_is_terminated_and_its_worker_ends() {
 #[tokio::test(start_paused = true)]
 async fn termination_uses_the_specification_from_before_the_first_deletion() {
     let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
-    node.pass(SECOND).await;
+    pass(&node.pleg, SECOND).await;
     let before = node.runs();
     // `p` is set and deleted at once; `q` is deleted, then set and deleted again. Neither new specification ever runs.
     node.workers.set(&"p".into(), 2);
     node.workers.delete(&"p".into());
     node.workers.delete(&"q".into());
-    node.pass(SECOND).await;
+    pass(&node.pleg, SECOND).await;
     node.workers.set(&"q".into(), 2);
     node.workers.delete(&"q".into());
-    node.pass(SECOND).await;
+    pass(&node.pleg, SECOND).await;
     for (uid, last) in [("p", 2), ("q", 1)] {
         let runs = node.runs_since(before, uid);
         let all_last = runs.iter().all(|run| run.last_spec == Some(last));
@@ -361,15 +341,15 @@ async fn workers_start_after_first_relist_and_ignore_other_programs_pods() {
     node.state().owned.push("orphan".into());
     node.does("orphan", Does::Remove);
     node.workers.set(&"new".into(), 1);
-    node.pass(5 * SECOND).await;
+    pass(&node.pleg, 5 * SECOND).await;
     assert_eq!(node.runs(), 0, "nothing is known yet");
     runtime.release(&Op::List);
     node.until(|s| !s.finished_pods.is_empty() && s.runs.len() >= 3)
         .await;
-    node.pass(SECOND).await;
+    pass(&node.pleg, SECOND).await;
     runtime.remove_and_emit("foreign-c");
     runtime.remove_and_emit("foreign-s");
-    node.pass(MINUTE / 2).await;
+    pass(&node.pleg, MINUTE / 2).await;
     let first = |uid| {
         let first = node.runs_since(0, uid).into_iter().next();
         first.map(|r| (r.spec.is_some(), r.view.status.exists()))
@@ -384,9 +364,9 @@ async fn workers_start_after_first_relist_and_ignore_other_programs_pods() {
 #[tokio::test(start_paused = true)]
 async fn pods_without_changes_get_only_resyncs_without_pod_reads() {
     let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
-    node.pass(SECOND).await;
+    pass(&node.pleg, SECOND).await;
     let (before, inspected) = (node.runs(), node.runtime.count(&Op::pod("p")));
-    node.pass(60 * MINUTE).await;
+    pass(&node.pleg, 60 * MINUTE).await;
     for uid in ["p", "q"] {
         let runs = node.runs_since(before, uid);
         assert!((39..=61).contains(&runs.len()), "{} runs", runs.len());

@@ -79,7 +79,6 @@ fn error_of_each_wrong_value_names_its_field() {
 }
 
 const WRONG: &str = r#"
-    metadata {name: web_1} | name | "web_1" | lower-case letters, digits, - and .
     metadata {name: null} | name | missing | write a name
     metadata {namespace: a.b} | namespace | "a.b" | lower-case letters, digits and -,
     metadata {labels: {"a b": ''}} | labels | "a b" | a domain and / may come before
@@ -87,9 +86,8 @@ const WRONG: &str = r#"
     metadata {annotations: {"/a": ''}} | annotations | "/a" | a domain and /
     app {name: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx} | name | xxx | at most 63
     app {name: setup} | name | "setup" | rename one
-    spec volumes[0] {emptyDir: {}, name: Data} | name | "Data" | lower-case
     spec {hostname: a.-, subdomain: a.-} | hostname subdomain | "a.-" | digits and -,
-    spec {priorityClassName: A, serviceAccountName: A, nodeName: A} | priorityClassName serviceAccountName nodeName | "A" | lower-case
+    spec {priorityClassName: A, serviceAccountName: A, nodeName: A, volumes: [{emptyDir: {}, name: A}]} | priorityClassName serviceAccountName nodeName volumes[0].name | "A" | lower-case
     spec {runtimeClassName: ''} | runtimeClassName | "" | lower-case
     spec {containers: []} | containers | none | write at least one
     spec {restartPolicy: Once, initContainers: [{image: a, name: i, restartPolicy: Once}]} | restartPolicy initContainers[0].restartPolicy | "Once" | none of Always, OnFailure, Never
@@ -170,19 +168,17 @@ const WRONG: &str = r#"
     app livenessProbe.httpGet {httpHeaders: [{name: a b, value: ''}], port: 80} | httpHeaders[0].name | "a b" | letters, digits and -
     app livenessProbe.tcpSocket {port: '80'} | port | "80" | without quotes
     app livenessProbe.tcpSocket {port: Web} | port | "Web" | name of a port
-    app livenessProbe {initialDelaySeconds: -1, periodSeconds: -1, timeoutSeconds: -1, tcpSocket: {port: 80}} | initialDelaySeconds periodSeconds timeoutSeconds | -1 | 0 or more
-    app livenessProbe {failureThreshold: -4, successThreshold: -4, tcpSocket: {port: 80}} | failureThreshold successThreshold | -4 | 0 or more
+    app livenessProbe {initialDelaySeconds: -1, periodSeconds: -1, timeoutSeconds: -1, failureThreshold: -1, successThreshold: -1, tcpSocket: {port: 80}} | initialDelaySeconds periodSeconds timeoutSeconds failureThreshold successThreshold | -1 | 0 or more
     app {livenessProbe: {successThreshold: 2, tcpSocket: {port: 80}}, startupProbe: {successThreshold: 2, tcpSocket: {port: 80}}} | livenessProbe.successThreshold startupProbe.successThreshold | 2 | write 1
     app livenessProbe {tcpSocket: {port: 80}, terminationGracePeriodSeconds: 0} | terminationGracePeriodSeconds | 0 | 1 or more
     app readinessProbe {tcpSocket: {port: 80}, terminationGracePeriodSeconds: 3} | terminationGracePeriodSeconds | 3 | remove it
     app lifecycle {preStop: {}} | preStop | nothing | exec, httpGet and sleep
     app lifecycle {preStop: {exec: {command: [a]}, sleep: {seconds: 1}}} | preStop | exec and sleep | keep one
-    app lifecycle.preStop.sleep {seconds: -1} | seconds | -1 | 0 or more
     app lifecycle.postStart.httpGet {port: 80, httpHeaders: [{name: '', value: a}]} | httpHeaders[0].name | "" | letters, digits and -
     app resources {limits: {memry: 24Mi}} | limits | "memry" | use cpu, memory, ephemeral-storage, hugepages-SIZE
     app resources {requests: {kubernetes.io/gpu: '1'}} | requests | "kubernetes.io/gpu" | a domain such as example.com/gpu
     app resources.limits {memory: 64MB} | memory | "64MB" | 128Mi
-    app resources.limits {cpu: '-1'} | cpu | -1 | 0 or more
+    app {resources: {limits: {cpu: '-1'}}, lifecycle: {preStop: {sleep: {seconds: -1}}}} | resources.limits.cpu lifecycle.preStop.sleep.seconds | -1 | 0 or more
     app resources {requests: {cpu: '2'}, limits: {cpu: 1500m}} | requests.cpu | 2 is greater than the limit 1500m | raise the limit
     app resources.limits {example.com/gpu: 500m} | example.com/gpu | 500m | whole number
     app resources {requests: {a.b/gpu: '1'}, limits: {a.b/gpu: '2'}} | requests.a.b/gpu | 1 is not the limit 2 | same amount
@@ -201,7 +197,6 @@ const WRONG: &str = r#"
     spec securityContext.seccompProfile {localhostProfile: a.json, type: RuntimeDefault} | localhostProfile | "a.json" | write type: Localhost
     app securityContext.seccompProfile {localhostProfile: '../a', type: Localhost} | localhostProfile | "../a" | leave out ..
     app securityContext.seccompProfile {} | type | missing | RuntimeDefault
-    app securityContext.appArmorProfile {type: None} | type | "None" | Unconfined
     app securityContext {runAsUser: 2147483648, runAsGroup: 2147483648} | runAsUser runAsGroup | 2147483648 | from 0 to 2147483647
     app securityContext {allowPrivilegeEscalation: false, privileged: true} | allowPrivilegeEscalation | false | with privileged: true
     app securityContext {allowPrivilegeEscalation: false, capabilities: {add: [CAP_SYS_ADMIN]}} | allowPrivilegeEscalation | false | with the capability CAP_SYS_ADMIN

@@ -46,11 +46,8 @@ fn containers_restart_policy_and_rules_override_its_pods_policy() {
 fn sandbox_is_created_used_or_replaced_depending_on_its_state() {
     check(
         "
-        Always a b   | no sandbox                                | create sandbox-0
         Always i j a | no sandbox                                | create sandbox-0
         Always a     | sandbox-3 ended                           | create sandbox-4
-        Always a     | sandbox-0 ended, a running                | stop a-0
-        Always a     | sandbox-0 ended, a created                | remove a-0
         # Of several ready sandboxes, none is used: their containers are stopped first, then the sandboxes.
         Always a     | sandbox-1 ready, sandbox-0 ready          | stop sandbox-1, stop sandbox-0
         Always a     | sandbox-1 ready, sandbox-0 ready, a running | stop a-0, stop sandbox-1
@@ -80,27 +77,20 @@ fn state_decides_if_regular_container_is_started_stopped_or_restarted() {
     check(
         "
         Always a b    | a running                   | start b-0
-        Always a      | a running                   |
         Always a      | a running hash=h            |
-        Never a       | a running hash=g            | stop a-0
         Always a      | a running, z running        |
         Always a      | a-7 exited 1, a-4 exited 1  | start a-8
         # The exit code counts unless the policy is Always.
         Always a      | a exited 0                  | start a-1
         Always a      | a exited                    | start a-1
         OnFailure a b | a exited 0, b exited 3      | start b-1
-        OnFailure a   | a exited                    | inspect, a exit code
         Never a       | a exited                    | inspect, a exit code
         OnFailure a b | a exited                    | start b-0, inspect, a exit code
         Never a b     | a exited 1, b running       |
         Never a b     | a exited 0, b exited 3      | stop sandbox-0, terminating, Failed
-        OnFailure a   | a exited 0                  | stop sandbox-0, terminating, Succeeded
-        Always a      | a created                   | start existing a-0
-        Always a      | a created hash=g            | remove a-0
         Always a      | a-1 created, a running      | remove a-1
         Always a      | a-1 created, a created      | remove a-0
         # A container that may run is not replaced yet.
-        Always a      | a unknown                   | stop a-0
         Always a      | a running in=7              | stop a-0
         Always a      | a-1 running, a running      | stop a-0
         Always a b    | a running missing           | start b-0, a status missing
@@ -116,7 +106,6 @@ fn init_containers_run_in_order_and_sidecars_keep_running() {
     check(
         "
         Always i j a       |                          | start i-0
-        Always i a         | i running                |
         Always i a         | i running hash=g         |
         Always i1 i2 a     | i1 exited 0              | start i2-0
         Always i1 i2 a b   | i2 exited 0, i1 exited 0 | start a-0, start b-0

@@ -10,22 +10,7 @@ use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use pleg::{ContainerStatus, Exit, PodView};
 use serde_json::json;
 
-use crate::notation::{at, pod, rows};
-
-/// The restart policy, and containers in their order: `i` are init containers, `s` sidecars, others regular.
-fn spec(words: &str) -> PodSpec {
-    let (policy, names) = words.split_once(' ').unwrap_or((words, ""));
-    let of = |is_init: bool| {
-        let names = names.split_terminator(' ');
-        let names = names.filter(|name| name.starts_with(['i', 's']) == is_init);
-        let own = |name: &str| name.starts_with('s').then_some("Always");
-        let container = |name| json!({"name": name, "image": "h", "restartPolicy": own(name)});
-        names.map(container).collect::<Vec<_>>()
-    };
-    let (init, regular) = (of(true), of(false));
-    let spec = json!({"restartPolicy": policy, "initContainers": init, "containers": regular});
-    serde_json::from_value(spec).unwrap()
-}
+use crate::notation::{at, pod, rows, spec};
 
 /// A view, read at the second `seconds`. It has no `details_as_of` if a status call failed or the pod does not exist.
 pub(super) fn view(seconds: u32, words: &str) -> PodView {

@@ -9,7 +9,7 @@ use crate::actions::PodPhase;
 use crate::plan::Observed;
 use crate::pod_status::{PodState, pod_status};
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
-use pleg::core::{ContainerDetails, SandboxDetails, SandboxStatus, Text};
+use pleg::core::{SandboxDetails, SandboxStatus, Text};
 use pleg::{ContainerState, ContainerStatus, Exit, Id, PodUid, PodView, WallTime};
 use serde_json::{Value, json};
 
@@ -41,8 +41,13 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A pod with the specification `spec`. Its sandboxes and containers are in the notation of the tests.
-    pub(crate) fn new(spec: Value, containers: &str) -> Self {
+    /// A pod with this specification (by default its container is `app`), sandboxes and containers, in the notation of
+    /// the tests.
+    pub(crate) fn of(spec: &str, containers: &str) -> Self {
+        let spec = match spec.contains(' ') {
+            true => notation::spec(spec),
+            false => notation::spec(&format!("{spec} app")),
+        };
         let mut sandboxes = notation::pod("u-1", containers).sandboxes.to_vec();
         for sandbox in &mut sandboxes {
             let mut details = SandboxDetails::default();
@@ -60,27 +65,13 @@ impl Node {
         }
     }
 
-    /// A pod with a restart policy and these containers: `setup` is an init container, `proxy` a sidecar.
-    pub(crate) fn of(spec: &str, containers: &str) -> Self {
-        let (policy, names) = spec.split_once(' ').unwrap_or((spec, "app"));
-        let container = |name| match name {
-            "proxy" => json!({"name": name, "image": "shop:1", "restartPolicy": "Always"}),
-            _ => json!({"name": name, "image": "shop:1"}),
-        };
-        let is_init = |name: &&str| ["setup", "proxy"].contains(name);
-        let (init, regular): (Vec<_>, Vec<_>) = names.split(' ').partition(is_init);
-        let of = |names: Vec<_>| names.into_iter().map(container).collect::<Vec<_>>();
-        let (init, regular) = (of(init), of(regular));
-        let spec = json!({"restartPolicy": policy, "initContainers": init, "containers": regular});
-        Self::new(spec, containers)
-    }
-
-    pub(crate) fn waits(mut self, name: &str, reason: &str, message: &str) -> Self {
+    /// The container `app` waits for its restart.
+    pub(crate) fn waits(mut self) -> Self {
         let waiting = ContainerStateWaiting {
-            reason: Some(reason.to_owned()),
-            message: Some(message.to_owned()).filter(|m| !m.is_empty()),
+            reason: Some("CrashLoopBackOff".to_owned()),
+            message: None,
         };
-        self.waiting.insert(name.to_owned(), waiting);
+        self.waiting.insert("app".to_owned(), waiting);
         self
     }
 
@@ -132,20 +123,10 @@ impl Node {
     pub(crate) fn app(&self) -> Value {
         self.status()["containerStatuses"][0].clone()
     }
-
-    /// The state of the first container, and the phase.
-    pub(crate) fn state_and_phase(&self) -> Value {
-        json!([self.app()["state"], self.phase()])
-    }
-
-    /// The details of the first container.
-    pub(crate) fn details(&mut self) -> &mut ContainerDetails {
-        Arc::make_mut(&mut self.containers[0].details)
-    }
 }
 
 /// Containers from the notation of the tests. Running ones started a minute ago; exited ones exited half a minute ago.
-pub(crate) fn in_detail(words: &str) -> Vec<ContainerStatus> {
+fn in_detail(words: &str) -> Vec<ContainerStatus> {
     let mut containers = notation::pod("u-1", words).containers.to_vec();
     for container in &mut containers {
         let details = Arc::make_mut(&mut container.details);

@@ -65,24 +65,15 @@ fn file_name(path: &Path) -> String {
 }
 
 #[test]
-fn new_pod_with_two_manifests_uses_the_newer_one() {
+fn pod_with_two_manifests_keeps_the_newer_until_its_removal() {
     let twice = Directory::twice();
-    let (file, errors) = twice.update(&mut Manifests::default());
+    let mut manifests = Manifests::default();
+    let (file, errors) = twice.update(&mut manifests);
     assert_eq!(file, NEWER);
     let error = "a-backup.yaml: metadata.name: web.yaml has a pod of this name, and is used: rename \
                  the pod, or remove one of the files";
     assert_eq!(errors, [error]);
-    // If files have the same modification time, the first by name is used.
-    twice.write_at(BACKUP, WEB, 2_000);
-    let (file, _) = twice.update(&mut Manifests::default());
-    assert_eq!(file, BACKUP);
-}
-
-#[test]
-fn pod_keeps_its_file_when_its_other_file_becomes_newer() {
-    let twice = Directory::twice();
-    let mut manifests = Manifests::default();
-    twice.update(&mut manifests);
+    // The other file becomes newer.
     twice.write_at(BACKUP, &WEB.replace("shop:1", "shop:0"), 3_000);
     let (file, errors) = twice.update(&mut manifests);
     assert_eq!((&*file, errors.len()), (NEWER, 1));
@@ -92,6 +83,11 @@ fn pod_keeps_its_file_when_its_other_file_becomes_newer() {
     twice.remove(NEWER);
     let (file, errors) = twice.update(&mut manifests);
     assert_eq!((&*file, errors.len()), (BACKUP, 0));
+    // If files have the same modification time, a new pod uses the first by name.
+    let twice = Directory::twice();
+    twice.write_at(BACKUP, WEB, 2_000);
+    let (file, _) = twice.update(&mut Manifests::default());
+    assert_eq!(file, BACKUP);
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! Manifests that are accepted or refused, with their errors.
 
 mod directory;
-mod real;
-mod source;
 
+use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use static_pods::manifest::Manifest;
+use pleg::runtime::clock::Clock;
+use static_pods::manifest::{Manifest, ManifestSource};
+
+use crate::Log;
 
 const WEB: &str = "
 apiVersion: v1
@@ -85,7 +88,12 @@ fn error_of_each_wrong_manifest_names_field_and_problem() {
     v1 | v2 | apiVersion: "v2" is not v1: only a v1 Pod can be run
     kind: Pod | kind: Job | kind: "Job" is not Pod: only a v1 Pod can be run
     name: web | name: Web | metadata.name: "Web" is not a name: use at most 253 lower-case letters, digits, - and ., with a letter or digit at both ends
-    volumes: [ | volumes: [{name: c, configMap: {name: c}}, | spec.volumes[0].configMap: only hostPath, emptyDir and downwardAPI are provided: use one of them
+    volumes: [ | volumes: [{name: n}, {name: c, configMap: {name: c}}, | spec.volumes[1].configMap: only hostPath, emptyDir and downwardAPI are provided: use one of them
+    hostPath: {path: /srv} | downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.name}}, {path: b, fieldRef: {fieldPath: status.podIP}}]} | spec.volumes[0].downwardAPI.items[1]: "status.podIP" is not a field that a file can have: use metadata.name, metadata.namespace, metadata.uid, metadata.labels or metadata.annotations
+    hostPath: {path: /srv} | downwardAPI: {items: [{path: a}]} | spec.volumes[0].downwardAPI.items[0]: write one of fieldRef and resourceFieldRef
+    hostPath: {path: /srv} | downwardAPI: {items: [{path: ../a, fieldRef: {fieldPath: metadata.name}}]} | spec.volumes[0].downwardAPI.items[0]: "../a" is not a relative path without ..: change it
+    hostPath: {path: /srv} | downwardAPI: {items: [{path: /a, fieldRef: {fieldPath: metadata.name}}]} | spec.volumes[0].downwardAPI.items[0]: "/a" is not a relative path without ..: change it
+    {name: setup, | {name: setup, restartPolicy: Never, restartPolicyRules: [{action: Restart}, {action: RestartAllContainers}], | spec.initContainers[0].restartPolicyRules[1].action: only the container is restarted: write Restart
     spec: | +hostUsers: false | spec.hostUsers: user namespaces are not made: remove it
     spec: | +serviceAccountName: a | spec.serviceAccountName: static pods have no service account: remove it
     - name: app | +images: a | spec.containers[0].images: there is no such field: check its name and its indentation
@@ -93,6 +101,9 @@ fn error_of_each_wrong_manifest_names_field_and_problem() {
     - name: app | +securityContext: {runAsNonRoot: true} | spec.containers[0].securityContext.runAsNonRoot: the user of the image is not looked up: write runAsUser as well
     - name: app | +livenessProbe: {tcpSocket: {port: web}} | spec.containers[0].livenessProbe.tcpSocket.port: the container has no port named "web": add it to ports
     - name: app | +livenessProbe: {tcpSocket: {port: 80}, terminationGracePeriodSeconds: 1} | spec.containers[0].livenessProbe.terminationGracePeriodSeconds: containers are stopped with the grace period of the pod: remove it
+    - name: app | +lifecycle: {preStop: {tcpSocket: {port: 1}}} | spec.containers[0].lifecycle.preStop: write one of exec, httpGet and sleep
+    - name: app | +securityContext: {runAsGroup: 7} | spec.containers[0].securityContext.runAsGroup: the user of the image is not looked up: write runAsUser as well
+    - name: app | +env: [{name: A, value: '1'}, {name: B, valueFrom: {secretKeyRef: {key: k, name: s}}}] | spec.containers[0].env[1].valueFrom.secretKeyRef: secrets are not read: write the value
     containerPort: 80 | containerPort: http | spec.containers[0].ports[0].containerPort: the text "http" is not a whole number
     - name: app | +env: [{name: A, value: 1}] | spec.containers[0].env[0].value: integer 1 is not a text: write it in quotes
     - name: app | +tty: 'yes' | spec.containers[0].tty: the text "yes" is not true or false
@@ -138,18 +149,22 @@ fn invalid_yaml_is_an_error_with_its_position() {
 }
 
 #[test]
-fn document_markers_and_empty_values_are_accepted() {
+fn markers_empty_values_and_implemented_fields_are_accepted() {
     for (text, by) in [
         ("apiVersion: v1", "---\n# a comment\napiVersion: v1"),
         ("path: /srv}}]\n", "path: /srv}}]\n---\n"),
         ("spec:", "spec:\n  hostAliases: []\n  hostUsers: null"),
+        ("spec:", "spec:\n  imagePullSecrets: []\n  hostUsers: true"),
+        ("spec:", "spec:\n  hostnameOverride: ''"),
+        ("mountPath: /data", "mountPath: /data, subPath: a"),
         ("containerPort: 80", "containerPort: 80, protocol: ''"),
         // An octal defaultMode (a decimal 777 exceeds the API's limit), then quantities that are numbers.
         ("hostPath: {path: /srv}", "downwardAPI: {defaultMode: 0777}"),
         ("hostPath: {path: /srv}", "emptyDir: {sizeLimit: 1000}"),
+        ("hostPath: {path: /srv}", "emptyDir: {medium: Memory}"),
         (
             "image: shop:1",
-            "image: shop:1\n    env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1}}}]",
+            "image: shop:1\n    startupProbe: {grpc: {port: 1}}\n    env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1}}}]",
         ),
     ] {
         let contents = WEB.replacen(text, by, 1);
@@ -169,7 +184,7 @@ fn pod_name_with_node_name_must_not_be_too_long() {
 }
 
 #[test]
-fn unknown_fields_are_errors_unless_the_caller_ignores_them() {
+fn unknown_fields_have_no_effect_if_the_caller_ignores_them() {
     let contents = WEB
         .replacen("metadata:", "metadata:\n  colour: red", 1)
         .replacen("containerPort: 80", "containerPort: 80, hostport: 80", 1)
@@ -183,7 +198,49 @@ fn unknown_fields_are_errors_unless_the_caller_ignores_them() {
     ];
     assert_eq!(manifest.ignored, ignored);
     assert_eq!(manifest.pod, good(WEB).pod);
-    let error = parse(&contents).unwrap_err();
-    let expected = "web.yaml: metadata.colour: there is no such field";
-    assert!(error.starts_with(expected), "{error}");
+}
+
+#[tokio::test]
+async fn ignored_fields_are_logged_once_and_when_they_change() {
+    let (mut log, _guards) = Log::start();
+    let directory = tempfile::tempdir().unwrap();
+    let write = |field: &str| {
+        let contents = WEB.replacen("spec:", &format!("spec:\n  {field}: 1"), 1);
+        fs::write(directory.path().join("web.yaml"), contents).unwrap();
+    };
+    let clock = Clock::start();
+    let mut source = ManifestSource::new(directory.path(), "n1", Duration::from_secs(1), clock);
+    // Each `wait` reads the directory once.
+    write("hostname2");
+    assert_eq!(source.wait().await.len(), 0, "refused by default");
+    assert!(log.take().contains("ERROR"));
+    source.ignores_unknown_fields = true;
+    assert_eq!(source.wait().await.len(), 1);
+    let logged = log.take();
+    let is_warning = logged.contains("WARN") && logged.contains("web.yaml: spec.hostname2: ");
+    assert!(is_warning, "{logged}");
+    source.wait().await;
+    assert_eq!(log.take(), "");
+    write("hostname3");
+    source.wait().await;
+    assert!(log.take().contains("spec.hostname3: "));
+}
+
+/// The files are modelled on those of real projects, which they name. The kubelet runs all but one of them.
+#[test]
+fn real_manifests_run_or_the_error_names_the_refused_field() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/manifests/real");
+    let (mut run, mut refused) = (0, Vec::new());
+    for file in fs::read_dir(directory).unwrap() {
+        let file = file.unwrap().path();
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        match Manifest::parse_all(&file, &text, "node", true).remove(0) {
+            Ok(_) => run += 1,
+            Err(error) => refused.push((name, error.field.unwrap_or(error.problem))),
+        }
+    }
+    let field = "spec.volumes[4].image".to_owned();
+    assert_eq!(refused, [("kops-etcd-manager-main".to_owned(), field)]);
+    assert_eq!(run, 20);
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use pleg::core::SandboxState;
 use pleg::{Pleg, PodStatus, PodUid};
 use pleg_cri::{CriConfig, CriRuntime};
 use pleg_kubelet::backoff::BackOffSettings;
@@ -98,12 +97,7 @@ impl Node {
 
     /// Passes the workers a pod with the given name and specification (YAML in flow style).
     pub(crate) fn set(&self, name: &str, spec: &str) -> PodUid {
-        self.set_pod(name, "{}", spec)
-    }
-
-    /// Passes the workers a pod with the given name, labels and specification (YAML in flow style).
-    pub(crate) fn set_pod(&self, name: &str, labels: &str, spec: &str) -> PodUid {
-        self.set_manifest(manifest(name, labels, spec))
+        self.set_manifest(manifest(name, "{}", spec))
     }
 
     pub(crate) fn set_manifest(&self, manifest: Manifest) -> PodUid {
@@ -154,12 +148,6 @@ impl Node {
         self.kubelet.pleg.get(uid).status
     }
 
-    pub(crate) fn has_ready_sandbox(&self, uid: &PodUid) -> bool {
-        let status = self.seen(uid);
-        let mut sandboxes = status.sandboxes.iter();
-        sandboxes.any(|s| s.state == SandboxState::Ready)
-    }
-
     pub(crate) fn knob(&self, knob: &str) {
         self.sim.set_knob(knob).unwrap();
     }
@@ -168,16 +156,6 @@ impl Node {
     pub(crate) async fn until_gone(&self, uid: &PodUid) {
         let gone = |node: &Self| node.status(uid).is_null() && !node.seen(uid).exists();
         self.until(uid, "gone", gone).await;
-    }
-
-    /// Waits until the pod's first container was restarted `times` times.
-    pub(crate) async fn until_restarted(&self, uid: &PodUid, times: u64) {
-        let count = |node: &Self| node.container(uid)["restartCount"].as_u64();
-        // Each restart has its own time limit: on a busy machine, ten restarts may take longer than one limit.
-        for restart in 1..=times {
-            self.until(uid, "restarted", |node| count(node) >= Some(restart))
-                .await;
-        }
     }
 
     /// Waits until the first container of the pod waits for this reason.

@@ -1,19 +1,14 @@
 //! Scenarios (a pod and actions on it), in the notation of `statuses.rs`.
-
-/// The functions of upstream that set the fields, by file below `pkg`. For other fields, see [`OF_CONTAINERS`].
-pub(super) const SOURCES: &str = "\
-kubelet_pods.go getPhase: phase
-qos.go ComputePodQOS: qosClass
-kubelet_pods.go generateAPIPodStatus: startTime hostIP hostIPs PodScheduled
-kubelet_pods.go convertStatusToAPIStatus: podIP podIPs
-generate.go GeneratePodReadyToStartContainersCondition: PodReadyToStartContainers
-generate.go GeneratePodInitializedCondition: Initialized
-generate.go GeneratePodReadyCondition: Ready
-generate.go GenerateContainersReadyCondition: ContainersReady
-prober_manager.go UpdatePodStatus: ready started
-kubelet_pods.go convertContainerStatusResources: resources allocatedResources";
-
-pub(super) const OF_CONTAINERS: &str = "kubelet_pods.go convertToAPIContainerStatuses";
+//!
+//! A line that names no function has fields that upstream sets in these functions, in files below `pkg`:
+//!
+//! * `kubelet_pods.go`: `getPhase` (`phase`), `generateAPIPodStatus` (`startTime`, `hostIP`, `hostIPs`, `PodScheduled`),
+//!   `convertStatusToAPIStatus` (`podIP`, `podIPs`), `convertContainerStatusResources` (`resources`,
+//!   `allocatedResources`), `convertToAPIContainerStatuses` (all other fields)
+//! * `qos.go`: `ComputePodQOS` (`qosClass`)
+//! * `generate.go`: `GeneratePodReadyToStartContainersCondition`, `GeneratePodInitializedCondition`,
+//!   `GeneratePodReadyCondition`, `GenerateContainersReadyCondition` (the conditions)
+//! * `prober_manager.go`: `UpdatePodStatus` (`ready`, `started`)
 
 pub(super) const TABLE: &str = r#"
 pod running | |
@@ -142,7 +137,7 @@ pod never-pulled | | imagePullPolicy: Never
     c.state/waiting/reason ErrImageNeverPull | image_manager.go EnsureImageExists
     c.state/waiting/message Container image "app:1" is not present with pull policy of Never | image_manager.go EnsureImageExists
 pod image-name | | imagePullPolicy: Always}, {name: a, image: 'Bad'
-    a.image Bad; c.state/running/startedAt *
+    phase Pending; a.image Bad; c.state/running/startedAt *
     a.state/waiting/reason InvalidImageName | image_manager.go EnsureImageExists
 pod image-inspection-fails | |
     ! knob image_status.fail=unavailable
@@ -160,7 +155,7 @@ pod config-fails | volumes: [{name: v, emptyDir: {}}], | volumeMounts: [{name: v
 pod sandbox-fails | |
     ! knob run_pod_sandbox.fail=unavailable
     phase Pending; PodReadyToStartContainers False; c.state {"waiting":{"reason":"ContainerCreating"}}; c.imageID -
-    c.ready false; podIP -
+    c.ready false; podIP -; Initialized True
     ! knob run_pod_sandbox.fail=off
     c.state/running/startedAt *; c.restartCount 0
 pod hook-fails | | lifecycle: {postStart: {exec: {command: [exit, '1', '0']}}}

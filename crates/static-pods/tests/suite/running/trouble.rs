@@ -3,7 +3,8 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-use pleg::PodUid;
+use pleg::core::SandboxState;
+use pleg::{PodStatus, PodUid};
 use pleg_cri::v1;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_sim::Mode;
@@ -11,7 +12,7 @@ use serde_json::Value;
 use static_pods::node_status::NodeStatus;
 
 use super::node::{Node, ONE, manifest, one};
-use crate::log::Log;
+use crate::Log;
 
 #[tokio::test]
 async fn change_of_the_nodes_ready_condition_is_logged() {
@@ -34,11 +35,7 @@ async fn image_pulled_by_another_client_ends_the_back_off() {
     let node = Node::with_back_off(Mode::Containerd2, BackOffSettings::default()).await;
     node.knob("pull_image.fail=unavailable");
     let uid = node.set("web", ONE);
-    let failed = |node: &Node| {
-        let reason = &node.container(&uid)["state"]["waiting"]["reason"];
-        reason == "ErrImagePull" || reason == "ImagePullBackOff"
-    };
-    node.until(&uid, "failed", failed).await;
+    node.until_waiting(&uid, "ImagePullBackOff").await;
     node.knob("pull_image.fail=off");
     let image = v1::ImageSpec {
         image: "app:1".to_owned(),
@@ -83,26 +80,19 @@ async fn container_keeps_its_waiting_reason_while_its_creation_is_retried() {
 }
 
 #[tokio::test]
-async fn status_names_uncreatable_log_directory_and_kubelet_retries() {
+async fn uncreatable_log_directory_is_named_and_deleted_pod_leaves_nothing() {
     let node = Node::up(Mode::Containerd2).await;
-    let logs = node.dir.path().join("logs");
-    std::fs::write(&logs, "not a directory").unwrap();
-    let uid = node.set("web", ONE);
-    let path = logs.to_str().unwrap();
-    let named = |node: &Node| node.status(&uid).to_string().contains(path);
-    node.until(&uid, "named", named).await;
-    std::fs::remove_file(&logs).unwrap();
-    node.until_running(&uid).await;
-}
-
-#[tokio::test]
-async fn deleted_pod_leaves_no_containers_and_no_files() {
-    let node = Node::up(Mode::Containerd2).await;
+    let all_logs = node.dir.path().join("logs");
+    std::fs::write(&all_logs, "not a directory").unwrap();
     let uid = node.set(
         "web",
         "{volumes: [{name: v, emptyDir: {}}], terminationGracePeriodSeconds: 1,
           containers: [{name: c, image: 'app:1', volumeMounts: [{name: v, mountPath: /v}]}]}",
     );
+    let path = all_logs.to_str().unwrap();
+    let named = |node: &Node| node.status(&uid).to_string().contains(path);
+    node.until(&uid, "named", named).await;
+    std::fs::remove_file(&all_logs).unwrap();
     node.until_running(&uid).await;
     let files = node.dir.path().join("pods").join(uid.as_str());
     assert!(files.join("volumes/kubernetes.io~empty-dir/v").is_dir());
@@ -162,37 +152,14 @@ async fn changed_resources_appear_in_the_status_without_a_new_container() {
     assert_eq!(node.container(&uid)["containerID"], before);
 }
 
-#[tokio::test]
-async fn pod_of_restored_manifest_starts_although_old_containers_are_unremovable() {
-    let node = Node::up(Mode::Containerd2).await;
-    let spec = ONE.replace("containers", "restartPolicy: Never, containers");
-    let uid = node.set("web", &spec);
-    let before = node.until_running(&uid).await;
-    node.knob("remove_container.fail=internal");
-    node.workers.delete(&uid);
-    let stopped = |node: &Node| !node.has_ready_sandbox(&uid);
-    node.until(&uid, "stopped", stopped).await;
-    assert_eq!(node.set("web", &spec), uid);
-    until_another_runs(&node, &uid, None, &before).await;
-    assert_eq!(node.status(&uid)["phase"], "Running");
-    let containers = node.seen(&uid).containers.len();
-    assert_eq!(containers, 2, "the one that cannot be removed stays");
-    // The planner has acknowledged the exits of the earlier pod, so `reset` lets the kubelet remove its containers.
-    node.sim.control("reset").await.unwrap();
-    node.workers.delete(&uid);
-    node.until_gone(&uid).await;
-    node.set("web", &spec);
-    node.until_running(&uid).await;
-    let container = node.container(&uid);
-    let is_first = container["lastState"]["terminated"].is_null();
-    assert!(is_first && container["restartCount"] == 0, "{container}");
-}
-
 /// Waits until another container than `before` runs in pod `uid`. Pod `other` must have no ready sandbox then.
-async fn until_another_runs(node: &Node, uid: &PodUid, other: Option<&PodUid>, before: &Value) {
+async fn until_another_runs(node: &Node, uid: &PodUid, other: &PodUid, before: &Value) {
+    let is_ready = |status: &PodStatus| {
+        let mut sandboxes = status.sandboxes.iter();
+        sandboxes.any(|s| s.state == SandboxState::Ready)
+    };
     let runs = |node: &Node| {
-        let is_ready = |uid| node.has_ready_sandbox(uid);
-        assert!(!(is_ready(uid) && other.is_some_and(is_ready)));
+        assert!(!(is_ready(&node.seen(uid)) && is_ready(&node.seen(other))));
         node.is_running(uid) && node.container(uid)["containerID"] != *before
     };
     node.until(uid, "started anew", runs).await;
@@ -202,16 +169,28 @@ async fn until_another_runs(node: &Node, uid: &PodUid, other: Option<&PodUid>, b
 #[tokio::test]
 async fn pod_of_restored_manifest_waits_until_its_replacement_ends() {
     let node = Node::up(Mode::Containerd2).await;
-    let spec = |image| one("").replace("app:1", image);
-    let first = node.set("web", &spec("app:1"));
+    let never = one("").replace("containers", "restartPolicy: Never, containers");
+    let first = node.set("web", &never);
     let before = node.until_running(&first).await;
     node.knob("remove_container.fail=internal");
     node.workers.delete(&first);
-    let second = node.set("web", &spec("app:2"));
+    let second = node.set("web", &never.replace("app:1", "app:2"));
     node.until_running(&second).await;
     node.workers.delete(&second);
-    assert_eq!(node.set("web", &spec("app:1")), first);
-    until_another_runs(&node, &first, Some(&second), &before).await;
+    assert_eq!(node.set("web", &never), first);
+    until_another_runs(&node, &first, &second, &before).await;
+    assert_eq!(node.status(&first)["phase"], "Running");
+    let containers = node.seen(&first).containers.len();
+    assert_eq!(containers, 2, "the one that cannot be removed stays");
+    // The planner has acknowledged the exits of the earlier pod, so `reset` lets the kubelet remove its containers.
+    node.sim.control("reset").await.unwrap();
+    node.workers.delete(&first);
+    node.until_gone(&first).await;
+    node.set("web", &never);
+    node.until_running(&first).await;
+    let container = node.container(&first);
+    let is_first = container["lastState"]["terminated"].is_null();
+    assert!(is_first && container["restartCount"] == 0, "{container}");
 }
 
 #[tokio::test]
@@ -226,5 +205,5 @@ async fn pod_waits_while_its_deleted_predecessor_still_creates_a_sandbox() {
     node.until(&before, "begun", begun).await;
     node.workers.delete(&before);
     let after = node.set("web", &pod.replace("app:1", "app:2"));
-    until_another_runs(&node, &after, Some(&before), &Value::Null).await;
+    until_another_runs(&node, &after, &before, &Value::Null).await;
 }

@@ -2,7 +2,7 @@
 
 use pleg_sim::Mode;
 
-use super::node::Node;
+use super::node::{Node, manifest};
 
 const LABELS: &str = "{app.kubernetes.io/name: Web_1.x, short: '', example.com/a: b}";
 
@@ -26,8 +26,8 @@ const PODS: [&str; 15] = [
     "volumes: [{name: a, hostPath: {path: /, type: ''}}, {name: b, emptyDir: {sizeLimit: 1Gi}}]",
 ];
 
-/// Valid fields of a container, one set per container.
-const CONTAINERS: [&str; 17] = [
+/// Valid fields of a container, one set per container. Each of their pods has the volume `v`.
+const CONTAINERS: [&str; 20] = [
     "restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [42]}}]",
     "imagePullPolicy: Never, terminationMessagePolicy: FallbackToLogsOnError",
     "terminationMessagePath: /dev/log",
@@ -50,13 +50,9 @@ const CONTAINERS: [&str; 17] = [
     "securityContext: {privileged: true, allowPrivilegeEscalation: true, procMount: Default}",
     "securityContext: {allowPrivilegeEscalation: false, capabilities: {add: [NET_ADMIN], drop: [ALL]}}",
     "securityContext: {runAsNonRoot: true, runAsUser: 1, seccompProfile: {type: Unconfined}}",
-];
-
-/// Valid mounts of the volume `v`.
-const MOUNTS: [&str; 3] = [
-    "[{name: v, mountPath: data}, {name: v, mountPath: /data}]",
-    "[{name: v, mountPath: /a, mountPropagation: HostToContainer, subPath: ''}]",
-    "[{name: v, mountPath: /a, readOnly: true, recursiveReadOnly: IfPossible}]",
+    "volumeMounts: [{name: v, mountPath: data}, {name: v, mountPath: /data}]",
+    "volumeMounts: [{name: v, mountPath: /a, mountPropagation: HostToContainer, subPath: ''}]",
+    "volumeMounts: [{name: v, mountPath: /a, readOnly: true, recursiveReadOnly: IfPossible}]",
 ];
 
 #[tokio::test]
@@ -64,14 +60,11 @@ async fn valid_values_are_not_refused_and_their_pods_run() {
     let node = Node::up(Mode::Containerd2).await;
     let container = "name: c, image: 'registry.example.com:5000/app:1'";
     let pods = PODS.map(|fields| format!("{{containers: [{{{container}}}], {fields}}}"));
+    let volume = "volumes: [{name: v, emptyDir: {}}]";
     let containers =
-        CONTAINERS.map(|fields| format!("{{containers: [{{{container}, {fields}}}]}}"));
-    let mounts = MOUNTS.map(|mounts| {
-        let volume = "volumes: [{name: v, emptyDir: {}}]";
-        format!("{{containers: [{{{container}, volumeMounts: {mounts}}}], {volume}}}")
-    });
-    let specs = pods.iter().chain(&containers).chain(&mounts).enumerate();
-    let set = |at, spec| node.set_pod(&format!("p{at}"), LABELS, spec);
+        CONTAINERS.map(|fields| format!("{{containers: [{{{container}, {fields}}}], {volume}}}"));
+    let specs = pods.iter().chain(&containers).enumerate();
+    let set = |at, spec| node.set_manifest(manifest(&format!("p{at}"), LABELS, spec));
     let uids = specs.map(|(at, spec)| (spec, set(at, spec)));
     let uids: Vec<_> = uids.collect();
     for (spec, uid) in &uids {
