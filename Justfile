@@ -112,7 +112,7 @@ test-long: _static-pods
     PLEG_STRESS_COMPLETIONS=120 PLEG_FRESH_ROUNDS=50 PLEG_BOTH_VERSIONS=1 \
         cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=2 --nocapture kep3386 churn
 
-# Do everything that publishing the crates does except the upload, and use the packages in a project elsewhere.
+# Do everything that publishing the crates does except the upload, build the docs as docs.rs does, and use the packages elsewhere.
 [group('check')]
 package:
     scripts/check-packages.sh --build
