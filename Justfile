@@ -112,7 +112,7 @@ test-long: _static-pods
     PLEG_STRESS_COMPLETIONS=120 PLEG_FRESH_ROUNDS=50 PLEG_BOTH_VERSIONS=1 \
         cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=2 --nocapture kep3386 churn
 
-# Do everything that publishing the crates does except the upload, and use the packages in a project elsewhere.
+# Do everything that publishing the crates does except the upload, build the docs as docs.rs does, and use the packages elsewhere.
 [group('check')]
 package:
     scripts/check-packages.sh --build
@@ -210,16 +210,21 @@ features:
 [group('measure')]
 bench *ARGS: (_bench "run" ARGS)
 
-# Like `bench`, in four minutes: checks that the benchmarks work, and shows the order of magnitude of their results.
+# Like `bench`, in four minutes, with page and README in target/bench-quick: shows the order of magnitude of the results.
 [group('measure')]
-bench-quick *ARGS: (_bench "quick" ARGS)
+bench-quick *ARGS: _bench-build
+    mkdir -p target/bench-quick && cp README.md target/bench-quick
+    "${CARGO_TARGET_DIR:-target}"/dist/bench quick --out target/bench-quick/quick.jsonl {{ ARGS }}
+    scripts/benchmarks.py --results target/bench-quick --docs target/bench-quick --readme target/bench-quick/README.md
 
 # Like `bench`, on several real containerd daemons that run side by side (needs root on Linux, 4 GB; 20 minutes).
 [group('measure')]
 bench-real *ARGS: (_bench "real" ARGS)
 
-_bench MODE *ARGS:
+_bench-build:
     cargo build --profile dist -p pleg-benches
+
+_bench MODE *ARGS: _bench-build
     "${CARGO_TARGET_DIR:-target}"/dist/bench {{ MODE }} {{ ARGS }}
     scripts/benchmarks.py --prune
 

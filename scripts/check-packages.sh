@@ -2,29 +2,33 @@
 # Checks that the crates can be published and used. Packages every crate that is not marked `publish = false`.
 #
 #   check-packages.sh           only package the crates: some seconds
-#   check-packages.sh --build   also do a dry run of publishing, which builds each package, and build a
+#   check-packages.sh --build   also do a dry run of publishing, which builds each package, build the
+#                               docs of each crate with the features that docs.rs uses, and build a
 #                               project outside of the workspace against the packages, with default
 #                               features and without: some minutes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 
-# The names and versions of the crates that are published.
+# The name and version of each crate that is published, and the features with which docs.rs builds its docs.
 published() {
     cargo metadata --no-deps --format-version 1 | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:
     if package["publish"] != []:
-        print(package["name"], package["version"])'
+        docs = ((package["metadata"] or {}).get("docs") or {}).get("rs", {})
+        features = "--features=" + ",".join(docs.get("features", []))
+        features = "--all-features" if docs.get("all-features") else features
+        print(package["name"], package["version"], features)'
 }
 
 mapfile -t crates < <(published)
 selected=()
-for crate in "${crates[@]}"; do selected+=(--package "${crate% *}"); done
+for crate in "${crates[@]}"; do selected+=(--package "${crate%% *}"); done
 
 if [[ ${1:-} != --build ]]; then
     cargo package --quiet --allow-dirty --no-verify "${selected[@]}"
-    printf 'packaged: %s\n' "${crates[@]}"
+    printf 'packaged: %s\n' "${crates[@]%% --*}"
     exit
 fi
 
@@ -47,8 +51,10 @@ tokio = { version = "1", features = ["macros", "rt"] }
 [patch.crates-io]
 TOML
 for crate in "${crates[@]}"; do
-    name=${crate% *} version=${crate#* }
+    read -r name version features <<< "$crate"
     [[ $name != pleg-cli ]] || continue
+    # One crate alone, because cargo would add the features that other crates need.
+    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --package "$name" "$features"
     tar -xzf "$target/package/$name-$version.crate" -C "$project"
     echo "$name = { path = \"$name-$version\" }" >> "$project/Cargo.toml"
 done

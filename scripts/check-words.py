@@ -19,6 +19,8 @@ PHRASES = [
 PHRASE = re.compile(r"\b(" + "|".join(PHRASES) + r")\b|, too\.", re.IGNORECASE)
 NAMES = {"held", "disputed", "told", "said", "kept", "asked", "silence", "trust", "standin", "news"}
 COMMENT = re.compile(r"^\s*(?:///?!?|#(?!\[|!\[))(.*)|\s//\s(.*)")
+# Comments, strings and characters of Rust.
+TEXT = re.compile(r"""//[^\n]*|\bb?r(#*)".*?"\1|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)'""", re.DOTALL)
 FUNCTION = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:const )?(?:async )?fn (\w+)")
 LONGEST_NAME = 10
 
@@ -46,8 +48,9 @@ def problems(path: str, text: str):
                 if is_test and len(function[1].split("_")) > LONGEST_NAME:
                     yield number, f"the name of the test {function[1]} has more than ten words"
             docs, is_test = [], False
-        bare = re.sub(r'"(?:[^"\\]|\\.)*"|//.*', "", line)
-        for name in re.findall(r"\b(?:fn|let(?: mut)?|struct|enum|trait|mod|type|const|static)\s+(\w+)", bare):
+    code = TEXT.sub(lambda text: "\n" * text[0].count("\n"), text) if path.endswith(".rs") else ""
+    for number, line in enumerate(code.split("\n"), 1):
+        for name in re.findall(r"[A-Za-z_]\w*", line):
             words = set(re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().split("_"))
             if bad := words & NAMES:
                 yield number, f"the name {name} has the word “{bad.pop()}”"

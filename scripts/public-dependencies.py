@@ -16,6 +16,7 @@ STD = {"std", "core", "alloc"}
 # Each crate with its features, and the crates that its public API may name.
 ALLOWED = {
     "pleg-core": ([], set()),
+    "pleg-node-model": ([], set()),
     "pleg-runtime": (["fake"], {"pleg_core", "futures_core", "tokio"}),
     "pleg-cri": (
         [],

@@ -4,7 +4,6 @@
     seeded.py               plant all bugs that were not yet planted since the last change of the core
     seeded.py NAME...       plant these bugs
     seeded.py --check       check that each patch applies exactly once (fast, for CI)
-    seeded.py --rotate N    plant N bugs, different ones for each commit
 
 crates/pleg-proof/seeded.toml describes the bugs. A bug is caught if its command fails: the scripted tests of the core, or
 the random worlds for bugs with `by = "worlds"`. The copy, its build and the results are in the directory
@@ -81,18 +80,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--rotate", type=int, metavar="N")
     args = parser.parse_args()
     bugs = tomllib.loads(BUGS.read_text())["bug"]
     if problems := [found for bug in bugs if (found := problem(bug))]:
         sys.exit("\n".join(problems))
     if args.check:
         return print(f"{len(bugs)} seeded bugs apply")
-    if args.rotate:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
-        start = int(commit[:8] or "0", 16) % len(bugs)
-        bugs = (bugs[start:] + bugs[:start])[: args.rotate]
-    elif args.names:
+    if args.names:
         bugs = [bug for bug in bugs if bug["name"] in args.names]
     prepare()
     os.environ.setdefault("CARGO_TARGET_DIR", str(COPY / "target"))

@@ -86,7 +86,7 @@ pub(crate) struct Usage {
     pub(crate) cpu: i64,
     /// The number of voluntary context switches, that is, of wake-ups.
     pub(crate) woken: i64,
-    /// The peak of resident memory, in KiB.
+    /// The peak of resident memory, in KiB; 0 if the system does not report it.
     pub(crate) peak_kib: i64,
     /// The current resident memory, in KiB; 0 if the system does not report it.
     pub(crate) resident_kib: i64,
@@ -95,15 +95,19 @@ pub(crate) struct Usage {
 impl Usage {
     /// The resource usage of this process or of this thread, since its start.
     pub(crate) fn of(who: UsageWho) -> Self {
-        let resident = pleg_tests::usage::status(std::process::id(), "VmRSS:");
+        let kib = |line| {
+            let kib = pleg_tests::usage::status(std::process::id(), line);
+            kib.map_or(0, u64::cast_signed)
+        };
         // getrusage cannot fail for the calling process or thread.
         getrusage(who).map_or_else(
             |_| Self::default(),
             |of| Self {
                 cpu: of.user_time().num_nanoseconds() + of.system_time().num_nanoseconds(),
                 woken: of.voluntary_context_switches(),
-                peak_kib: of.max_rss(),
-                resident_kib: resident.map_or(0, u64::cast_signed),
+                // Not `max_rss`, which a process inherits from its parent.
+                peak_kib: kib("VmHWM:"),
+                resident_kib: kib("VmRSS:"),
             },
         )
     }

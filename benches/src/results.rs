@@ -31,6 +31,8 @@ pub(crate) struct Sample {
     pub(crate) rep: u32,
     /// The one-minute load average before the measurement.
     pub(crate) load: f64,
+    /// The end of the measurement, as a date and time in UTC.
+    pub(crate) ended: String,
     /// The measured values by name. Times are in ns.
     pub(crate) metrics: Metrics,
 }

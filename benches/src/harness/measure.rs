@@ -10,7 +10,7 @@ use pleg_runtime::clock::wall;
 use super::child::Subject;
 use super::{Point, Workload, pause};
 use crate::protocol::{Answer, ContainerChange, Order, Usage};
-use crate::results::{Metrics, Sample, load};
+use crate::results::{Metrics, Sample, load, now};
 use crate::runtime::{Changes, Counted, Runtime};
 use crate::subject::Kind;
 use crate::typical::Random;
@@ -66,6 +66,7 @@ impl Run {
             daemon: None,
             rep,
             load,
+            ended: now(),
             metrics: metrics.with_context(|| point.to_string())?,
         })
     }

@@ -24,7 +24,7 @@ use super::child::Subject;
 use super::measure::{SETTLING, latencies};
 use super::{Point, Workload, pause, terminated};
 use crate::protocol::{ContainerChange, ExpectedPod, Order, Usage};
-use crate::results::{Metrics, Sample, Writer, load};
+use crate::results::{Metrics, Sample, Writer, load, now};
 use crate::subject::Kind;
 
 /// The number of pods that the harness creates in parallel.
@@ -186,6 +186,7 @@ impl Node {
             daemon: Some(self.name.clone()),
             rep: 0,
             load: load(),
+            ended: now(),
             metrics,
         }
     }

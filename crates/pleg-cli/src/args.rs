@@ -420,7 +420,7 @@ pod.UID or pod.* for calls that name a sandbox or container of this pod or of an
 Examples:
   pleg sim --socket /tmp/cri.sock --mode crio --runtime-version 1.31.0
   pleg sim --socket /tmp/cri.sock --chaos drop=5% --chaos all.latency=300ms
-  pleg sim ctl --socket /tmp/cri.sock stream_containers.hang=30s
+  pleg sim ctl --socket /tmp/cri.sock list_containers.hang=30s
   pleg watch -r unix:///tmp/cri.sock"
     )
 }

@@ -13,7 +13,7 @@ pub enum Delivery {
     /// subscriber (containerd 1.7, CRI-O up to 1.27).
     OneSubscriber,
     /// Each event goes to every subscriber. While there is no subscriber, events wait for five minutes (containerd 2).
-    AllAndKept,
+    AllOrQueued,
     /// Each event goes to every subscriber. While there is no subscriber, events are lost (CRI-O since 1.28).
     AllOrLost,
     /// The runtime ends the stream at once with OK: its events are disabled (CRI-O's default).
@@ -80,7 +80,7 @@ impl Profile {
         Self {
             name: "containerd",
             delivery: match is_v2 {
-                true => Delivery::AllAndKept,
+                true => Delivery::AllOrQueued,
                 false if version < Version(1, 7, 0) => Delivery::Unimplemented,
                 false => Delivery::OneSubscriber,
             },
@@ -150,7 +150,7 @@ mod tests {
         for (profile, delivery) in [
             (Profile::unimplemented(), Delivery::Unimplemented),
             (Profile::containerd("1.7.24~ds1"), Delivery::OneSubscriber),
-            (Profile::containerd("v2.0.0"), Delivery::AllAndKept),
+            (Profile::containerd("v2.0.0"), Delivery::AllOrQueued),
             (Profile::crio("1.27.9"), Delivery::OneSubscriber),
             (Profile::crio("1.28.0"), Delivery::AllOrLost),
             (Profile::crio_disabled("1.36.3"), Delivery::Disabled),

@@ -1,4 +1,4 @@
-//! Where a world's choices come from: a seeded generator, or the bytes of a fuzzer.
+//! Where a world's choices come from: a seeded generator, or a byte string, which `shrink` can shorten.
 
 /// A source of choices. If it always chooses 0, nothing fails, and everything is fast.
 pub trait Choose {
@@ -28,7 +28,7 @@ impl Choose for Seeded {
     }
 }
 
-/// Choices from a byte string, which libFuzzer generates. After the last byte, every choice is 0.
+/// Choices from a byte string. After the last byte, every choice is 0.
 #[derive(Clone, Debug)]
 pub struct Bytes<'a>(&'a [u8]);
 

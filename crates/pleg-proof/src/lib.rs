@@ -1,7 +1,7 @@
 //! Tests the core (`pleg-core`) on a simulated node with random faults and pod workers, and checks all its outputs.
 //!
 //! A [`World`] advances by one action at a time, and every choice comes from a [`Choose`]: a seeded generator
-//! for soaks, a byte string for fuzzing and for shrinking, an enumerator for small worlds.
+//! for soaks, a byte string for shrinking, an enumerator for small worlds.
 
 mod checker;
 pub mod choose;

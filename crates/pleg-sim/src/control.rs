@@ -180,12 +180,12 @@ fn show(engine: &Engine) -> String {
     let text = format!(
         "mode {}: {} {}, {phase}\n\
          {sandboxes} sandboxes, {containers} containers\n\
-         {} subscribers; events: {} held, {} discarded, {} dropped\n",
+         {} subscribers; events: {} queued, {} discarded, {} dropped\n",
         profile.mode,
         profile.node.name,
         profile.version,
         counts.subscribers,
-        counts.held,
+        counts.queued,
         counts.discarded,
         counts.dropped,
     );

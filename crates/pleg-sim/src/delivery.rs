@@ -56,7 +56,7 @@ pub struct Counts {
     /// Subscribers that the runtime has not removed, including dead ones.
     pub subscribers: usize,
     /// Events that wait for a subscriber.
-    pub held: usize,
+    pub queued: usize,
     /// Events that the runtime discarded because no subscriber came within five minutes.
     pub discarded: u64,
     /// Events that the runtime dropped because the queue was full or there was no subscriber.
@@ -109,7 +109,7 @@ impl Delivery {
 
     /// Takes an event that the runtime sends, and passes it to subscribers or to the queue.
     pub(crate) async fn publish(&self, event: Event, engine: &Engine) {
-        if self.kind == Kind::AllAndKept {
+        if self.kind == Kind::AllOrQueued {
             let publishing = self.publish_to_all(event, engine);
             self.stop.run_until_cancelled(publishing).await;
             return;
@@ -119,7 +119,7 @@ impl Delivery {
         }
         let full = self.queue.try_send(event).is_err();
         self.count(engine, |counts| {
-            counts.held = CAPACITY.saturating_sub(self.queue.capacity());
+            counts.queued = CAPACITY.saturating_sub(self.queue.capacity());
             counts.dropped += u64::from(full);
         });
     }
@@ -128,7 +128,7 @@ impl Delivery {
     pub(crate) async fn serve(&self, out: mpsc::Sender<Event>, engine: &Engine) {
         let serving = async {
             match self.kind {
-                Kind::AllAndKept => self.serve_all_and_waiting(out, engine).await,
+                Kind::AllOrQueued => self.serve_all_and_waiting(out, engine).await,
                 Kind::AllOrLost => self.drain(out, engine).await,
                 _ => self.serve_next(out, engine).await,
             }
@@ -147,7 +147,7 @@ impl Delivery {
         loop {
             let mut receiver = self.receiver.lock().await;
             let event = receiver.recv().await;
-            self.count(engine, |counts| counts.held = receiver.len());
+            self.count(engine, |counts| counts.queued = receiver.len());
             drop(receiver);
             let Some(event) = event else {
                 return;
@@ -169,7 +169,7 @@ impl Delivery {
             return;
         };
         while let Some(event) = receiver.recv().await {
-            self.count(engine, |counts| counts.held = receiver.len());
+            self.count(engine, |counts| counts.queued = receiver.len());
             let current = lock(&self.subscribers).clone();
             let mut delivered = false;
             for subscriber in current {
@@ -254,7 +254,7 @@ impl Delivery {
     fn count_all(&self, broadcast: &Broadcast, engine: &Engine) {
         self.count(engine, |counts| {
             counts.subscribers = broadcast.subscribers.len();
-            counts.held = broadcast.waiting.len();
+            counts.queued = broadcast.waiting.len();
         });
     }
 }
@@ -346,7 +346,8 @@ mod tests {
     /// The counts of subscribers, waiting events, dropped events and discarded events.
     fn counts(engine: &Engine) -> [u64; 4] {
         let c = *engine.counts.borrow();
-        [c.subscribers as u64, c.held as u64, c.dropped, c.discarded]
+        let queued = c.queued as u64;
+        [c.subscribers as u64, queued, c.dropped, c.discarded]
     }
 
     fn taken(engine: &Engine) -> usize {
@@ -438,12 +439,12 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
             tokio::task::yield_now().await;
         }
         let first = received(&mut live).await.len();
-        let [_, held, dropped, _] = counts(&engine);
-        assert!(first < 10 && held == 1000, "{first} {held}");
+        let [_, queued, dropped, _] = counts(&engine);
+        assert!(first < 10 && queued == 1000, "{first} {queued}");
         assert!((90..100).contains(&dropped), "{dropped}");
         // After the slow subscriber has left, the others get the remaining events.
         drop(slow);
-        assert!(received(&mut live).await.len() as u64 >= held);
+        assert!(received(&mut live).await.len() as u64 >= queued);
     }
 
     /// After the event that reveals the disconnect, the channel still has capacity, and the runtime picks at random

@@ -95,6 +95,13 @@ impl Engine {
         pod: Option<&str>,
     ) -> Result<(), Status> {
         let mut groups = vec!["all".to_owned(), snake(method)];
+        // The knobs of a list also apply to its streamed form, unless the runtime has none.
+        let is_streamed = self.profile.list_page_size.is_some();
+        match method {
+            "StreamContainers" if is_streamed => groups.push("list_containers".to_owned()),
+            "StreamPodSandboxes" if is_streamed => groups.push("list_pod_sandbox".to_owned()),
+            _ => {}
+        }
         if let Some(uid) = pod {
             groups.extend(["pod.*".to_owned(), format!("pod.{uid}")]);
         }

@@ -121,7 +121,7 @@ impl Engine {
             let kind = self.profile.node.delivery;
             *lock(&self.process) = Arc::new(Process::start(kind, self.seed, &self.stop));
             // The new process has no subscribers and no queued events. The counts of discarded and dropped events stay.
-            let reset = |counts: &mut Counts| (counts.subscribers, counts.held) = (0, 0);
+            let reset = |counts: &mut Counts| (counts.subscribers, counts.queued) = (0, 0);
             self.counts.send_modify(reset);
             self.phase.send_replace(Phase::Starting);
         }

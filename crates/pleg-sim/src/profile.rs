@@ -74,7 +74,7 @@ impl RuntimeProfile {
     pub(crate) fn check_second_subscriber(&self) -> Result<(), SimError> {
         let why = match self.node.delivery {
             Delivery::OneSubscriber => return Ok(()),
-            Delivery::AllAndKept | Delivery::AllOrLost => "every subscriber gets every event",
+            Delivery::AllOrQueued | Delivery::AllOrLost => "every subscriber gets every event",
             Delivery::Disabled | Delivery::Unimplemented => "there is no event stream",
         };
         let (mode, name, version) = (self.mode, self.node.name, &self.version);
@@ -121,7 +121,7 @@ mod tests {
     fn unknown_version_gets_nearest_profile_of_mode() {
         let (to_all, none) = ("every subscriber gets every event", "no event stream");
         for (mode, version, delivery, no_second_subscriber) in [
-            (Mode::Containerd2, "1.6.0", Delivery::AllAndKept, to_all),
+            (Mode::Containerd2, "1.6.0", Delivery::AllOrQueued, to_all),
             (Mode::Containerd17, "v9.9.9", Delivery::OneSubscriber, ""),
             (Mode::Crio, "soon", Delivery::AllOrLost, to_all),
             (Mode::Unimplemented, "v2.0.0", Delivery::Unimplemented, none),

@@ -2,8 +2,9 @@
 //! runtime does to its pods.
 //!
 //! After an event about a pod, the generator reads the pod, unless the event shows an exit and its code (which is
-//! final). Periodic lists of the node find changes without an event. The generator loses no change that events or lists
-//! show. One task, the driver, owns all state, publishes pod statuses and its health, and announces lifecycle events.
+//! final). Periodic lists of the node find changes without an event. The generator misses no start, exit or removal that
+//! events or lists show. One task, the driver, owns all state, publishes pod statuses and its health, and announces
+//! lifecycle events.
 //!
 //! ```
 //! use std::time::Duration;

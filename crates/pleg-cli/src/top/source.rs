@@ -45,9 +45,9 @@ impl Source {
                 (Node::Own(observer), Some((pleg, target)))
             }
         };
-        let (queries, asked) = watch::channel(query);
+        let (queries, requests) = watch::channel(query);
         let (answer, answers) = mpsc::channel(1);
-        tokio::spawn(serve(node, asked, answer));
+        tokio::spawn(serve(node, requests, answer));
         Ok(Self::new(queries, answers, own))
     }
 
@@ -96,7 +96,7 @@ async fn serve(node: Node, mut queries: watch::Receiver<Query>, answers: mpsc::S
             return;
         }
         tokio::select! {
-            asked = queries.changed() => if asked.is_err() { return },
+            changed = queries.changed() => if changed.is_err() { return },
             () = clock.sleep_until(at.after(pause)) => {}
         }
     }

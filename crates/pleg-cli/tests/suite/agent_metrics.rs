@@ -26,7 +26,7 @@ const RARE: &str = "pleg_backlog_events pleg_events_joined_total pleg_events_los
 /// Each line: faults of the simulated runtime => the metrics that they change. A pod read fails if its lists fail.
 const TROUBLES: &str = "\
 pod.*.hang=on => pleg_inspections_overdue pleg_pods_failing
-list_pod_sandbox.fail=internal stream_pod_sandboxes.fail=internal pod.*.fail=internal => pleg_inspections_failed_total
+list_pod_sandbox.fail=internal pod.*.fail=internal => pleg_inspections_failed_total
 stream_containers.hang=on => pleg_list_in_flight_seconds
 sandbox.nil=on containers.hole=on => pleg_irregular_input_total
 drop=on => pleg_missed_events_total

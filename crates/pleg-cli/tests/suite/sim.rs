@@ -17,7 +17,7 @@ async fn ctl_commands_take_effect_at_run_time() {
         end.out + &end.err
     };
     let shown = "mode crio: cri-o 1.31.0, serving\n0 sandboxes, 0 containers\n\
-        0 subscribers; events: 0 held, 0 discarded, 0 dropped\n\
+        0 subscribers; events: 0 queued, 0 discarded, 0 dropped\n\
         faults:\n  drop=#1\n  version.fail=internal@#1\n";
     assert_eq!(ctl("").await, shown);
     let (_, id) = sim.run_pod("web").await;

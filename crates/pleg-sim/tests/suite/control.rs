@@ -22,7 +22,7 @@ async fn every_control_command_has_its_effect() {
         shown,
         "mode containerd-2: containerd v2.4.0, serving\n\
          1 sandboxes, 2 containers\n\
-         0 subscribers; events: 6 held, 0 discarded, 0 dropped\n\
+         0 subscribers; events: 6 queued, 0 discarded, 0 dropped\n\
          faults:\n  drop=50%\n  pod.uid-p.latency=1s\n  swap=#1\n"
     );
     cri.status(&a).await.unwrap();
@@ -63,7 +63,7 @@ async fn every_control_command_has_its_effect() {
         let status = Client::connect(&sim).await.status(&a).await.unwrap();
         assert_eq!((status.exit_code, &*status.reason), end);
         assert_eq!(sim.phase(), Phase::Serving);
-        assert_eq!(sim.counts().held, 0, "no event is queued");
+        assert_eq!(sim.counts().queued, 0, "no event is queued");
     }
     sim.control("down").await.unwrap();
     assert_eq!(sim.phase(), Phase::Down);

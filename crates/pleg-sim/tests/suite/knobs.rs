@@ -194,11 +194,12 @@ async fn list_hangs_until_duration_ends_or_knob_is_off() {
     sim.set_knob("list_containers.hang=10s").unwrap();
     tokio::time::advance(Duration::from_secs(4)).await;
     cri.version().await.unwrap();
-    assert!(!within(Duration::from_secs(5), cri.containers()).await);
+    assert!(!within(Duration::from_secs(2), cri.containers()).await);
+    assert!(!within(Duration::from_secs(3), pages(&mut cri)).await);
     let after_ten_seconds = within(Duration::from_millis(1100), cri.containers()).await;
     assert!(after_ten_seconds);
-    assert!(within(Duration::from_millis(10), cri.containers()).await);
-    assert_eq!(sim.fired()["list_containers.hang"], 2, "each call");
+    assert!(within(Duration::from_millis(10), pages(&mut cri)).await);
+    assert_eq!(sim.fired()["list_containers.hang"], 3, "each call");
     // Without a duration, calls hang until the knob is turned off. Then the waiting calls proceed.
     sim.set_knob("list_containers.hang").unwrap();
     let mut waiting = Box::pin(async move { cri.containers().await });
@@ -267,6 +268,7 @@ async fn list_knobs_determine_pages_and_error_of_streaming_list() {
         ("list.unimplemented", &[], Some(Code::Unimplemented)),
         ("list.unimplemented=off", &[], None),
         ("list.empty=off", &[2, 2, 1], None),
+        ("list_containers.fail=aborted", &[], Some(Code::Aborted)),
     ] {
         sim.set_knob(knob).unwrap();
         assert_eq!(pages(&mut cri).await, (sizes.to_vec(), end), "{knob}");

@@ -42,7 +42,7 @@ async fn runtime_without_event_stream_queues_no_events() {
                 assert_eq!(refused.message(), text);
             }
         }
-        assert_eq!((cri.sandboxes().await.len(), sim.counts().held), (1, 0));
+        assert_eq!((cri.sandboxes().await.len(), sim.counts().queued), (1, 0));
         sim.shutdown().await;
     }
 }
@@ -84,7 +84,7 @@ async fn containerd_restart_breaks_streams_and_drops_queued_events() {
         let s = cri.run("p").await;
         let a = cri.create_and_start(&s, "a", "").await;
         let b = cri.create_and_start(&s, "b", "").await;
-        assert!(sim.counts().held > 0);
+        assert!(sim.counts().queued > 0);
         let mut stream = cri.stream().await.unwrap();
         for _ in 0..6 {
             with_timeout(stream.message()).await.unwrap().unwrap();
@@ -105,7 +105,7 @@ async fn containerd_restart_breaks_streams_and_drops_queued_events() {
         assert_eq!(cri.status(&a).await.unwrap().exit_code, 3);
         let other = cri.status(&b).await.unwrap().state();
         assert_eq!(other, v1::ContainerState::ContainerRunning);
-        let left = (sim.counts().held, sim.counts().subscribers);
+        let left = (sim.counts().queued, sim.counts().subscribers);
         assert_eq!(left, (0, 0), "queue and subscribers are gone");
         let mut events = Events::subscribe(&sim).await;
         cri.stop(&b, 0).await;

@@ -22,7 +22,8 @@ const IN_MEMORY: &str = "tmpfs ramfs proc sysfs cgroup cgroup2 overlay";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Mounts {
-    pub(crate) asked: usize,
+    #[serde(rename = "asked")]
+    pub(crate) examined: usize,
     /// The number of mounts beyond [`MOST`], which were not read.
     pub(crate) skipped: usize,
     pub(crate) hanging: Vec<Mount>,
@@ -59,7 +60,7 @@ pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Optio
     let failed = answers.iter().find_map(|answer| answer.as_ref().err());
     let failed = failed.map(|error| format!("mounts: cannot start a process that asks: {error}"));
     for mount in answers.into_iter().flatten() {
-        mounts.asked += 1;
+        mounts.examined += 1;
         match mount.answer_millis {
             None => mounts.hanging.push(mount),
             Some(SLOW_MILLIS..) => mounts.slow.push(mount),

@@ -15,8 +15,8 @@ const WIDE: usize = 100;
 pub(super) fn lines(app: &App, view: &View, now: Instant, area: Rect) -> Lines {
     let mut lines = Lines::new(area.width);
     let mut reasons = view.health.reasons.clone();
-    if let (Some(error), Some(silence)) = (&app.error, app.unanswered_for(now)) {
-        reasons.insert(0, Reason::silent_agent(error, silence.as_secs_f64()));
+    if let (Some(error), Some(unanswered)) = (&app.error, app.unanswered_for(now)) {
+        reasons.insert(0, Reason::silent_agent(error, unanswered.as_secs_f64()));
     }
     // The node's page shows the findings itself.
     let is_short = area.height < LOW || app.page == Page::Node;
@@ -95,7 +95,7 @@ fn others(lines: &mut Lines, reasons: &[Reason], height: u16) {
 
 fn old(lines: &mut Lines, app: &App, view: &View, now: Instant) {
     let (of, lasts) = match (app.unanswered_for(now), view.health.no_answer_seconds) {
-        (Some(silence), _) => ("agent", duration(silence)),
+        (Some(lasts), _) => ("agent", duration(lasts)),
         (None, Some(lasts)) => ("runtime", age(lasts)),
         (None, None) => return,
     };

@@ -49,9 +49,9 @@ async fn excess_mounts_and_failed_start_of_the_reader_are_reported() {
     target.ask_mount = vec!["true".into()];
     let (mounts, why) = collect(&target, Clock::start()).await;
     let beyond = Some("mounts: 10 beyond the first 256".to_owned());
-    assert_eq!((mounts.asked, mounts.skipped, why), (MOST, 10, beyond));
+    assert_eq!((mounts.examined, mounts.skipped, why), (MOST, 10, beyond));
     target.ask_mount = vec!["/nonexistent/program".into()];
     let (mounts, why) = collect(&target, Clock::start()).await;
-    assert_eq!(mounts.asked, 0);
+    assert_eq!(mounts.examined, 0);
     assert!(why.is_some_and(|why| why.contains("cannot start a process")));
 }
