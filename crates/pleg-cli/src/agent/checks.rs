@@ -1,4 +1,4 @@
-//! The text of `/readyz`. `?verbose` marks each check: `[+]` passed, `[-]` failed, `[!]` degraded but ready.
+//! The text of `/readyz`. `?verbose` marks each check: `[+]` passed, `[-]` failed, `[!]` degraded but ready, `[ ]` not examined.
 
 use super::*;
 use crate::check::sentence;
@@ -58,7 +58,10 @@ fn check(name: &str, layer: Layer, view: &View, lines: &mut Vec<String>) {
             Layer::Stream => format!(": {}", polling(view).as_ref().unwrap_or(&view.stream.state)),
             _ => String::new(),
         };
-        lines.push(format!("[+]{name} ok{detail}"));
+        lines.push(match layer == Layer::Host && is_host_unknown(view) {
+            true => format!("[ ]{name} not examined"),
+            false => format!("[+]{name} ok{detail}"),
+        });
     }
     for reason in reasons {
         let result = match reason.not_ready {
@@ -72,6 +75,12 @@ fn check(name: &str, layer: Layer, view: &View, lines: &mut Vec<String>) {
             None => format!("    do: {}", reason.action),
         });
     }
+}
+
+/// Returns true if nothing of the host was examined. Without its processes, a look at the host finds nothing.
+fn is_host_unknown(view: &View) -> bool {
+    let is_host = |what: &String| what.starts_with("the host: ") || what.starts_with("processes: ");
+    view.health.not_examined.iter().any(is_host)
 }
 
 fn list(view: &View) -> String {

@@ -43,6 +43,13 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    pub(crate) fn before_first_look() -> Self {
+        Self {
+            not_examined: vec!["the host: not looked at yet".to_owned()],
+            ..Self::default()
+        }
+    }
+
     pub(super) fn findings(&self, now: Instant) -> impl Iterator<Item = Finding> {
         self.findings.iter().map(move |(since, finding)| {
             let lasted = now.since(*since).as_secs_f64();
