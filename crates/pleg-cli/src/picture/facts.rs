@@ -86,8 +86,8 @@ impl Facts {
                 tracing::info!(code, "over after {lasted}: {summary}");
             }
         }
-        let alarming = after.iter().filter(|f| f.severity > Severity::Info);
-        alarming.take(MOST_SHOWN).for_each(|finding| set(finding, 1.0));
+        let worst = after.iter().filter(|f| f.severity > Severity::Info);
+        worst.take(MOST_SHOWN).for_each(|finding| set(finding, 1.0));
         for finding in &after {
             let mut known = before.iter().filter(|old| old.code == finding.code);
             if known.all(|old| old.severity < finding.severity) {
@@ -285,7 +285,10 @@ mod tests {
             facts.conclude(found.to_vec(), at(30));
         });
         let log = std::fs::read_to_string(file.path()).unwrap();
-        let expected = [["disk_full", "next=kill it"], ["shim_zombie", "cause=\"disk_full\""]];
+        let expected = [
+            ["disk_full", "next=kill it"],
+            ["shim_zombie", "cause=\"disk_full\""],
+        ];
         assert_eq!(log.lines().count(), expected.len(), "{log}");
         for (line, [code, rest]) in log.lines().zip(expected) {
             let has_code = line.contains(&format!("code=\"{code}\""));
