@@ -140,8 +140,9 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
         clock.sleep_until(until),
     );
     let mut host = watch.look(true).await;
-    let unread = [no_mounts, systemd.as_ref().err().cloned(), no_kubelet];
-    host.unreadable.extend(unread.into_iter().flatten());
+    let unread = [no_mounts, systemd.as_ref().err().cloned()];
+    let unread = unread.into_iter().flatten().chain(no_kubelet);
+    host.unreadable.extend(unread);
     host.mounts = mounts;
     host.systemd = systemd.ok().flatten();
     if let Some(looked) = &mut host.kubelet {

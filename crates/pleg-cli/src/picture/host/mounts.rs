@@ -44,9 +44,11 @@ pub(crate) struct Mount {
 pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Option<String>) {
     let (proc, mut mounts) = (Proc::below(&target.root), Mounts::default());
     // The mounts of the host, or those that are visible from here.
-    let all = match proc.mounts(1).or_else(|_| proc.mounts("self")) {
+    let table = move || proc.mounts(1).or_else(|_| proc.mounts("self"));
+    let table = alone(&Arc::new(Semaphore::new(1)), DEADLINE, table).await;
+    let all = match table.and_then(|table| table.map_err(|error| error.to_string())) {
         Ok(table) => relevant(&table),
-        Err(error) => return (mounts, Some(format!("mounts: {error}"))),
+        Err(why) => return (mounts, Some(format!("mounts: {why}"))),
     };
     mounts.skipped = all.len().saturating_sub(MOST);
     let answers = all.into_iter().take(MOST).map(async |mut mount| {
