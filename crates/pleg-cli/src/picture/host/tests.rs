@@ -197,6 +197,18 @@ async fn evidence_contains_no_command_line() {
     assert!(!recording.contains("hidden"), "{recording}");
 }
 
+#[test]
+fn directories_of_crio_follow_from_all_its_configuration_files() {
+    let host = FakeHost::new();
+    host.run(800, "crio");
+    host.write("etc/containerd/config.toml", "root = \"/containerd\"\n");
+    host.write("etc/crio/crio.conf", "[crio]\nroot = \"/a\"\nrunroot = \"/b\"\n");
+    host.write("etc/crio/crio.conf.d/10", "[crio]\nroot = \"/c\"\n");
+    let proc = Proc::below(host.root());
+    let found = disks::directories(&proc, &proc.process(800).unwrap());
+    assert_eq!(found, ["/c", "/b"].map(|path| Ok::<_, String>(path.to_owned())));
+}
+
 #[tokio::test]
 async fn watch_compares_each_look_with_the_one_before() {
     let host = FakeHost::new();
