@@ -53,14 +53,12 @@ fn check(name: &str, layer: Layer, view: &View, lines: &mut Vec<String>) {
     let reasons = view.health.reasons.iter();
     let mut reasons = reasons.filter(|r| r.layer == lower(layer)).peekable();
     if reasons.peek().is_none() {
-        let detail = match layer {
-            Layer::Calls => list(view),
-            Layer::Stream => format!(": {}", polling(view).as_ref().unwrap_or(&view.stream.state)),
-            _ => String::new(),
-        };
-        lines.push(match layer == Layer::Host && is_host_unknown(view) {
-            true => format!("[ ]{name} not examined"),
-            false => format!("[+]{name} ok{detail}"),
+        let stream = polling(view).unwrap_or_else(|| view.stream.state.clone());
+        lines.push(match layer {
+            Layer::Host if is_host_unknown(view) => format!("[ ]{name} not examined"),
+            Layer::Calls => format!("[+]{name} ok{}", list(view)),
+            Layer::Stream => format!("[+]{name} ok: {stream}"),
+            _ => format!("[+]{name} ok"),
         });
     }
     for reason in reasons {

@@ -44,10 +44,10 @@ pub(crate) struct Facts {
 
 impl Facts {
     pub(crate) fn before_first_look() -> Self {
-        Self {
-            not_examined: vec!["the host: not looked at yet".to_owned()],
-            ..Self::default()
-        }
+        let mut facts = Self::default();
+        let host = "the host: not looked at yet".to_owned();
+        facts.not_examined.push(host);
+        facts
     }
 
     pub(super) fn findings(&self, now: Instant) -> impl Iterator<Item = Finding> {

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, Severity};
 
-/// The state of a generator, as plain data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Generator {

@@ -96,7 +96,8 @@ pub(super) async fn ask(
     let started = boot.map(|boot| process.started_at(boot));
     let (file, found, one) = (found.log_file(), found.clone(), Arc::new(Semaphore::new(1)));
     let healthz = async {
-        let port = alone(&one, DEADLINE, move || found.healthz_port()).await?;
+        let port = alone(&one, DEADLINE, move || found.healthz_port()).await;
+        let port = port.map_err(|why| format!("the kubelet's configuration: {why}"))?;
         Ok::<_, String>(healthz(SocketAddr::from(([127, 0, 0, 1], port))).await)
     };
     let (healthz, journal, before) =
@@ -104,14 +105,11 @@ pub(super) async fn ask(
     clock.sleep_until(until).await;
     let after = metrics(target).await;
     kubelet.relists = after.map(|after| relists(before.as_deref(), &after));
-    let unread = |what: &str, why: Option<&String>| Some(format!("the kubelet's {what}: {}", why?));
-    let unread = [
-        unread("configuration", healthz.as_ref().err()),
-        unread("log", journal.as_ref().err()),
-    ];
+    let unread = [healthz.as_ref().err(), journal.as_ref().err()];
+    let unread = unread.into_iter().flatten().cloned().collect();
     kubelet.healthz = healthz.ok().flatten();
     kubelet.journal = journal.ok();
-    (kubelet, unread.into_iter().flatten().collect())
+    (kubelet, unread)
 }
 
 async fn healthz(address: SocketAddr) -> Option<Healthz> {
@@ -155,7 +153,6 @@ fn relists(before: Option<&str>, after: &str) -> Relists {
     }
 }
 
-/// The present Unix time in seconds, exact to the millisecond.
 fn now() -> f64 {
     wall().as_nanos() as f64 / 1e9
 }
@@ -190,11 +187,12 @@ async fn log(
         log.add(text, now(), started);
     }
     let lacking = "no line of the last 15 min in";
-    match journal {
-        _ if log.lines > 0 => Ok(log),
-        Ok(_) => Err(format!("{lacking} the journal (units {UNITS}) nor in {FILES}")),
-        Err(why) => Err(format!("{why}; {lacking} {FILES}")),
-    }
+    let why = match journal {
+        _ if log.lines > 0 => return Ok(log),
+        Ok(_) => format!("{lacking} the journal (units {UNITS}) nor in {FILES}"),
+        Err(why) => format!("{why}; {lacking} {FILES}"),
+    };
+    Err(format!("the kubelet's log: {why}"))
 }
 
 async fn journal(target: &HostTarget) -> Result<String, String> {
@@ -335,7 +333,6 @@ fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {
     Some(finding.because_of(active.into_iter().chain(skipped)))
 }
 
-/// The finding about failed checks of `/healthz` other than the PLEG's.
 fn unhealthy(kubelet: &Kubelet) -> Option<Finding> {
     let healthz = kubelet.healthz.as_ref().filter(|h| !h.healthy)?;
     let mut others = healthz.failed.clone();

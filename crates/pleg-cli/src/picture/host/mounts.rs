@@ -8,7 +8,6 @@ use futures::StreamExt as _;
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(2);
-/// A mount whose answer takes at least this long is slow.
 const SLOW_MILLIS: u64 = 500;
 const PARALLEL: usize = 16;
 const MOST: usize = 256;
@@ -18,12 +17,10 @@ const REMOTE: &str = "nfs nfs4 cifs smb3 smbfs ceph glusterfs fuse fuseblk 9p vi
                       orangefs";
 const IN_MEMORY: &str = "tmpfs ramfs proc sysfs cgroup cgroup2 overlay";
 
-/// The mounts that can keep a pod or the runtime waiting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Mounts {
     pub(crate) asked: usize,
-    /// The number of mounts beyond [`MOST`], which were not read.
     pub(crate) skipped: usize,
     pub(crate) hanging: Vec<Mount>,
     pub(crate) slow: Vec<Mount>,

@@ -4,7 +4,6 @@
 use super::*;
 use crate::view::ago;
 
-/// A minute in milliseconds.
 const MINUTE: f64 = 60_000.0;
 /// A created container should run before this age: a kubelet starts it within seconds.
 const UNSTARTED: f64 = 2.0 * MINUTE;
@@ -119,7 +118,6 @@ fn of_pod(view: &PodView, now: WallTime) -> Vec<Oddity> {
     found
 }
 
-/// The number of containers that were restarted in the last minute.
 pub(super) fn restarted(views: &[PodView], now: WallTime) -> usize {
     let containers = views.iter().flat_map(|view| &view.status.containers);
     let restarted = |c: &&ContainerStatus| {

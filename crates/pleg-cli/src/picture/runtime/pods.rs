@@ -45,7 +45,6 @@ pub(crate) struct Pod {
     pub(crate) ready: Vec<String>,
     /// The containers that were Running in both looks, and their names.
     pub(crate) running: BTreeMap<String, String>,
-    /// The numbers of dead containers and dead sandboxes.
     pub(crate) dead: usize,
     pub(crate) dead_sandboxes: usize,
 }
@@ -110,7 +109,6 @@ impl Pods {
         (!most.is_empty()).then(|| format!("pods with most of them: {most}"))
     }
 
-    /// The name of a pod, or its uid.
     pub(crate) fn name<'a>(&'a self, uid: &'a str) -> &'a str {
         match self.pods.iter().find(|pod| pod.uid == uid) {
             Some(pod) => &pod.name,
@@ -195,22 +193,18 @@ fn dead(pods: &Pods) -> Option<Finding> {
         pods.running
     );
     let are_many = dead >= MANY_DEAD || superfluous >= MANY_SUPERFLUOUS;
-    are_many.then(|| {
-        let finding = Finding::new("dead_containers", summary, next).because(evidence);
-        finding.because_of(pods.most(|pod| pod.dead))
-    })
+    let evidence = [evidence].into_iter().chain(pods.most(|pod| pod.dead));
+    are_many.then(|| Finding::new("dead_containers", summary, next).because_of(evidence))
 }
 
 fn dead_sandboxes(pods: &Pods) -> Option<Finding> {
     let (dead, superfluous) = (pods.dead_sandboxes, pods.superfluous_sandboxes);
     let summary = format!("{dead} dead sandboxes make every list slower and larger");
     let next = "Find out why the kubelet does not remove them: its log, a removal that fails; remove them (crictl rmp).";
-    let evidence = format!("{superfluous} of them beyond one of each pod");
+    let why = format!("{superfluous} of them beyond one of each pod");
     let are_many = superfluous >= MANY_SUPERFLUOUS;
-    are_many.then(|| {
-        let finding = Finding::new("dead_sandboxes", summary, next).because(evidence);
-        finding.because_of(pods.most(|pod| pod.dead_sandboxes))
-    })
+    let evidence = [why].into_iter().chain(pods.most(|p| p.dead_sandboxes));
+    are_many.then(|| Finding::new("dead_sandboxes", summary, next).because_of(evidence))
 }
 
 fn without_address(pods: &Pods) -> Option<Finding> {
