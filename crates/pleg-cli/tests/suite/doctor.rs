@@ -13,7 +13,6 @@ use tokio::sync::Mutex;
 
 use super::run::{End, Running, Sim, TIMEOUT, TestDir, arg, assert_has, piped, pleg};
 
-/// The report of `pleg doctor -o json`, and its exit code.
 struct Examined {
     report: Value,
     code: Option<i32>,

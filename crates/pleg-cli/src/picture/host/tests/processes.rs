@@ -7,7 +7,6 @@ use super::super::shims::{Member, Shims};
 use super::super::{cgroup, daemon, pressure};
 use super::fake::FakeHost;
 
-/// The shims in two samples of a host, with this change in between.
 fn shims(host: &FakeHost, change: impl FnOnce(&FakeHost)) -> Shims {
     Shims::of(&host.samples(None, change))
 }
@@ -183,7 +182,6 @@ fn program_such_as_runc_that_hangs_is_found() {
     }
 }
 
-/// Processes are read in each look, and the threads of shims only in some.
 #[test]
 fn threads_of_shims_are_read_if_the_load_is_high() {
     let host = FakeHost::new();
