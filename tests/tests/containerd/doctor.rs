@@ -218,7 +218,6 @@ async fn until_agent_shows(daemon: &Daemon, log: &Path, code: &str) -> anyhow::R
         let reasons = view["health"]["reasons"].as_array()?.iter();
         let mut codes = reasons.filter_map(|reason| reason["code"].as_str());
         let worst = codes.clone().next()?;
-        // The daemons of these tests have no network plugin.
         let first = codes.find(|code| *code != "network_not_ready");
         let mut check = Command::new(built("pleg").ok()?);
         let check = check.args(["check", "--agent", &format!("http://{address}")]);
@@ -318,10 +317,11 @@ async fn restart(kubelet: &Kubelet, pods: &[(Pod, Id)]) -> anyhow::Result<()> {
 /// Starts an agent that logs to a file.
 fn start_agent(daemon: &Daemon, log: &Path) -> anyhow::Result<Child> {
     let mut command = Command::new(built("pleg")?);
-    let args = "agent -v --log-format json --listen 127.0.0.1:0 -r";
-    command.args(args.split(' ')).arg(daemon.endpoint.to_string());
-    command.stdout(Stdio::null()).stderr(fs::File::create(log)?);
-    Ok(command.kill_on_drop(true).spawn()?)
+    let endpoint = &daemon.endpoint;
+    let args = format!("agent -v --log-format json --listen 127.0.0.1:0 -r {endpoint}");
+    command.args(args.split(' ')).stdout(Stdio::null());
+    command.stderr(fs::File::create(log)?).kill_on_drop(true);
+    Ok(command.spawn()?)
 }
 
 /// The agent's log records with a level above info, except those about the missing network plugin.

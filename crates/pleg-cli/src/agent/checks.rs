@@ -1,4 +1,4 @@
-//! The text of `/readyz`. `?verbose` marks each check: `[+]` passed, `[-]` failed, `[!]` degraded but ready, `[ ]` not examined.
+//! The text of `/readyz`. `?verbose` marks each check: `[+]` passed, `[-]` failed, `[!]` degraded, `[ ]` not examined.
 
 use super::*;
 use crate::check::sentence;

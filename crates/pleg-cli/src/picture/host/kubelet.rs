@@ -66,7 +66,6 @@ pub(crate) struct Relists {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Journal {
     pub(crate) lines: u64,
-    /// Lines with "PLEG is not healthy".
     pub(crate) unhealthy: u64,
     /// Lines with "skipping pod synchronization".
     pub(crate) skipped: u64,
@@ -94,7 +93,8 @@ pub(super) async fn ask(
     };
     let boot = Proc::below(&target.root).boot();
     let started = boot.map(|boot| process.started_at(boot));
-    let (file, found, one) = (found.log_file(), found.clone(), Arc::new(Semaphore::new(1)));
+    let (file, found) = (found.log_file(), found.clone());
+    let one = Arc::new(Semaphore::new(1));
     let healthz = async {
         let port = alone(&one, DEADLINE, move || found.healthz_port()).await;
         let port = port.map_err(|why| format!("the kubelet's configuration: {why}"))?;
