@@ -37,8 +37,7 @@ pub(crate) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {
     let settings = match read(file) {
         Ok(settings) => settings,
         Err(problems) => {
-            let text = safe_lines(&problems);
-            write!(anstream::stderr(), "{text}")?;
+            write!(anstream::stderr(), "{}", safe_lines(&problems))?;
             return Ok(ExitCode::FAILURE);
         }
     };
@@ -115,7 +114,6 @@ fn with_defaults(settings: &Settings) -> Command {
     command.mut_subcommand(AGENT, |agent| agent.mut_args(set))
 }
 
-/// The flags that the file and variables can set.
 fn settable(command: &Command) -> impl Iterator<Item = &Arg> {
     let agent = command.find_subcommand(AGENT).into_iter();
     let args = agent.flat_map(Command::get_arguments);

@@ -22,7 +22,6 @@ pub(crate) fn print(object: &impl Serialize) -> io::Result<()> {
     out.flush()
 }
 
-/// Converts a time to UTC, in microseconds.
 pub(crate) fn utc(time: WallTime) -> jiff::Timestamp {
     let micros = time.as_nanos().div_euclid(1000);
     jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH)

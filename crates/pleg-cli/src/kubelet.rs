@@ -225,7 +225,6 @@ pub(crate) fn is_same(proc: &Proc, pid: u32, address: &str, socket: &Path) -> Op
     Some(theirs == Some(ours))
 }
 
-/// The device and the inode, which identify a file.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     let found = fs::metadata(path).ok()?;
     Some((found.dev(), found.ino()))

@@ -214,11 +214,9 @@ mod tests {
             clock.sleep_until(clock.now().after(SECOND)).await;
             kind.map_or(Ok(()), |kind| Err(CallError::new(of.0, kind, "no")))
         };
-        // Only the measurement matters, not the result.
         let _ = meter.measure(of.0, of.1, call).await;
     }
 
-    /// Measures a call as [`call`] does, but cancels it after half a second.
     async fn cancelled(meter: &Meter, of: (&'static str, &str)) {
         let call = call(meter, of, None);
         assert!(tokio::time::timeout(SECOND / 2, call).await.is_err());

@@ -38,7 +38,7 @@ impl Observer {
             meter: target.meter.clone(),
             node: node.trim().to_owned(),
             runtime: target.runtime.clone(),
-            facts: watch::Sender::default(),
+            facts: watch::Sender::new(Facts::before_first_look()),
             generator: Mutex::default(),
             model: Mutex::new(Model::new(clock.now(), clock.wall())),
             changes: watch::Sender::new(0),

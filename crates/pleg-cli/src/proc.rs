@@ -130,7 +130,6 @@ fn is_pods(line: &str) -> bool {
 /// A process or thread in state D.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blocked {
-    /// The number of times that the thread was switched out.
     switches: Option<u64>,
     /// The function of the kernel in which the thread waits.
     pub(crate) at: Option<String>,

@@ -177,7 +177,6 @@ impl Record {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
-    /// The present time by the agent's clock.
     pub(crate) time: jiff::Timestamp,
     /// The time of the agent's start.
     pub(crate) agent: String,

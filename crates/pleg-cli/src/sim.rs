@@ -15,7 +15,6 @@ use crate::Outcome;
 use crate::args::SimArgs;
 use crate::log::notice;
 
-/// The extension of the name of the control socket.
 pub(crate) const CONTROL: &str = "ctl";
 
 pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -> Outcome {
@@ -41,8 +40,7 @@ pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -
         let serving = sim.serve_unix(&socket, std::future::pending())?;
         let _control = sim.serve_control(socket.with_added_extension(CONTROL))?;
         let (mode, path) = (args.mode, serving.path().display());
-        let listens = format!("a simulated runtime ({mode}) listens on unix://{path}");
-        notice(&listens);
+        notice(&format!("a simulated runtime ({mode}) listens on unix://{path}"));
         std::future::pending().await
     };
     // SIGINT and SIGTERM must end this process even if the creation of a pod hangs because of a configured fault.

@@ -45,7 +45,6 @@ fn is_unsafe(c: char) -> bool {
 /// The maximum number of bytes for one character on the terminal: a name may stack combining marks without end.
 const MOST_CLUSTER: usize = 32;
 
-/// The number of terminal columns that an escaped text needs.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
@@ -138,7 +137,6 @@ pub(crate) fn enclosed(before: &str, text: &str, after: &str) -> String {
     }
 }
 
-/// The name of an enum's variant, in lower case.
 pub(crate) fn lower(variant: impl Debug) -> String {
     format!("{variant:?}").to_lowercase()
 }

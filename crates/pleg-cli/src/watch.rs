@@ -161,10 +161,9 @@ impl Printer {
 }
 
 fn style(record: &Record) -> Style {
+    let has_failed = record.exit_code.is_some_and(|code| code != 0);
     match &*record.r#type {
-        "ContainerDied" if record.exit_code.is_some_and(|code| code != 0) => {
-            colour(AnsiColor::Red).bold()
-        }
+        "ContainerDied" if has_failed => colour(AnsiColor::Red).bold(),
         NOT_READY | LAGGED => colour(AnsiColor::Red).bold(),
         "ContainerDied" | DEGRADED => colour(AnsiColor::Yellow),
         "ContainerStarted" | READY | RECOVERED => colour(AnsiColor::Green),

@@ -173,9 +173,10 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
             shell(&facts, script).await?;
             let report = examine(daemon).await?;
             let next = expect(&report, code, &expand(step, &facts))?;
-            // Only doctor examines mounts and the kubelet's health.
-            let is_shown = !code.starts_with("kubelet_") && code != "mount_hangs";
-            if agent.is_some() && is_shown {
+            // Only doctor examines mounts, and the kubelet's health, metrics and log.
+            let of_doctor =
+                "mount_hangs kubelet_pleg_unhealthy kubelet_unhealthy kubelet_relist_slow";
+            if agent.is_some() && of_doctor.split(' ').all(|other| other != code) {
                 until_agent_shows(daemon, &log, code).await?;
             }
             match ends {
@@ -202,6 +203,7 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Waits until the agent's view has `code` as its first finding, `pleg check` names the first one, and readyz names it.
 async fn until_agent_shows(daemon: &Daemon, log: &Path, code: &str) -> anyhow::Result<()> {
     let address = address(log).context("the agent has no address")?;
     until(SOON * 3, code, || async {
@@ -211,7 +213,18 @@ async fn until_agent_shows(daemon: &Daemon, log: &Path, code: &str) -> anyhow::R
         }
         let ready = get(&address, "/readyz?verbose").await.ok()?;
         let view = get(&address, "/debug/view?limit=0").await.ok()?;
-        (ready.contains(code) && view.contains(code)).then_some(())
+        let (_, view) = view.split_once("\r\n\r\n")?;
+        let view: Value = serde_json::from_str(view).ok()?;
+        let reasons = view["health"]["reasons"].as_array()?.iter();
+        let mut codes = reasons.filter_map(|reason| reason["code"].as_str());
+        let worst = codes.clone().next()?;
+        let first = codes.find(|code| *code != "network_not_ready");
+        let mut check = Command::new(built("pleg").ok()?);
+        let check = check.args(["check", "--agent", &format!("http://{address}")]);
+        let check = String::from_utf8(check.output().await.ok()?.stdout).ok()?;
+        let is_named = ready.contains(&format!("({code})"));
+        let agree = first == Some(code) && check.starts_with(&format!("({worst})"));
+        (is_named && agree).then_some(())
     })
     .await
 }
@@ -223,15 +236,11 @@ async fn follow(
     next: &str,
     code: &str,
 ) -> anyhow::Result<()> {
-    let command = next
-        .split('`')
-        .nth(1)
-        .with_context(|| format!("no command in {next}"))?;
+    let command = next.split('`').nth(1).context(next.to_owned())?;
     shell(facts, command).await?;
     let report = examine(daemon).await?;
-    let left = findings(&report)?
-        .into_iter()
-        .find(|finding| finding["code"] == code);
+    let mut left = findings(&report)?.into_iter();
+    let left = left.find(|finding| finding["code"] == code);
     ensure!(left.is_none(), "{command} did not end it: {left:#?}");
     Ok(())
 }
@@ -308,20 +317,11 @@ async fn restart(kubelet: &Kubelet, pods: &[(Pod, Id)]) -> anyhow::Result<()> {
 /// Starts an agent that logs to a file.
 fn start_agent(daemon: &Daemon, log: &Path) -> anyhow::Result<Child> {
     let mut command = Command::new(built("pleg")?);
-    let command = command
-        .args([
-            "agent",
-            "-v",
-            "--log-format",
-            "json",
-            "--listen",
-            "127.0.0.1:0",
-        ])
-        .arg("-r")
-        .arg(daemon.endpoint.to_string())
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(log)?);
-    Ok(command.kill_on_drop(true).spawn()?)
+    let endpoint = &daemon.endpoint;
+    let args = format!("agent -v --log-format json --listen 127.0.0.1:0 -r {endpoint}");
+    command.args(args.split(' ')).stdout(Stdio::null());
+    command.stderr(fs::File::create(log)?).kill_on_drop(true);
+    Ok(command.spawn()?)
 }
 
 /// The agent's log records with a level above info, except those about the missing network plugin.

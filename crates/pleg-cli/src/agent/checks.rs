@@ -1,4 +1,4 @@
-//! The text of `/readyz`. `?verbose` marks each check: `[+]` passed, `[-]` failed, `[!]` degraded but ready.
+//! The text of `/readyz`. `?verbose` marks each check: `[+]` passed, `[-]` failed, `[!]` degraded, `[ ]` not examined.
 
 use super::*;
 use crate::check::sentence;
@@ -53,12 +53,13 @@ fn check(name: &str, layer: Layer, view: &View, lines: &mut Vec<String>) {
     let reasons = view.health.reasons.iter();
     let mut reasons = reasons.filter(|r| r.layer == lower(layer)).peekable();
     if reasons.peek().is_none() {
-        let detail = match layer {
-            Layer::Calls => list(view),
-            Layer::Stream => format!(": {}", polling(view).as_ref().unwrap_or(&view.stream.state)),
-            _ => String::new(),
-        };
-        lines.push(format!("[+]{name} ok{detail}"));
+        let stream = polling(view).unwrap_or_else(|| view.stream.state.clone());
+        lines.push(match layer {
+            Layer::Host if is_host_unknown(view) => format!("[ ]{name} not examined"),
+            Layer::Calls => format!("[+]{name} ok{}", list(view)),
+            Layer::Stream => format!("[+]{name} ok: {stream}"),
+            _ => format!("[+]{name} ok"),
+        });
     }
     for reason in reasons {
         let result = match reason.not_ready {
@@ -72,6 +73,12 @@ fn check(name: &str, layer: Layer, view: &View, lines: &mut Vec<String>) {
             None => format!("    do: {}", reason.action),
         });
     }
+}
+
+/// Returns true if nothing of the host was examined. Without its processes, a look at the host finds nothing.
+fn is_host_unknown(view: &View) -> bool {
+    let is_host = |what: &String| what.starts_with("the host: ") || what.starts_with("processes: ");
+    view.health.not_examined.iter().any(is_host)
 }
 
 fn list(view: &View) -> String {

@@ -59,7 +59,6 @@ impl Pages {
                 match Query::from_parameters(query) {
                     Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
                     Ok(query) if path == "/debug/live" => self.live(request, query),
-                    // The view of the node that `pleg top` shows, with one page of its pods.
                     Ok(query) => json_reply(&self.observer.view(&query)),
                 }
             }
@@ -143,7 +142,6 @@ impl Pages {
 
 #[derive(Deserialize)]
 struct Wanted {
-    /// Selects only records whose number is higher than this one.
     after: Option<u64>,
     /// Selects only records from the last `since` seconds before the request.
     since: Option<u64>,

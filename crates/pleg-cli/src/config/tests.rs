@@ -9,7 +9,6 @@ use crate::args::{AgentArgs, EventsPolicy};
 use crate::log::LogFormat;
 use crate::text::wrapped;
 
-/// The parsed arguments for these flags and this file.
 fn parsed(flags: &[&str], file: &str) -> Result<(Args, AgentArgs), String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.toml");
@@ -41,7 +40,6 @@ fn flag_overrides_file_and_file_overrides_default() {
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/agent.toml");
 
-/// The example file `deploy/agent.toml`: all settings with their defaults.
 fn example() -> String {
     let mut text = String::from(
         "# The settings of `pleg agent`. The values here are the defaults; a setting that has no default is\n\
@@ -70,7 +68,6 @@ fn example() -> String {
     text
 }
 
-/// An example value for a setting that has no default.
 fn sample(key: &str) -> &'static str {
     match key {
         "runtime-endpoint" => "unix:///run/containerd/containerd.sock",

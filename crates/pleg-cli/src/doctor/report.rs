@@ -67,7 +67,9 @@ pub(super) fn text(examination: &Examination, findings: &[Finding]) -> io::Resul
         for evidence in &finding.evidence {
             lines("  - ", 4, evidence)?;
         }
-        lines("  > ", 4, &finding.next)?;
+        if finding.cause.is_none() {
+            lines("  > ", 4, &finding.next)?;
+        }
     }
     lines("", 0, "")?;
     let dim = dim();
@@ -100,6 +102,7 @@ fn figures(examination: &Examination) -> Vec<(&'static str, String)> {
         ("events", Some(events(&runtime.stream))),
         ("conditions", conditions(runtime)),
         ("not read", Some(unreadable).filter(|why| !why.is_empty())),
+        ("codes", Some("each is a section of docs/runbook.md".to_owned())),
     ];
     let all = all.into_iter();
     all.filter_map(|(name, text)| Some((name, text?))).collect()

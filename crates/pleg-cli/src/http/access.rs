@@ -24,8 +24,12 @@ impl Access {
     /// Reads the token and TLS files. Fails if other hosts can connect to `listen`, but no client must prove who it is.
     pub(crate) fn load(args: &AccessArgs, listen: &Listen) -> Result<Self> {
         let requires_certificate = args.tls_client_ca.is_some();
+        let is_local = match listen {
+            Listen::Tcp(address) => address.ip().is_loopback(),
+            Listen::Unix(_) => true,
+        };
         ensure!(
-            listen.is_local() || args.token_file.is_some() || requires_certificate,
+            is_local || args.token_file.is_some() || requires_certificate,
             "{listen} is not a loopback address, and responses name pods: set --token-file, or \
              --tls-cert, --tls-key and --tls-client-ca"
         );
@@ -43,7 +47,6 @@ impl Access {
         Ok(Self::new(digests, tls, requires_certificate))
     }
 
-    /// Returns true if a client must prove who it is.
     pub(crate) const fn is_restricted(&self) -> bool {
         !self.digests.is_empty() || self.requires_certificate
     }
@@ -58,7 +61,9 @@ impl Access {
         if !scheme.eq_ignore_ascii_case(BEARER) {
             return Err(NO_TOKEN);
         }
-        if self.has(&hex(token)) {
+        let sum = digest(&SHA256, token);
+        let hex: String = sum.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+        if self.has(&hex) {
             Ok(())
         } else if self.has(&String::from_utf8_lossy(token).to_ascii_lowercase()) {
             Err(CLEAR_TOKEN)
@@ -76,11 +81,6 @@ impl Access {
 }
 
 const BEARER: &[u8] = b"Bearer ";
-
-fn hex(token: &[u8]) -> String {
-    let bytes = digest(&SHA256, token);
-    bytes.as_ref().iter().map(|b| format!("{b:02x}")).collect()
-}
 
 /// Reads one digest per line. A line may end with a comment. Errors do not quote the file, which may have secrets.
 fn read_digests(file: &Path) -> Result<Vec<String>> {

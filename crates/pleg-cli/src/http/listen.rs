@@ -36,13 +36,6 @@ impl FromStr for Listen {
 }
 
 impl Listen {
-    pub(crate) fn is_local(&self) -> bool {
-        match self {
-            Self::Tcp(address) => address.ip().is_loopback(),
-            Self::Unix(_) => true,
-        }
-    }
-
     pub(crate) async fn bind(&self) -> Result<Listener> {
         let listener = self.try_bind().await;
         listener.with_context(|| format!("cannot listen on {self}"))

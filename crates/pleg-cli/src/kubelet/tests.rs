@@ -1,14 +1,12 @@
 use super::*;
 use crate::picture::host::tests::fake::FakeHost;
 
-/// A node with a process that has the command line `line`.
 fn node(line: &str) -> FakeHost {
     let host = FakeHost::new();
     host.run(800, line);
     host
 }
 
-/// The reason why a kubelet may subscribe; empty if none may.
 fn why(host: &FakeHost) -> String {
     find_subscriber(host.root(), None).unwrap_or_default()
 }

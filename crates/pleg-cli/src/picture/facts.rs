@@ -1,19 +1,18 @@
 //! The facts that an agent collects every 30 s: the runtime's conditions, findings about its endpoint, pods and host.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use itertools::Itertools as _;
 use metrics::{describe_gauge, gauge};
 use pleg::core::{CallError, Instant, PodView};
 use pleg::{HealthWatch, Pleg};
 use pleg_cri::{CriClient, diagnose};
 use tokio::sync::watch;
+use tracing::field::display;
 
-use super::finding::{FROM_LISTS, Finding, Severity, contains};
+use super::finding::{FROM_LISTS, Finding, Severity, arrange, contains};
 use super::host::{self, Calls, Host, HostTarget};
 use super::runtime::{self, Conditions, Failure, Pods, Unusable};
 use crate::connect::{Chosen, Target};
@@ -39,13 +38,20 @@ pub(crate) const FINDING: &str = "pleg_finding";
 pub(crate) struct Facts {
     pub(crate) conditions: Conditions,
     /// The findings, each with the time at which it was first found.
-    findings: Vec<(Finding, Instant)>,
+    findings: Vec<(Instant, Finding)>,
     pub(crate) not_examined: Vec<String>,
 }
 
 impl Facts {
+    pub(crate) fn before_first_look() -> Self {
+        let mut facts = Self::default();
+        let host = "the host: not looked at yet".to_owned();
+        facts.not_examined.push(host);
+        facts
+    }
+
     pub(super) fn findings(&self, now: Instant) -> impl Iterator<Item = Finding> {
-        self.findings.iter().map(move |(finding, since)| {
+        self.findings.iter().map(move |(since, finding)| {
             let lasted = now.since(*since).as_secs_f64();
             finding.clone().lasting(finding.seconds.or(Some(lasted)))
         })
@@ -63,38 +69,45 @@ impl Facts {
         }
     }
 
-    /// Replaces the findings, and logs those that begin, become worse or end.
+    /// Replaces the findings, and logs those that begin, become worse or end, each below its cause.
     fn conclude(&mut self, findings: Vec<Finding>, now: Instant) {
         let last = std::mem::take(&mut self.findings);
-        for (finding, since) in &last {
+        let before = arrange(last.iter().map(|(_, finding)| finding.clone()).collect());
+        let after = arrange(findings.clone());
+        let since = |code: &str| {
+            let known = last.iter().find(|(_, finding)| finding.code == code);
+            known.map_or(now, |(since, _)| *since)
+        };
+        for finding in &before {
             set(finding, 0.0);
-            if findings.iter().all(|new| new.code != finding.code) {
-                let (code, summary) = (finding.code, &finding.summary);
-                let lasted = duration(now.since(*since));
+            let (code, summary) = (finding.code, &finding.summary);
+            if after.iter().all(|new| new.code != code) {
+                let lasted = duration(now.since(since(code)));
                 tracing::info!(code, "over after {lasted}: {summary}");
             }
         }
-        let alarming = findings.iter().filter(|f| f.severity > Severity::Info);
-        let worst = alarming.sorted_by_key(|finding| Reverse(finding.severity));
+        let worst = after.iter().filter(|f| f.severity > Severity::Info);
         worst.take(MOST_SHOWN).for_each(|finding| set(finding, 1.0));
-        let dated = findings.into_iter().map(|finding| {
-            let known = last.iter().find(|(old, _)| old.code == finding.code);
-            if known.is_none_or(|(old, _)| old.severity < finding.severity) {
-                log(&finding);
+        for finding in &after {
+            let mut known = before.iter().filter(|old| old.code == finding.code);
+            if known.all(|old| old.severity < finding.severity) {
+                log(finding);
             }
-            (finding, known.map_or(now, |(_, since)| *since))
-        });
-        self.findings = dated.collect();
+        }
+        // Not arranged: `Picture::of` adds and leaves out findings, and then arranges all.
+        self.findings = findings.into_iter().map(|f| (since(f.code), f)).collect();
     }
 }
 
+/// Logs the finding with its cause, or without a cause with its next step.
 fn log(finding: &Finding) {
-    let (code, summary, next) = (finding.code, &finding.summary, &finding.next);
+    let (code, cause, summary) = (finding.code, finding.cause, &finding.summary);
     let evidence = finding.evidence.join("; ");
+    let next = cause.is_none().then(|| display(&finding.next));
     match finding.severity {
-        Severity::Critical => tracing::error!(code, %evidence, %next, "{summary}"),
-        Severity::Warning => tracing::warn!(code, %evidence, %next, "{summary}"),
-        Severity::Info => tracing::info!(code, %evidence, "{summary}"),
+        Severity::Critical => tracing::error!(code, cause, %evidence, next, "{summary}"),
+        Severity::Warning => tracing::warn!(code, cause, %evidence, next, "{summary}"),
+        Severity::Info => tracing::info!(code, cause, %evidence, "{summary}"),
     }
 }
 
@@ -253,4 +266,28 @@ fn is_usable(health: &HealthWatch) -> bool {
 fn has_any(health: &HealthWatch, codes: &[&str]) -> bool {
     let mut degraded = health.degraded().into_iter();
     degraded.any(|reason| codes.contains(&reason.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::tests::at;
+
+    #[test]
+    fn finding_with_a_cause_is_logged_without_its_next_step() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let log = tracing_subscriber::fmt().with_ansi(false);
+        let log = log.with_writer(file.reopen().unwrap()).finish();
+        let found = ["shim_zombie", "disk_full"].map(|code| Finding::new(code, "", "kill it"));
+        tracing::subscriber::with_default(log, || {
+            let mut facts = Facts::default();
+            [0, 30].map(|now| facts.conclude(found.to_vec(), at(now)));
+        });
+        let log = std::fs::read_to_string(file.path()).unwrap();
+        let (first, second) = log.trim().split_once('\n').unwrap();
+        let has_next_step = first.ends_with("next=kill it") && !second.contains("next=");
+        assert!(has_next_step && first.contains("code=\"disk_full\""), "{log}");
+        let has_cause = second.contains("code=\"shim_zombie\" cause=\"disk_full\"");
+        assert!(has_cause && !second.contains('\n'), "{log}");
+    }
 }

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, Severity};
 
-/// The state of a generator, as plain data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Generator {
@@ -123,8 +122,8 @@ pub(super) fn next_step(code: &str) -> &'static str {
         "never_listed" => "Start the runtime, or set its socket with -r. Run as root.",
         "stale" => "Do what the other findings say.",
         "runtime_silent" => {
-            "See the findings about the host and the runtime's process. Save a stack dump (SIGUSR1 for containerd and \
-             CRI-O), then restart the runtime; containers keep running."
+            "See the findings about the host and the runtime's process. Save a stack dump (`pkill -USR1 -x \
+             'containerd|crio'`), then restart the runtime; containers keep running."
         }
         "list_failed" => {
             "Read the runtime's log. If the answer is too large, remove dead containers."

@@ -15,7 +15,6 @@ use finding::{Finding, arrange};
 use generator::Generator;
 use runtime::Problem;
 
-/// A node's health and its troubles at one instant.
 #[derive(Clone, Debug, derive_more::Constructor)]
 pub(crate) struct Picture {
     pub(crate) now: Instant,
@@ -24,7 +23,6 @@ pub(crate) struct Picture {
     pub(crate) ready: Result<(), NotReady>,
     /// The findings, the worst first, and each cause before what it explains.
     pub(crate) findings: Vec<Finding>,
-    /// The pods whose calls hang or fail.
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -62,7 +60,6 @@ impl Picture {
         self.findings.iter().any(|finding| finding.code == code)
     }
 
-    /// The seconds since `since`.
     pub(crate) fn age(&self, since: Instant) -> f64 {
         self.now.since(since).as_secs_f64()
     }

@@ -20,7 +20,6 @@ fn manifest<T: DeserializeOwned + Serialize>(file: &str) -> Value {
     given
 }
 
-/// The specification of the pod, and its container.
 fn pod() -> (Value, Value) {
     let set = manifest::<DaemonSet>("kubernetes/daemonset.yaml");
     let template = &set["spec"]["template"];

@@ -25,7 +25,6 @@ fn read(name: &str) -> String {
     fs::read_to_string(path(name)).expect(name)
 }
 
-/// The arguments of an agent, as the command parses them.
 fn agent<'a>(args: impl IntoIterator<Item = &'a str>) -> AgentArgs {
     let args = ["pleg"].into_iter().chain(args);
     match Args::try_parse_from(args).map(|args| args.command) {
@@ -64,7 +63,6 @@ fn unit_runs_an_agent_and_systemd_finds_it_hardened() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pleg-agent.service");
-    // Some program that exists here.
     let program = std::env::current_exe().unwrap();
     let unit = unit.replace("/usr/local/bin/pleg", &program.to_string_lossy());
     fs::write(&file, unit).unwrap();

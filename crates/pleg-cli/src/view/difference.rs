@@ -134,7 +134,6 @@ mod tests {
         (new, patch)
     }
 
-    /// The only row in the patch, which must be that of this pod.
     fn only_row<'a>(patch: &'a Value, uid: &str) -> &'a Map<String, Value> {
         let rows = patch["pods"]["rows"].as_object().unwrap();
         assert_eq!(rows.keys().collect::<Vec<_>>(), [uid]);

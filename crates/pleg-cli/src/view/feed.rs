@@ -15,7 +15,6 @@ pub(crate) struct Feed {
     pub(super) began_at: WallTime,
     records: VecDeque<(WallTime, Record)>,
     next: u64,
-    /// The time since which the feed has every record.
     complete_since: WallTime,
     began: Instant,
     /// For each of the last seconds, the number of its events. A second without events has no entry.

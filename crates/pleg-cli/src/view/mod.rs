@@ -87,9 +87,7 @@ pub(crate) struct Latency {
     /// A complete list that takes longer than this is a finding. `reads_slow_ms`: the same for a call about one pod.
     pub(crate) lists_slow_ms: f64,
     pub(crate) reads_slow_ms: f64,
-    /// The calls of complete lists.
     pub(crate) lists: Vec<Point>,
-    /// Calls about one pod, one container or one sandbox.
     pub(crate) reads: Vec<Point>,
     /// The time from a change, by the runtime's clock, until the generator detected it.
     pub(crate) events: Vec<Point>,
@@ -106,7 +104,6 @@ pub(crate) struct FeedPage {
     pub(crate) complete_since: String,
 }
 
-/// A name, truncated to the maximum that a view shows.
 fn name(text: &str) -> String {
     clip(text, MOST_NAME).into_owned()
 }

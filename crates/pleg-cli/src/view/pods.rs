@@ -210,16 +210,12 @@ impl ExitRow {
 pub(crate) enum PodState {
     /// The runtime does not answer a call about the pod.
     Hung,
-    /// Calls about the pod fail.
     Failing,
     /// The runtime lists a sandbox or container, but its status call returns NotFound.
     StatusMissing,
-    /// The runtime reports the state of a sandbox or container as unknown.
     #[default]
     Unknown,
-    /// The pod's newest sandbox is not ready.
     NotReady,
-    /// All containers of the pod have exited.
     Exited,
     /// A container exists and was not started.
     Created,

@@ -11,7 +11,6 @@ pub(crate) const MOST_ROWS: usize = 200;
 pub(crate) struct Query {
     /// Matches, ignoring case, a namespace/name, uid, sandbox or container id, container name or (only of pods) image.
     pub(crate) search: String,
-    /// Selects only pods in this namespace, unless it is empty.
     pub(crate) namespace: String,
     pub(crate) labels: Option<Selector>,
     pub(crate) sort: Sort,
@@ -34,9 +33,7 @@ pub(crate) enum Sort {
     #[default]
     State,
     Name,
-    /// The most restarts first.
     Restarts,
-    /// The last change first.
     Change,
     /// The pods whose last read is the oldest come first.
     Freshness,

@@ -32,7 +32,6 @@ pub(crate) struct Point {
     pub(crate) longest_ms: Option<f64>,
 }
 
-/// The number of the interval that contains the instant `at`.
 pub(super) const fn interval(at: Instant) -> u64 {
     at.as_nanos() / (INTERVAL.as_secs() * 1_000_000_000)
 }

@@ -9,7 +9,6 @@ use crate::text::duration;
 
 /// The period in which this command asks the agent for new records.
 const PERIOD: Duration = Duration::from_millis(500);
-/// The code of the record that says that the agent does not answer.
 const SILENT: &str = "agent_silent";
 
 pub(super) async fn run(
@@ -23,8 +22,7 @@ pub(super) async fn run(
     // The agent keeps a bounded number of records, and none from before its start.
     let complete = head.time.as_second() - head.complete_since.as_second();
     if u64::try_from(complete).is_ok_and(|complete| complete < since) {
-        let begin = head.complete_since;
-        notice(&format!("the agent's records begin at {begin}"));
+        notice(&format!("the agent's records begin at {}", head.complete_since));
     }
     let silent_since = None;
     let mut follower = Follower { head, silent_since };

@@ -21,7 +21,6 @@ impl Agent {
         Self::spawn(pleg(&format!("agent --listen 127.0.0.1:0 {args}"))).await
     }
 
-    /// A command that runs an agent on a TCP address.
     pub(super) async fn spawn(command: std::process::Command) -> Self {
         let mut running = Running::spawn(command);
         let message = running.message_with("; http").await;
@@ -36,7 +35,6 @@ impl Agent {
         TcpStream::connect(&self.address).await.expect("connected")
     }
 
-    /// The status code, the headers and the body of a response.
     pub(super) async fn get(&self, path: &str) -> (u16, String, String) {
         ask(self.connect().await, path, "Host: localhost\r\n").await
     }
@@ -51,7 +49,6 @@ impl Agent {
         shown.await.expect(path)
     }
 
-    /// The series that `/metrics` has, and their values.
     pub(super) async fn scrape(&self) -> BTreeMap<String, String> {
         let (code, _, page) = self.get("/metrics").await;
         assert_eq!(code, 200);
@@ -110,7 +107,6 @@ pub(super) async fn ask(
     (code.expect("a code"), headers, body.to_owned())
 }
 
-/// The agent waits for its runtime without a timeout, and reports not ready.
 #[tokio::test]
 async fn agent_is_not_ready_until_its_runtime_serves() {
     let mut sim = Sim::down();
@@ -173,7 +169,6 @@ async fn watchdog_is_fed_while_the_runtime_is_missing_or_hangs() {
     feeds(3).await;
     sim.serve("--empty").await;
     notified(&manager, "STATUS=ready", "").await;
-    // The runtime hangs for several periods of the watchdog.
     let runtime = sim.running.as_ref().expect("it runs");
     runtime.signal("STOP").await;
     notified(&manager, "STATUS=ready; ", "runtime_silent: ").await;

@@ -63,7 +63,6 @@ async fn request_needs_a_token_of_the_token_file_last_read() {
     let (code, head, body) = agent.get("/metrics").await;
     assert_eq!((code, &*body), (401, "unauthorized\n"));
     assert_has(&head, "www-authenticate: bearer");
-    // The log has one line for each reason of a rejection.
     for reason in ["no token", "wrong token", "its token is itself a line"] {
         let line = agent.running.message().await;
         assert_has(&line, &format!("rejected a client, {reason} | : 127.0.0.1"));

@@ -33,7 +33,6 @@ drop=on => pleg_missed_events_total
 cut => pleg_streams_lost_total
 list.empty=50% => pleg_undone_total";
 
-/// The names and descriptions in a part of `docs/metrics.md`.
 fn documented(part: &'static str) -> BTreeMap<&'static str, &'static str> {
     let rows = part.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| ")?.split(" | ");
@@ -56,7 +55,6 @@ fn name(series: &str) -> &str {
     histogram.find(is_histogram).unwrap_or(name)
 }
 
-/// The values that each series had.
 #[derive(Default)]
 struct Seen(BTreeMap<String, BTreeSet<String>>);
 
@@ -117,7 +115,6 @@ async fn each_documented_metric_exists_and_moves() {
     let agent = sim.agent(&format!("{periods} --kubelet-names")).await;
     let plain = sim.agent(periods).await;
     let mut seen = Seen::default();
-    // The runtime does not run yet.
     let errors = "pleg_lists_failed_total kubelet_runtime_operations_errors_total";
     seen.until_moved(&agent, errors.split(' ').collect()).await;
 
@@ -192,7 +189,6 @@ async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     }
     scrapes.resize(CALM + TROUBLE, last);
 
-    // The series of 20 nodes, with the labels that Prometheus adds.
     let names: BTreeSet<&String> = scrapes.iter().flat_map(BTreeMap::keys).collect();
     let nodes = (0..20).flat_map(|node| names.iter().map(move |name| (node, *name)));
     let series = nodes.map(|(node, name)| {

@@ -60,7 +60,12 @@ async fn agent_names_hung_pod_and_the_call_that_hangs() {
 async fn agent_stays_ready_and_shows_that_network_is_not_ready() {
     let sim = Sim::start().await;
     sim.control("network.not_ready=on").await;
+    let runtime = sim.running.as_ref().expect("it runs");
+    runtime.signal("STOP").await;
     let mut agent = sim.agent("").await;
+    let unknown = "[ ]host not examined\n | [ ]not examined: the host: not looked at yet\n";
+    agent.until_shows(VERBOSE, unknown).await;
+    runtime.signal("CONT").await;
     let shown = "[!]network degraded (network_not_ready) for | [+]runtime ok\n | Status: NetworkReady \
         is false (NetworkPluginNotReady): cni plugin not initialized\n";
     agent.until_shows(VERBOSE, shown).await;

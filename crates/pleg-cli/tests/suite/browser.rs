@@ -12,7 +12,6 @@ use super::run::{TIMEOUT, TestDir};
 /// Debian's package chromium-headless-shell. It reads calls from descriptor 3 and writes messages to descriptor 4.
 const COMMAND: &str = "exec chromium-headless-shell --no-sandbox --disable-gpu \
      --remote-debugging-pipe --user-data-dir=\"$1\" about:blank 3<&0 4>&1 </dev/null >/dev/null";
-/// The period in which a condition is evaluated.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// A browser with one page. It is killed when this value is dropped.
@@ -22,7 +21,6 @@ pub(crate) struct Browser {
     messages: Receiver<Value>,
     session: Value,
     last_call: u64,
-    /// Errors and warnings of the page and the browser.
     complaints: Vec<String>,
     /// The browser writes to this directory.
     _dir: TestDir,
@@ -79,7 +77,6 @@ impl Browser {
         }
     }
 
-    /// Sets the size of the window, and whether the user prefers dark pages.
     pub(crate) fn resize(&mut self, (width, height): (u32, u32), is_dark: bool) {
         let mut size = json!({ "deviceScaleFactor": 1, "mobile": false });
         (size["width"], size["height"]) = (width.into(), height.into());
@@ -122,15 +119,13 @@ impl Browser {
     }
 
     pub(crate) async fn until_in(&mut self, id: &str, text: &str) {
-        let text = Value::from(text);
-        self.until(&format!("byId('{id}').innerText.includes({text})"))
-            .await;
+        let shown = format!("byId('{id}').innerText.includes({})", Value::from(text));
+        self.until(&shown).await;
     }
 
     pub(crate) async fn until_shows(&mut self, text: &str) {
-        let text = Value::from(text);
-        self.until(&format!("document.body.innerText.includes({text})"))
-            .await;
+        let shown = format!("document.body.innerText.includes({})", Value::from(text));
+        self.until(&shown).await;
     }
 
     pub(crate) fn text(&mut self, id: &str) -> String {
@@ -143,7 +138,6 @@ impl Browser {
         self.eval("byId('search').dispatchEvent(new Event('input'))");
     }
 
-    /// Presses keys, such as `Enter`, `ArrowDown` or `p`.
     pub(crate) fn press(&mut self, keys: &[&str]) {
         for key in keys {
             let text = if key.chars().count() == 1 { key } else { "" };

@@ -17,7 +17,6 @@ use super::run::{PROMPT, Sim, TIMEOUT, program};
 const RUNNING: &str = "pleg_running_containers{container_state=\"running\"}";
 const EXITED: &str = "pleg_running_containers{container_state=\"exited\"}";
 
-/// Creates this many pods with two containers each, all in parallel.
 async fn create(sim: &Sim, pods: usize) -> Vec<Pod> {
     let create = async |n: usize| {
         let (pod, _) = sim.run_pod(&format!("pod-{n}")).await;

@@ -64,7 +64,6 @@ pub(crate) fn assert_has(text: &str, parts: &str) {
     }
 }
 
-/// Requires a time in RFC 3339.
 #[track_caller]
 pub(crate) fn assert_time(time: &Value) {
     let time = time.as_str().expect("a time");
@@ -90,7 +89,6 @@ impl Running {
         line(self.out.as_mut().expect("standard output is open")).await
     }
 
-    /// The next record of `-o json` for which `is_it` is true.
     pub(crate) async fn record(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
         loop {
             let record = parse(&self.line().await);
@@ -186,7 +184,6 @@ fn text(bytes: Vec<u8>) -> String {
 pub(crate) struct Sim {
     pub(crate) socket: PathBuf,
     pub(crate) kubelet: Kubelet,
-    /// The running command; `None` while it does not run.
     pub(crate) running: Option<Running>,
     pub(crate) dir: TestDir,
 }
@@ -202,7 +199,6 @@ impl Sim {
         sim
     }
 
-    /// A simulated runtime that does not run yet.
     pub(crate) fn down() -> Self {
         let dir = TestDir::new();
         let socket = dir.path("cri.sock");
@@ -226,24 +222,20 @@ impl Sim {
         self.running.take().expect("it runs").stop("TERM", 0).await;
     }
 
-    /// Runs a command with this runtime's endpoint.
     pub(crate) fn run(&self, args: &str) -> Running {
         Running::start(&format!("{args} -r {}", arg(&self.socket)))
     }
 
-    /// Runs an agent on a TCP address, with this runtime's endpoint.
     pub(crate) async fn agent(&self, args: &str) -> Agent {
         Agent::start(&format!("-r {} {args}", arg(&self.socket))).await
     }
 
-    /// Runs an agent, and waits until its event stream is confirmed.
     pub(crate) async fn confirmed_agent(&self, args: &str) -> Agent {
         let agent = self.agent(args).await;
         agent.until_confirmed().await;
         agent
     }
 
-    /// Sends a command to the simulated runtime, such as `drop=5%`.
     pub(crate) async fn control(&self, command: &str) {
         let end = self.ctl(command).end().await;
         assert_eq!(end.code, Some(0), "{}", end.err);
@@ -254,7 +246,6 @@ impl Sim {
         Running::start(&format!("sim ctl --socket {socket} {command}"))
     }
 
-    /// Runs a pod with the container `app`.
     pub(crate) async fn run_pod(&self, name: &str) -> (Pod, Id) {
         self.run_container(name, "app", Life::UntilStopped).await
     }
@@ -285,7 +276,6 @@ pub(crate) fn program() -> PathBuf {
     std::env::var_os("PLEG_PROGRAM").map_or_else(|| own.into(), PathBuf::from)
 }
 
-/// The command with these arguments, which spaces separate.
 pub(crate) fn pleg(args: &str) -> Command {
     let mut command = piped(program());
     command.args(args.split_whitespace());
@@ -324,7 +314,6 @@ impl TestDir {
         self.root().join(name)
     }
 
-    /// Writes a file, and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         std::fs::write(self.path(name), text).expect("written");
         self.path(name)

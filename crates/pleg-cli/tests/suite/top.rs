@@ -11,9 +11,7 @@ use super::run::{Running, SECRET, Sim, TIMEOUT, TestDir, arg, piped, program, si
 /// `pleg top` on a terminal of 80 columns and 24 lines, which `script` makes.
 struct Terminal {
     child: Child,
-    /// The output that the test has not read.
     unread: Vec<u8>,
-    /// The settings of the terminal before the command.
     settings: String,
     pid: String,
 }

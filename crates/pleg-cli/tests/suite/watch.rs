@@ -52,7 +52,6 @@ async fn watch_prints_existing_pods_and_then_changes_as_json() {
     synced["time"].take();
     assert_eq!(synced, json!({"time": null, "type": "Synced", "pods": 1}));
 
-    // Then `watch` prints later changes.
     let pod = sim.run_job("during", 5).await;
     let mut events = Vec::new();
     while !events.ends_with(&["ContainerRemoved sandbox null ".to_owned()]) {
@@ -172,7 +171,6 @@ async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
         let words = "--sim | /run/crio/crio.sock | /etc/crictl.yaml";
         assert_has(&end.err, words);
     }
-    // `script` runs the command on a terminal.
     let on_terminal = async |more: &str| {
         let line = format!("{} watch --for 3s{more}", program().display());
         let mut command = piped("script");

@@ -14,7 +14,6 @@ use super::*;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
 
-/// The line that separates the header of a Markdown table from its rows.
 const TABLE: &str = "| --- | --- | --- |\n";
 
 #[derive(Default)]

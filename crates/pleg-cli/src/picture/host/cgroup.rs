@@ -27,7 +27,7 @@ fn figures(group: &str, controller: &str) -> impl Iterator<Item = &'static str> 
              memory.oom_control oom_kill"
         }
         ("memory", false) => {
-            "memory.max, memory.current, memory.stat inactive_file, memory.events oom"
+            "memory.max, memory.current, memory.stat inactive_file, memory.events oom_kill"
         }
         _ => "pids.max, pids.current, , pids.events max",
     };

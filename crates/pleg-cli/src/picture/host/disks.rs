@@ -32,28 +32,47 @@ pub(crate) struct Disk {
 const CONTAINERD: [&str; 2] = ["/var/lib/containerd", "/run/containerd"];
 const CRIO: [&str; 2] = ["/var/lib/containers/storage", "/run/containers/storage"];
 
-/// The runtime's directories for data and state, configured or well-known; or why its configuration cannot be read.
+/// The runtime's directories for data and state, configured or well-known; and why its configuration cannot be read.
 pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Result<String, String>> {
-    let (flags, defaults) = match daemon.name.as_str() {
-        "containerd" => (["--root", "--state"], CONTAINERD),
-        "crio" => (["--root", "--runroot"], CRIO),
+    let arguments = proc.arguments(daemon.pid).unwrap_or_default();
+    let config = value(&arguments, &["--config", "-c"]);
+    let (flags, defaults, files) = match daemon.name.as_str() {
+        "containerd" => {
+            let file = config.unwrap_or("/etc/containerd/config.toml");
+            (["--root", "--state"], CONTAINERD, vec![file.to_owned()])
+        }
+        "crio" => {
+            let file = config.unwrap_or("/etc/crio/crio.conf").to_owned();
+            let dir = value(&arguments, &["--config-dir", "-d"]).unwrap_or("/etc/crio/crio.conf.d");
+            let entries = fs::read_dir(proc.inside(daemon.pid, dir));
+            let path = |file: fs::DirEntry| format!("{dir}/{}", file.file_name().to_string_lossy());
+            let later = entries.into_iter().flatten().flatten().map(path);
+            let files = [file].into_iter().chain(later.sorted());
+            (["--root", "--runroot"], CRIO, files.collect())
+        }
         _ => return Vec::new(),
     };
-    let arguments = proc.arguments(daemon.pid).unwrap_or_default();
-    let config = value(&arguments, &["--config", "-c"]).unwrap_or("/etc/containerd/config.toml");
-    let read = bounded::read(&proc.inside(daemon.pid, config));
-    let unread = read.as_ref().err();
-    let unread = unread.filter(|error| error.kind() != io::ErrorKind::NotFound);
-    let unread = unread.map(|error| Err(format!("{config}: {error}")));
-    let config = read.unwrap_or_default();
-    let config = DeTable::parse(&config).ok();
-    let config = config.as_ref().map(toml::Spanned::get_ref);
+    let read = |file: String| match bounded::read(&proc.inside(daemon.pid, &file)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!("{file}: {error}")),
+        read => Ok(read.unwrap_or_default()),
+    };
+    let (texts, unread): (Vec<_>, Vec<_>) = files.into_iter().map(read).partition_result();
     let paths = flags.into_iter().zip(defaults).map(|(flag, default)| {
-        let set = || config?.get(&flag[2..])?.get_ref().as_str();
-        let path = value(&arguments, &[flag]).or_else(set);
-        Ok(path.unwrap_or(default).to_owned())
+        let set_in = |text: &String| configured(text, &flag[2..]);
+        let set = value(&arguments, &[flag]).map(str::to_owned);
+        let set = set.or_else(|| texts.iter().rev().find_map(set_in));
+        Ok(set.unwrap_or_else(|| default.to_owned()))
     });
-    paths.chain(unread).collect()
+    paths.chain(unread.into_iter().map(Err)).collect()
+}
+
+/// The value of a key in a configuration file of containerd, or of CRI-O, which has these keys in the table `crio`.
+fn configured(text: &str, key: &str) -> Option<String> {
+    let config = DeTable::parse(text).ok()?;
+    let of_crio = config.get_ref().get("crio");
+    let of_crio = of_crio.and_then(|crio| crio.get_ref().as_table());
+    let table = of_crio.unwrap_or(config.get_ref());
+    Some(table.get(key)?.get_ref().as_str()?.to_owned())
 }
 
 /// The file systems of the daemon's directories (without a daemon: of the well-known ones), and what cannot be read.

@@ -66,7 +66,6 @@ pub(crate) struct Relists {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Journal {
     pub(crate) lines: u64,
-    /// Lines with "PLEG is not healthy".
     pub(crate) unhealthy: u64,
     /// Lines with "skipping pod synchronization".
     pub(crate) skipped: u64,
@@ -82,32 +81,35 @@ pub(super) async fn ask(
     sample: &Sample,
     clock: Clock,
     until: Instant,
-) -> (Kubelet, Option<String>) {
+) -> (Kubelet, Vec<String>) {
     let mut kubelet = Kubelet::default();
     let (process, found) = match sample.kubelet() {
         Some((seen, found, None)) => (&seen.process, found),
-        Some(_) => return (kubelet, None),
+        Some(_) => return (kubelet, Vec::new()),
         None => {
             let why = "the kubelet: no process of it is visible".to_owned();
-            return (kubelet, Some(why));
+            return (kubelet, vec![why]);
         }
     };
     let boot = Proc::below(&target.root).boot();
     let started = boot.map(|boot| process.started_at(boot));
-    let address = SocketAddr::from(([127, 0, 0, 1], found.healthz_port()));
-    let (healthz, journal, before) = tokio::join!(
-        healthz(address),
-        log(target, found.log_file(), started),
-        metrics(target)
-    );
+    let (file, found) = (found.log_file(), found.clone());
+    let one = Arc::new(Semaphore::new(1));
+    let healthz = async {
+        let port = alone(&one, DEADLINE, move || found.healthz_port()).await;
+        let port = port.map_err(|why| format!("the kubelet's configuration: {why}"))?;
+        Ok::<_, String>(healthz(SocketAddr::from(([127, 0, 0, 1], port))).await)
+    };
+    let (healthz, journal, before) =
+        tokio::join!(healthz, log(target, file, started), metrics(target));
     clock.sleep_until(until).await;
     let after = metrics(target).await;
     kubelet.relists = after.map(|after| relists(before.as_deref(), &after));
-    kubelet.healthz = healthz;
-    let why = journal.as_ref().err();
-    let why = why.map(|why| format!("the kubelet's log: {why}"));
+    let unread = [healthz.as_ref().err(), journal.as_ref().err()];
+    let unread = unread.into_iter().flatten().cloned().collect();
+    kubelet.healthz = healthz.ok().flatten();
     kubelet.journal = journal.ok();
-    (kubelet, why)
+    (kubelet, unread)
 }
 
 async fn healthz(address: SocketAddr) -> Option<Healthz> {
@@ -151,7 +153,6 @@ fn relists(before: Option<&str>, after: &str) -> Relists {
     }
 }
 
-/// The present Unix time in seconds, exact to the millisecond.
 fn now() -> f64 {
     wall().as_nanos() as f64 / 1e9
 }
@@ -182,18 +183,19 @@ async fn log(
     };
     let (files, journal) = tokio::join!(alone(&one, DEADLINE, files), journal(target));
     let mut log = Journal::default();
-    for text in files.iter().flatten().chain(journal.iter().flatten()) {
+    for text in files.iter().flatten().chain(&journal) {
         log.add(text, now(), started);
     }
-    if log.lines > 0 {
-        return Ok(log);
-    }
-    journal?;
-    let lacking = "no line of the last 15 min in the journal";
-    Err(format!("{lacking} (units {UNITS}) nor in {FILES}"))
+    let lacking = "no line of the last 15 min in";
+    let why = match journal {
+        _ if log.lines > 0 => return Ok(log),
+        Ok(_) => format!("{lacking} the journal (units {UNITS}) nor in {FILES}"),
+        Err(why) => format!("{why}; {lacking} {FILES}"),
+    };
+    Err(format!("the kubelet's log: {why}"))
 }
 
-async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
+async fn journal(target: &HostTarget) -> Result<String, String> {
     let child = command(&target.journalctl)
         .args(["--since=-15min", "--output=short-unix", "--lines=20000"])
         .args(["--no-pager", "--quiet"])
@@ -203,7 +205,9 @@ async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
         .spawn();
     let mut child = match child {
         Ok(child) => child,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err("journalctl is not installed".to_owned());
+        }
         Err(error) => return Err(error.to_string()),
     };
     let output = child.stdout.take().ok_or("it has no output")?;
@@ -214,8 +218,12 @@ async fn journal(target: &HostTarget) -> Result<Option<String>, String> {
     };
     let read = tokio::time::timeout(DEADLINE, read).await;
     let late = |_| format!("journalctl did not end within {} s", DEADLINE.as_secs());
-    read.map_err(late)?.map_err(|error| error.to_string())?;
-    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+    let status = read.map_err(late)?.map_err(|error| error.to_string())?;
+    // With text, it may have failed only because not all of the text was read.
+    match status.success() || !text.is_empty() {
+        true => Ok(String::from_utf8_lossy(&text).into_owned()),
+        false => Err(format!("journalctl failed: {status}")),
+    }
 }
 
 impl Journal {
@@ -325,7 +333,6 @@ fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {
     Some(finding.because_of(active.into_iter().chain(skipped)))
 }
 
-/// The finding about failed checks of `/healthz` other than the PLEG's.
 fn unhealthy(kubelet: &Kubelet) -> Option<Finding> {
     let healthz = kubelet.healthz.as_ref().filter(|h| !h.healthy)?;
     let mut others = healthz.failed.clone();

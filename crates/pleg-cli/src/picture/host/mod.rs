@@ -86,7 +86,6 @@ pub(crate) struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    /// The name of the pod to which this sandbox or container belongs.
     fn pod_of(self, id: &str) -> String {
         let has = |p: &&Pod| p.running.contains_key(id) || p.sandboxes.iter().any(|s| s == id);
         let pod = self.pods.pods.iter().find(has);
@@ -107,12 +106,10 @@ pub(crate) struct HostTarget {
     ask_mount: Vec<OsString>,
     journalctl: Vec<OsString>,
     busctl: Vec<OsString>,
-    /// The kubelet's read-only port.
     read_only: SocketAddr,
 }
 
 impl HostTarget {
-    /// This host and the runtime that serves the socket.
     pub(crate) fn new(socket: Option<PathBuf>) -> Self {
         let own = env::current_exe().unwrap_or_else(|_| "pleg".into());
         Self {
@@ -140,8 +137,9 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
         clock.sleep_until(until),
     );
     let mut host = watch.look(true).await;
-    let unread = [no_mounts, systemd.as_ref().err().cloned(), no_kubelet];
-    host.unreadable.extend(unread.into_iter().flatten());
+    let unread = [no_mounts, systemd.as_ref().err().cloned()];
+    let unread = unread.into_iter().flatten().chain(no_kubelet);
+    host.unreadable.extend(unread);
     host.mounts = mounts;
     host.systemd = systemd.ok().flatten();
     if let Some(looked) = &mut host.kubelet {
@@ -228,7 +226,6 @@ impl Watch {
         }
     }
 
-    /// Takes a sample, and returns it together with the previous sample.
     async fn sample(&mut self, daemon: Option<u32>, thorough: bool) -> Result<Samples, String> {
         let (target, last) = (self.target.clone(), Arc::clone(&self.last));
         let take = move || Sample::take(&target, daemon, thorough, &last);
@@ -282,7 +279,6 @@ fn host_files(root: &Path) -> PathBuf {
     }
 }
 
-/// The path by which this program reaches a file of the host.
 fn on_host(root: &Path, path: &str) -> PathBuf {
     host_files(root).join(path.trim_start_matches('/'))
 }
@@ -305,7 +301,6 @@ pub(crate) fn check(host: &Host, calls: Calls<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The text as one word of a shell command.
 fn quoted(text: &str) -> Cow<'_, str> {
     shlex::try_quote(text).unwrap_or_default()
 }
@@ -314,12 +309,10 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-/// Rounds to four digits after the point.
 fn rounded(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
 }
 
-/// A command of these words, without a shell.
 fn command(words: &[OsString]) -> Command {
     let mut words = words.iter();
     let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());

@@ -8,7 +8,6 @@ use futures::StreamExt as _;
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(2);
-/// A mount whose answer takes at least this long is slow.
 const SLOW_MILLIS: u64 = 500;
 const PARALLEL: usize = 16;
 const MOST: usize = 256;
@@ -18,13 +17,11 @@ const REMOTE: &str = "nfs nfs4 cifs smb3 smbfs ceph glusterfs fuse fuseblk 9p vi
                       orangefs";
 const IN_MEMORY: &str = "tmpfs ramfs proc sysfs cgroup cgroup2 overlay";
 
-/// The mounts that can keep a pod or the runtime waiting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Mounts {
     #[serde(rename = "asked")]
     pub(crate) examined: usize,
-    /// The number of mounts beyond [`MOST`], which were not read.
     pub(crate) skipped: usize,
     pub(crate) hanging: Vec<Mount>,
     pub(crate) slow: Vec<Mount>,
@@ -45,9 +42,11 @@ pub(crate) struct Mount {
 pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Option<String>) {
     let (proc, mut mounts) = (Proc::below(&target.root), Mounts::default());
     // The mounts of the host, or those that are visible from here.
-    let all = match proc.mounts(1).or_else(|_| proc.mounts("self")) {
+    let table = move || proc.mounts(1).or_else(|_| proc.mounts("self"));
+    let table = alone(&Arc::new(Semaphore::new(1)), DEADLINE, table).await;
+    let all = match table.and_then(|table| table.map_err(|error| error.to_string())) {
         Ok(table) => relevant(&table),
-        Err(error) => return (mounts, Some(format!("mounts: {error}"))),
+        Err(why) => return (mounts, Some(format!("mounts: {why}"))),
     };
     mounts.skipped = all.len().saturating_sub(MOST);
     let answers = all.into_iter().take(MOST).map(async |mut mount| {

@@ -44,7 +44,6 @@ pub(crate) struct Stall {
 pub(crate) struct BlockedProcess {
     pub(crate) pid: u32,
     pub(crate) name: String,
-    /// The function of the kernel in which the process waits.
     pub(crate) at: String,
 }
 

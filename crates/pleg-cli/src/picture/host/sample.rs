@@ -20,7 +20,6 @@ pub(super) struct Sample {
     /// The controllers whose limits cannot be read.
     pub(super) unread: Vec<&'static str>,
     pub(super) directories: Arc<Vec<Result<String, String>>>,
-    /// The open files of the daemon.
     pub(super) descriptors: Option<Open>,
     /// The time for which the daemon's threads have waited for a CPU.
     waited: Option<Duration>,
@@ -38,7 +37,6 @@ pub(super) struct Seen {
     pub(super) role: Option<Arc<Role>>,
     /// Threads in state D: of daemon and shims any, of others the main thread (of a `Role::Helper` in any state).
     pub(super) blocked: BTreeMap<u32, Blocked>,
-    /// The frozen control group of the process.
     pub(super) frozen: Option<String>,
 }
 
@@ -179,13 +177,11 @@ impl Samples {
         uptimes.map_or(0.0, |(now, before)| now - before).max(0.001)
     }
 
-    /// The average number of threads of the daemon that waited for a CPU.
     pub(super) fn waiting_for_cpu(&self) -> Option<f64> {
         let waited = self.end.waited?.saturating_sub(self.begin.waited?);
         Some(rounded(waited.as_secs_f64() / self.seconds()))
     }
 
-    /// The facts that both samples of this process show.
     pub(super) fn lasts(&self, after: &Seen) -> Lasting {
         let Some(before) = self.begin.same(&after.process) else {
             return Lasting::default();

@@ -92,7 +92,6 @@ const ADVICE: &str = r#"
 {"daemon": {}, "limits": [{"controller": "pids", "group": "/sys/fs/cgroup/system.slice/containerd.service", "limit": 10, "used": 10}]} => `systemctl set-property --runtime containerd.service TasksMax=20`
 "#;
 
-/// The findings on a node with one pod.
 fn checked(evidence: &str, slow: bool, is_listed: bool) -> Vec<Finding> {
     let pods = r#"{"pods": [{"uid": "u1", "name": "shop/cart", "sandboxes": ["s1"], "ready": ["s1"],
         "running": {"c1": "web"}}], "listed": {"s1": true, "c1": true, "c2": false}}"#;
@@ -124,7 +123,6 @@ fn each_host_evidence_gives_its_code_and_severity() {
         for finding in findings {
             let (code, next) = (finding.code, finding.next);
             assert!(!next.contains("PID") && !next.contains("{}"), "{next}");
-
             let with_old_lists = checked(evidence, false, false);
             let is_found = with_old_lists.iter().any(|f| f.code == code);
             assert_ne!(is_found, contains(FROM_LISTS, code), "{code}");
@@ -195,6 +193,18 @@ async fn evidence_contains_no_command_line() {
     let has_both = recording.contains("\"s1\"") && recording.contains("901");
     assert!(has_both, "{recording}");
     assert!(!recording.contains("hidden"), "{recording}");
+}
+
+#[test]
+fn directories_of_crio_follow_from_all_its_configuration_files() {
+    let host = FakeHost::new();
+    host.run(800, "crio");
+    host.write("etc/containerd/config.toml", "root = \"/containerd\"\n");
+    host.write("etc/crio/crio.conf", "[crio]\nroot = \"/a\"\nrunroot = \"/b\"\n");
+    host.write("etc/crio/crio.conf.d/10", "[crio]\nroot = \"/c\"\n");
+    let proc = Proc::below(host.root());
+    let found = disks::directories(&proc, &proc.process(800).unwrap());
+    assert_eq!(found, ["/c", "/b"].map(|path| Ok::<_, String>(path.to_owned())));
 }
 
 #[tokio::test]

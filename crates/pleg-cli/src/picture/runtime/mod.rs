@@ -65,7 +65,6 @@ pub(crate) struct Evidence {
 pub(crate) struct Unusable {
     /// True if a process listens on the socket, but does not answer.
     pub(crate) silent: bool,
-    /// True if `pleg` has no permission to connect.
     pub(crate) denied: bool,
     pub(crate) why: String,
 }
@@ -236,7 +235,6 @@ fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The value below which about `share` of the values lie.
 fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
     let values = values.into_iter().sorted_by(f64::total_cmp).collect_vec();
     let last = values.len().checked_sub(1)?;

@@ -4,7 +4,6 @@
 use super::*;
 use crate::view::ago;
 
-/// A minute in milliseconds.
 const MINUTE: f64 = 60_000.0;
 /// A created container should run before this age: a kubelet starts it within seconds.
 const UNSTARTED: f64 = 2.0 * MINUTE;
@@ -21,12 +20,12 @@ const MOST: usize = 100;
 type Object<'a> = (&'a Id, Option<WallTime>);
 
 /// For each kind of oddity, the finding's code, summary and next step. `{}`: the names of the pods; `{pod}`: the first
-/// of them; `{id}`: its sandbox or container, the older one of two.
+/// of them; `{id}`: its sandbox or container, the older one of two; `{newer}`: the newer one.
 pub(super) const KINDS: [[&str; 3]; 5] = [
     [
         "container_runs_twice",
         "a container of {} runs twice: both write to the same volumes",
-        "Find out which one the kubelet knows (kubectl describe pod), and stop the other (crictl stop ID); the older is {id}",
+        "See which one the kubelet knows (kubectl describe pod); stop the other: crictl stop {id} (the older) or {newer}",
     ],
     [
         "sandbox_twice",
@@ -45,7 +44,7 @@ pub(super) const KINDS: [[&str; 3]; 5] = [
     ],
     [
         "containers_restart",
-        "containers of {} restart again and again; {restarts} restarts in the last minute",
+        "containers of {} restart again and again; the node had {restarts} restarts in the last minute",
         "Read why they end: crictl logs {id}",
     ],
 ];
@@ -119,7 +118,6 @@ fn of_pod(view: &PodView, now: WallTime) -> Vec<Oddity> {
     found
 }
 
-/// The number of containers that were restarted in the last minute.
 pub(super) fn restarted(views: &[PodView], now: WallTime) -> usize {
     let containers = views.iter().flat_map(|view| &view.status.containers);
     let restarted = |c: &&ContainerStatus| {
@@ -161,8 +159,9 @@ pub(super) fn check(pods: &Pods) -> impl Iterator<Item = Finding> {
     KINDS.into_iter().filter_map(|[code, summary, next]| {
         let odd = pods.oddities.iter().filter(|odd| odd.code == code);
         let first = odd.clone().next()?;
-        let id = first.ids.last().map(|id| short(id)).unwrap_or_default();
-        let next = next.replace("{id}", &id);
+        let id = |id: Option<&String>| id.map(|id| short(id)).unwrap_or_default();
+        let next = next.replace("{id}", &id(first.ids.last()));
+        let next = next.replace("{newer}", &id(first.ids.first()));
         let next = next.replace("{pod}", pods.name(&first.pod));
         let summary = summary.replace("{restarts}", &pods.restarted.to_string());
         let lines = odd.map(|odd| (pods.name(&odd.pod).to_owned(), odd.shown()));
@@ -214,10 +213,11 @@ mod tests {
         [PodView::new(Arc::new(status), None, None)]
     }
 
-    /// The codes and severities of the findings that name the pod.
     fn found(before: &[PodView], after: &[PodView]) -> Vec<String> {
         let found = Vec::from_iter(check(&Pods::new(before, after, wall(0))));
         assert!(found.iter().all(|f| f.summary.contains("shop/cart")));
+        let is_filled = |f: &Finding| !f.next.contains('{') && !f.next.contains("ID");
+        assert!(found.iter().all(is_filled), "{found:?}");
         let shown = |f: &Finding| format!("{} {}", f.code, lower(f.severity));
         found.iter().map(shown).collect()
     }
@@ -252,6 +252,7 @@ Ready 700, Running 7 900 =>";
         let pods = Pods::new(&pod, &pod, wall(0));
         let found = arrange(pods::check(&pods).collect());
         assert!(found[1].summary.starts_with("201 dead containers"));
+        assert_eq!(found[1].evidence[1], "pods with most of them: shop/cart (201)");
         let codes = (found[0].code, found[1].code, found[1].cause);
         let restart = "containers_restart";
         assert_eq!(codes, (restart, "dead_containers", Some(restart)));

@@ -45,6 +45,8 @@ pub(crate) struct Pod {
     pub(crate) ready: Vec<String>,
     /// The containers that were Running in both looks, and their names.
     pub(crate) running: BTreeMap<String, String>,
+    pub(crate) dead: usize,
+    pub(crate) dead_sandboxes: usize,
 }
 
 impl Pods {
@@ -62,7 +64,7 @@ impl Pods {
         let running_before = before.iter().flat_map(running).map(|c| &c.id);
         let before: BTreeSet<&Id> = ready_before.chain(running_before).collect();
         for view in after {
-            pods.count(view);
+            let [dead, dead_sandboxes] = pods.count(view);
             let status = &view.status;
             let ready = ready(view).filter(|s| before.contains(&s.id));
             let running = running(view).filter(|c| before.contains(&c.id));
@@ -73,28 +75,40 @@ impl Pods {
                 sandboxes: status.sandboxes.iter().map(|s| s.id.to_string()).collect(),
                 ready: ready.map(|s| s.id.to_string()).collect(),
                 running: running.collect(),
+                dead,
+                dead_sandboxes,
             });
         }
         pods
     }
 
-    fn count(&mut self, view: &PodView) {
+    /// Counts the containers and sandboxes of a pod. Returns the numbers of dead ones.
+    fn count(&mut self, view: &PodView) -> [usize; 2] {
         let containers = view.status.containers.iter();
         let with = |state| containers.clone().filter(move |c| c.state == state);
         self.running += with(ContainerState::Running).count();
         self.created += with(ContainerState::Created).count();
-        let dead = with(ContainerState::Exited);
+        let dead = with(ContainerState::Exited).count();
+        self.dead += dead;
         // Beside a running container, a kubelet keeps the newest dead one of the same name for its logs.
-        let superfluous = dead.clone().count() - dead.clone().unique_by(|c| &c.name).count();
-        (self.dead, self.superfluous) = (self.dead + dead.count(), self.superfluous + superfluous);
+        let of_name = with(ContainerState::Exited).unique_by(|c| &c.name);
+        self.superfluous += dead - of_name.count();
         let sandboxes = view.status.sandboxes.iter();
-        let dead = sandboxes.filter(|s| s.state == SandboxState::NotReady);
-        let dead = dead.count();
-        self.dead_sandboxes += dead;
-        self.superfluous_sandboxes += dead.saturating_sub(1);
+        let sandboxes = sandboxes.filter(|s| s.state == SandboxState::NotReady);
+        let sandboxes = sandboxes.count();
+        self.dead_sandboxes += sandboxes;
+        self.superfluous_sandboxes += sandboxes.saturating_sub(1);
+        [dead, sandboxes]
     }
 
-    /// The name of a pod, or its uid.
+    /// The three pods that have most of what `dead` counts.
+    fn most(&self, dead: impl Fn(&Pod) -> usize) -> Option<String> {
+        let pods = self.pods.iter().map(|pod| (dead(pod), &pod.name));
+        let most = pods.filter(|(n, _)| *n > 1).sorted().rev().take(3);
+        let most = most.map(|(n, name)| format!("{name} ({n})")).join(", ");
+        (!most.is_empty()).then(|| format!("pods with most of them: {most}"))
+    }
+
     pub(crate) fn name<'a>(&'a self, uid: &'a str) -> &'a str {
         match self.pods.iter().find(|pod| pod.uid == uid) {
             Some(pod) => &pod.name,
@@ -179,16 +193,18 @@ fn dead(pods: &Pods) -> Option<Finding> {
         pods.running
     );
     let are_many = dead >= MANY_DEAD || superfluous >= MANY_SUPERFLUOUS;
-    are_many.then(|| Finding::new("dead_containers", summary, next).because(evidence))
+    let evidence = [evidence].into_iter().chain(pods.most(|pod| pod.dead));
+    are_many.then(|| Finding::new("dead_containers", summary, next).because_of(evidence))
 }
 
 fn dead_sandboxes(pods: &Pods) -> Option<Finding> {
     let (dead, superfluous) = (pods.dead_sandboxes, pods.superfluous_sandboxes);
     let summary = format!("{dead} dead sandboxes make every list slower and larger");
     let next = "Find out why the kubelet does not remove them: its log, a removal that fails; remove them (crictl rmp).";
-    let evidence = format!("{superfluous} of them beyond one of each pod");
+    let why = format!("{superfluous} of them beyond one of each pod");
     let are_many = superfluous >= MANY_SUPERFLUOUS;
-    are_many.then(|| Finding::new("dead_sandboxes", summary, next).because(evidence))
+    let evidence = [why].into_iter().chain(pods.most(|p| p.dead_sandboxes));
+    are_many.then(|| Finding::new("dead_sandboxes", summary, next).because_of(evidence))
 }
 
 fn without_address(pods: &Pods) -> Option<Finding> {

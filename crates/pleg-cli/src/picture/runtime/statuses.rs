@@ -20,7 +20,6 @@ pub(crate) struct Statuses {
     pub(crate) total_millis: f64,
     /// The slowest calls, after those that hang.
     pub(crate) slowest: Vec<PodCall>,
-    /// The pods whose status calls took the longest time in total.
     pub(crate) slowest_pods: Vec<SlowPod>,
     pub(crate) problems: Vec<Problem>,
 }
@@ -46,7 +45,6 @@ pub(crate) struct SlowPod {
     pub(crate) millis: f64,
 }
 
-/// A pod about which calls fail or hang.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Problem {
@@ -110,10 +108,8 @@ impl PodCall {
 
 /// A call such as `ContainerStatus of app (0123456789ab)`.
 fn call(operation: &str, container: &str, id: &str) -> String {
-    let (of, id) = (
-        enclosed(" of ", container, ""),
-        enclosed(" (", &short(id), ")"),
-    );
+    let of = enclosed(" of ", container, "");
+    let id = enclosed(" (", &short(id), ")");
     format!("{operation}{of}{id}")
 }
 

@@ -69,7 +69,6 @@ fn freshness(detail: &Detail) -> String {
     }
 }
 
-/// Adds a line: the container's name, and `text` about this container.
 fn of_container(lines: &mut Lines, name: &str, text: &str, tone: Tone) {
     let mark = if tone == Tone::Bad { 'x' } else { ' ' };
     let name = padded(name, (lines.width / 4).clamp(10, 32));

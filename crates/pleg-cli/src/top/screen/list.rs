@@ -212,10 +212,8 @@ fn filters(app: &App, view: &View, last: usize) -> String {
     if !query.search.is_empty() {
         text.push_str(&format!(", search {:?}", query.search));
     }
-    let labels = query
-        .labels
-        .iter()
-        .map(|labels| format!(", labels {labels}"));
+    let labels = query.labels.iter();
+    let labels = labels.map(|labels| format!(", labels {labels}"));
     text += &enclosed(", namespace ", &query.namespace, "");
     text.extend(labels);
     let order = if app.query.reverse { ", reversed" } else { "" };

@@ -95,7 +95,6 @@ fn pods(frame: &mut Frame<'_>, mut area: Rect, app: &mut App, view: &View) {
     frame.render_widget(Paragraph::new(feed::lines(view, below).all), below);
 }
 
-/// The text that is being typed, or the most important keys.
 fn keys_or_prompt(line: &mut Lines, app: &App) {
     let keys = match app.page {
         Page::Pods => "? help  h node  Enter pod  / search  s sort  f events  p pause  q quit",

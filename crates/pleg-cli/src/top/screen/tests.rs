@@ -20,7 +20,6 @@ use crate::view::tests::Sample;
 
 const SIZES: [(u16, u16); 4] = [(60, 15), (80, 24), (120, 40), (200, 50)];
 
-/// `pleg top`, which observes a sample node and draws on a terminal in memory.
 struct Top {
     app: App,
     sample: Sample,

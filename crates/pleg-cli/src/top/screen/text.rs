@@ -42,7 +42,6 @@ impl Lines {
         }
     }
 
-    /// Adds a heading, filled up to the full width with a horizontal line.
     pub(super) fn heading(&mut self, text: &str) {
         let text = cut(&format!("── {text} "), self.width);
         let rule = "─".repeat(self.width - width(&text));
@@ -90,12 +89,10 @@ pub(super) fn wrapped_within(most: usize, text: &str, columns: usize) -> Vec<Str
     lines
 }
 
-/// The text, escaped and cut to the width `width`.
 pub(super) fn cut(text: &str, width: usize) -> String {
     fit(&safe(text), width).into_owned()
 }
 
-/// The text, escaped, cut and filled up to `columns` columns.
 pub(super) fn padded(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     let rest = columns.saturating_sub(width(&text));

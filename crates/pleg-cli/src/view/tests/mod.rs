@@ -7,7 +7,6 @@ use super::{MOST_ROWS, Query, View};
 
 pub(crate) use sample::{Sample, at, died, wall};
 
-/// A query for everything, with the pod `pod` in detail.
 pub(crate) fn all(pod: &str) -> Query {
     Query {
         limit: MOST_ROWS,

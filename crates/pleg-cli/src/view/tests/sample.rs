@@ -41,7 +41,6 @@ pub(crate) fn wall(seconds: u64) -> WallTime {
 }
 
 impl Sample {
-    /// A node without pods.
     pub(crate) fn empty() -> Self {
         let (now, begin) = (at(100), at(0));
         let reconciler = Reconciler::new(Settings::default(), begin);
@@ -87,7 +86,6 @@ impl Sample {
         sample
     }
 
-    /// Adds a pod whose containers run.
     pub(crate) fn add(&mut self, namespace: &str, name: &str, containers: &[&str]) {
         let mut status = PodStatus::nothing(format!("uid-{name}").into());
         (status.namespace, status.name) = (namespace.into(), name.into());
@@ -113,7 +111,6 @@ impl Sample {
         self.pods.push(pod);
     }
 
-    /// Changes the status of the pod with this name.
     pub(crate) fn change(&mut self, name: &str, change: impl FnOnce(&mut PodStatus)) {
         let mut pods = self.pods.iter_mut();
         let pod = pods.find(|pod| &*pod.status.name == name);
@@ -133,7 +130,6 @@ impl Sample {
         });
     }
 
-    /// The event stream reports that the container of the pod exited with this exit code.
     pub(crate) fn died(&mut self, namespace: &str, name: &str, container: &str, code: i32) {
         let record = died(self.wall, namespace, name, container, code);
         self.model.record(self.now, self.wall, &record);

@@ -1,3 +1,4 @@
+use pleg_tests::fuse::HangingMount;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
@@ -75,7 +76,6 @@ fn relists_are_counted_between_both_reads_of_the_metrics() {
     assert_eq!(relists(None, ""), Relists::default());
 }
 
-/// A server that answers every request with `status` and `text`.
 async fn serve(status: &'static str, text: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -99,10 +99,10 @@ fn host(healthz: SocketAddr, script: &str) -> (FakeHost, HostTarget) {
     (host, target)
 }
 
-/// The answers of the kubelet, and what could not be read.
-async fn examine(host: &FakeHost, target: &HostTarget) -> (Kubelet, Option<String>) {
-    let clock = Clock::start();
-    ask(target, &host.samples(None, |_| ()).end, clock, clock.now()).await
+async fn examine(host: &FakeHost, target: &HostTarget) -> (Kubelet, String) {
+    let (clock, sample) = (Clock::start(), host.samples(None, |_| ()).end);
+    let (kubelet, unread) = ask(target, &sample, clock, clock.now()).await;
+    (kubelet, unread.join("; "))
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn health_metrics_and_log_are_read() {
     host.write("var/lib/rancher/rke2/agent/logs/kubelet.log", line);
     target.read_only = serve("200 OK", metrics_with(3.0, 2)).await;
     let (kubelet, why) = examine(&host, &target).await;
-    assert_eq!(why, None);
+    assert_eq!(why, "");
     assert_eq!(kubelet.healthz.unwrap().failed, ["pleg"]);
     assert_eq!(kubelet.relists.unwrap().mean_seconds, Some(1.5));
     assert_eq!(kubelet.journal.unwrap().unhealthy, 2);
@@ -124,22 +124,35 @@ async fn health_metrics_and_log_are_read() {
 #[tokio::test]
 async fn kubelet_without_healthz_metrics_and_log_gives_no_evidence() {
     let (host, mut target) = host(SocketAddr::from(([127, 0, 0, 1], 1)), "exit 1");
-    target.journalctl = vec!["/nonexistent/journalctl".into()];
-    let (kubelet, why) = examine(&host, &target).await;
-    assert!(why.is_some_and(|why| why.contains("the kubelet's log: no line of the last 15 min")));
-    assert_eq!(kubelet, Kubelet::default());
+    for (journalctl, expected) in [
+        ("/nonexistent/journalctl", "journalctl is not installed"),
+        ("false", "journalctl failed: exit status: 1; no line"),
+        ("true", "no line of the last 15 min in the journal"),
+    ] {
+        target.journalctl = vec![journalctl.into()];
+        let (kubelet, why) = examine(&host, &target).await;
+        let is_expected = why.starts_with(&format!("the kubelet's log: {expected}"));
+        assert!(is_expected, "{why}");
+        assert_eq!(kubelet, Kubelet::default());
+    }
     host.remove("proc/800");
-    let (_, why) = examine(&host, &target).await;
-    assert!(why.is_some_and(|why| why.contains("no process of it")));
+    assert!(examine(&host, &target).await.1.contains("no process of it"));
 }
 
 #[tokio::test]
-async fn read_of_health_or_log_that_hangs_is_abandoned() {
+async fn read_of_health_log_or_configuration_that_hangs_is_abandoned() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (host, target) = host(listener.local_addr().unwrap(), "exec sleep 1000");
     host.process(800, "kubelet", 'T', 1);
     let (kubelet, why) = examine(&host, &target).await;
-    assert!(why.is_some_and(|why| why.contains("did not end within 3 s")));
+    assert!(why.contains("did not end within 3 s"), "{why}");
     assert!(kubelet.healthz.unwrap().silent);
     assert!(assess(&host.samples(None, |_| ())).unwrap().stopped);
+    host.run(800, "kubelet --config=/hanging/config.yaml");
+    host.write("hanging/x", "");
+    // A mount needs root and /dev/fuse.
+    if let Ok(_mount) = HangingMount::new(&host.root().join("hanging")) {
+        let (_, why) = examine(&host, &target).await;
+        assert!(why.contains("configuration: no answer"), "{why}");
+    }
 }

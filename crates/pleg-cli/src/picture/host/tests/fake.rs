@@ -16,7 +16,6 @@ use crate::proc::HOST_PIDS;
 pub(crate) struct FakeHost(TempDir);
 
 impl FakeHost {
-    /// A host whose processes are visible and that runs only `init`.
     pub(crate) fn new() -> Self {
         let host = Self(tempfile::tempdir().unwrap());
         host.write("proc/uptime", "5000.00 9000.00\n");

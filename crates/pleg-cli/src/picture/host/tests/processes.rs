@@ -7,7 +7,6 @@ use super::super::shims::{Member, Shims};
 use super::super::{cgroup, daemon, pressure};
 use super::fake::FakeHost;
 
-/// The shims in two samples of a host, with this change in between.
 fn shims(host: &FakeHost, change: impl FnOnce(&FakeHost)) -> Shims {
     Shims::of(&host.samples(None, change))
 }
@@ -183,7 +182,6 @@ fn program_such_as_runc_that_hangs_is_found() {
     }
 }
 
-/// Processes are read in each look, and the threads of shims only in some.
 #[test]
 fn threads_of_shims_are_read_if_the_load_is_high() {
     let host = FakeHost::new();
@@ -252,7 +250,7 @@ const LIMITS: [&str; 2] = [
     a/b/pids.current: 49
     a/cpu.stat: usage_usec 5 nr_periods 10 nr_throttled 2
     a/memory.events: low 0 oom 33 oom_kill 33
-    a/memory.events.local: low 0 oom 3 oom_kill 0",
+    a/memory.events.local: low 0 oom 1 oom_kill 3",
 ];
 
 #[test]
@@ -267,7 +265,7 @@ fn limits_are_read_with_both_cgroup_versions() {
         let files = files.lines().map(file);
         files.clone().for_each(write);
         let samples = host.samples(Some(800), |_| {
-            write((files.clone().next_back().unwrap().0, "oom 4 oom_kill 4"));
+            write((files.clone().next_back().unwrap().0, "oom 9 oom_kill 4"));
             let cpu = files.clone().find(|(file, _)| file.ends_with("cpu.stat"));
             write((cpu.unwrap().0, "nr_periods 20 nr_throttled 11"));
         });

@@ -14,7 +14,6 @@ fn list_error() -> Option<CallError> {
     Some(CallError::new("ListPodSandbox", kind, "no socket"))
 }
 
-/// `pleg top` on the sample node with the change `change`.
 fn top(size: (u16, u16), change: impl FnOnce(&mut Sample)) -> Top {
     let mut sample = Sample::new();
     change(&mut sample);
