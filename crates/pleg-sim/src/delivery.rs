@@ -74,7 +74,6 @@ pub(crate) struct Delivery {
     subscribers: Mutex<Vec<mpsc::Sender<Event>>>,
     /// The state of containerd 2. The lock lets one publish or subscribe at a time, in the order of arrival.
     broadcast: FairMutex<Broadcast>,
-    /// Cancelled when the process ends.
     stop: CancellationToken,
 }
 

@@ -49,7 +49,6 @@ pub(crate) struct Faults {
 
 struct Knob {
     value: Value,
-    /// The instant at which somebody set the knob.
     since: Instant,
     /// For the rate `#N`: the number of cases since the knob was set in which the knob could fire.
     cases: u64,

@@ -54,7 +54,6 @@ impl Engine {
         }
     }
 
-    /// A list in one message.
     pub(crate) fn single<M: Message>(&self, response: M) -> Result<Response<M>, Status> {
         self.check_limit(&response)?;
         Ok(Response::new(response))

@@ -20,7 +20,6 @@ use crate::{
 
 type CallResult<T> = Result<Response<T>, Status>;
 
-/// The gRPC services of a simulated runtime.
 #[derive(Clone, Debug)]
 pub struct CriService {
     pub(crate) engine: Arc<Engine>,
@@ -46,7 +45,6 @@ impl CriService {
         done.map(Response::new)
     }
 
-    /// Fails unless the container runs.
     fn check_running(&self, id: &str) -> Result<(), Status> {
         match self.engine.world().container_state(id)? {
             ContainerState::ContainerRunning => Ok(()),

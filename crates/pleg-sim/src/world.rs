@@ -23,7 +23,6 @@ use crate::{
 /// The label by which CRI-O finds a pod's containers for an event.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
-/// Everything on the node.
 pub(crate) struct World {
     pub(crate) node: Node,
     /// The sandboxes and containers that exist.
@@ -260,7 +259,6 @@ impl World {
         })
     }
 
-    /// The sandbox of a container.
     pub(crate) fn sandbox_of(&self, id: &str) -> String {
         let container = self.node.object(id);
         container.map_or_else(String::new, |c| c.sandbox_id().to_string())
@@ -268,7 +266,6 @@ impl World {
 
     // === images ===
 
-    /// Pulls an image and returns its id.
     pub(crate) fn pull(&mut self, spec: v1::ImageSpec) -> Result<String, Status> {
         if spec.image.is_empty() {
             return Err(missing("image"));

@@ -16,7 +16,7 @@ use crate::text::{bytes, enclosed, lower, millis, safe, seconds, span, wrapped};
 
 const SLOWEST: usize = 3;
 const NAME: usize = 12;
-/// No node has so many pods: a higher estimate is shown as "more than 100,000 pods".
+/// No node has so many pods: a higher estimate is not shown.
 const MANY: f64 = 100_000.0;
 
 fn verdict(findings: &[Finding]) -> String {
@@ -92,6 +92,7 @@ fn figures(examination: &Examination) -> Vec<(&'static str, String)> {
     let Examination { runtime, host, .. } = examination;
     let (time, at) = (seconds(examination.seconds), &examination.at);
     let unreadable = host.unreadable.join("; ");
+    let codes = "each is a section of docs/runbook.md".to_owned();
     let all = [
         ("runtime", Some(endpoint(runtime))),
         ("read", Some(format!("for {time}, from {at}"))),
@@ -102,7 +103,7 @@ fn figures(examination: &Examination) -> Vec<(&'static str, String)> {
         ("events", Some(events(&runtime.stream))),
         ("conditions", conditions(runtime)),
         ("not read", Some(unreadable).filter(|why| !why.is_empty())),
-        ("codes", Some("each is a section of docs/runbook.md".to_owned())),
+        ("codes", Some(codes)),
     ];
     let all = all.into_iter();
     all.filter_map(|(name, text)| Some((name, text?))).collect()
@@ -125,20 +126,11 @@ fn pods(pods: &Pods) -> String {
 /// The duration of a generic PLEG's relist, and estimates: with how many pods a relist would take 1, 10 and 180 s.
 fn relist(runtime: &Evidence) -> Option<String> {
     let now = span(runtime.lists.relist()?);
-    let mut shown = Vec::new();
-    for (mark, pods) in runtime.lists.marks(runtime.pods.pods.len()) {
-        let mark = span(millis(mark));
-        if pods >= MANY {
-            shown.push(format!("{mark} at more than 100,000 pods"));
-            break;
-        }
-        shown.push(format!("{mark} at about {pods:.0} pods"));
-    }
-    let estimate = match shown.join(", ") {
-        none if none.is_empty() => "too few pods to estimate more".to_owned(),
-        marks => format!("it would take {marks}"),
-    };
-    Some(format!("{now} for a generic PLEG; {estimate}"))
+    let marks = runtime.lists.marks(runtime.pods.pods.len()).into_iter();
+    let marks = marks.take_while(|(_, pods)| *pods < MANY);
+    let shown = |(mark, pods)| format!("{} at about {pods:.0} pods", span(millis(mark)));
+    let estimate = enclosed("; it would take ", &marks.map(shown).join(", "), "");
+    Some(format!("{now} for a generic PLEG{estimate}"))
 }
 
 fn lists(lists: &Lists) -> Option<String> {
@@ -173,7 +165,10 @@ fn events(stream: &Generator) -> String {
         State::NotOffered => "not offered".to_owned(),
         State::Down => "no stream".to_owned(),
     };
-    format!("{state}; {} changes in all", stream.changes)
+    match stream.changes {
+        0 => format!("{state}; no pod changed"),
+        changes => format!("{state}; {changes} changes of pods"),
+    }
 }
 
 fn conditions(runtime: &Evidence) -> Option<String> {

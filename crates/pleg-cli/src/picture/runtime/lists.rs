@@ -97,7 +97,7 @@ pub(super) async fn collect(runtime: &CriRuntime, until: Instant) -> Lists {
         if round > 0 && clock.now() >= until {
             break;
         }
-        if lists.round(runtime).await.timed_out() && clock.now() >= until {
+        if lists.round(runtime).await && clock.now() >= until {
             return lists;
         }
     }
@@ -127,7 +127,8 @@ async fn list(runtime: &CriRuntime, kind: Kind, scope: &Scope) -> (ListCall, u64
 }
 
 impl Lists {
-    async fn round(&mut self, runtime: &CriRuntime) -> &Round {
+    /// Makes the calls of one round. Returns true if a list timed out.
+    async fn round(&mut self, runtime: &CriRuntime) -> bool {
         let mut round = Round::default();
         let began = runtime.clock().now();
         if runtime.version().await.is_ok() {
@@ -141,7 +142,9 @@ impl Lists {
             self.container_bytes = self.container_bytes.max(size);
             round.containers = call;
         }
-        self.rounds.push_mut(round)
+        let timed_out = round.timed_out();
+        self.rounds.push(round);
+        timed_out
     }
 
     pub(super) fn succeeded(&self) -> bool {
