@@ -40,7 +40,8 @@ pub(crate) async fn run(args: SimArgs, signal: impl Future<Output = ExitCode>) -
         let serving = sim.serve_unix(&socket, std::future::pending())?;
         let _control = sim.serve_control(socket.with_added_extension(CONTROL))?;
         let (mode, path) = (args.mode, serving.path().display());
-        notice(&format!("a simulated runtime ({mode}) listens on unix://{path}"));
+        let listens = format!("a simulated runtime ({mode}) listens on unix://{path}");
+        notice(&listens);
         std::future::pending().await
     };
     // SIGINT and SIGTERM must end this process even if the creation of a pod hangs because of a configured fault.

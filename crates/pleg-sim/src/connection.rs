@@ -130,7 +130,8 @@ fn accept_authority(bytes: &mut [u8]) {
     let after = name.and_then(|at| bytes.get_mut(at + NAME.len()..)?.split_first_mut());
     if let Some((length, value)) = after {
         let value = value.iter_mut().take(usize::from(*length));
-        value.filter(|byte| **byte == b'%').for_each(|byte| *byte = b'-');
+        let encoded = value.filter(|byte| **byte == b'%');
+        encoded.for_each(|byte| *byte = b'-');
     }
 }
 

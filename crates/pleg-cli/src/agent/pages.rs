@@ -55,13 +55,11 @@ impl Pages {
             }
             ("/debug/pods", true) => self.pods(),
             ("/debug/events", true) => self.events(query),
-            (path @ ("/debug/view" | "/debug/live"), true) => {
-                match Query::from_parameters(query) {
-                    Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
-                    Ok(query) if path == "/debug/live" => self.live(request, query),
-                    Ok(query) => json_reply(&self.observer.view(&query)),
-                }
-            }
+            (path @ ("/debug/view" | "/debug/live"), true) => match Query::from_parameters(query) {
+                Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
+                Ok(query) if path == "/debug/live" => self.live(request, query),
+                Ok(query) => json_reply(&self.observer.view(&query)),
+            },
             _ => text(StatusCode::NOT_FOUND, "not found\n"),
         }
     }

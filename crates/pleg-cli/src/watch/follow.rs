@@ -22,7 +22,8 @@ pub(super) async fn run(
     // The agent keeps a bounded number of records, and none from before its start.
     let complete = head.time.as_second() - head.complete_since.as_second();
     if u64::try_from(complete).is_ok_and(|complete| complete < since) {
-        notice(&format!("the agent's records begin at {}", head.complete_since));
+        let begin = head.complete_since;
+        notice(&format!("the agent's records begin at {begin}"));
     }
     let silent_since = None;
     let mut follower = Follower { head, silent_since };

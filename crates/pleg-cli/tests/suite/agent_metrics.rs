@@ -158,10 +158,12 @@ finding{code=\"disk_full\",severity=\"critical\"} 1";
 /// Churn fires no alert. Troubles fire all but those for a missing agent. A panel has 1 to 12 lines, or 50 table rows.
 #[tokio::test]
 async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
-    // The Debian package prometheus has promtool.
     let promtool = |args: &[&str]| Command::new("promtool").args(args).output();
     if promtool(&["--version"]).is_err() {
-        assert!(std::env::var_os("CI").is_none(), "promtool is missing");
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "promtool (of Debian's prometheus) is missing"
+        );
         return println!("skipped: promtool is missing");
     }
     let sim = Sim::with("--pods 30").await;

@@ -200,11 +200,12 @@ fn directories_of_crio_follow_from_all_its_configuration_files() {
     let host = FakeHost::new();
     host.run(800, "crio");
     host.write("etc/containerd/config.toml", "root = \"/containerd\"\n");
-    host.write("etc/crio/crio.conf", "[crio]\nroot = \"/a\"\nrunroot = \"/b\"\n");
+    host.write("etc/crio/crio.conf", "[crio]\nroot='/a'\nrunroot='/b'\n");
     host.write("etc/crio/crio.conf.d/10", "[crio]\nroot = \"/c\"\n");
     let proc = Proc::below(host.root());
     let found = disks::directories(&proc, &proc.process(800).unwrap());
-    assert_eq!(found, ["/c", "/b"].map(|path| Ok::<_, String>(path.to_owned())));
+    let expected = ["/c", "/b"].map(|path| Ok(path.to_owned()));
+    assert_eq!(found, expected);
 }
 
 #[tokio::test]

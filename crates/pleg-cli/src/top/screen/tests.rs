@@ -229,7 +229,6 @@ r => by name, reversed | 5s ago⏎shop/web-1 Running 1/1 app: 3 Error, 40s ago�
 #[test]
 fn long_lists_are_scrolled_to_each_pod_and_container() {
     let names = (0..100).map(|n| format!("c{n:02} ")).collect_vec();
-    let containers = names.iter().map(String::as_str).collect_vec();
     for size in SIZES {
         let mut top = Top::new(Sample::empty(), size);
         for n in 0..1_000 {
@@ -239,7 +238,8 @@ fn long_lists_are_scrolled_to_each_pod_and_container() {
         top.play("G => ⏎> shop/web-0999");
         top.keys(&"k".repeat(30));
         top.play(" => ⏎> shop/web-0969\n⇞ => ⏎>\ng => ⏎> shop/web-0000");
-        top.sample.add("shop", "big", &containers);
+        top.sample
+            .add("shop", "big", &names.iter().map(|c| &**c).collect_vec());
         top.keys("/big⏎⏎");
         let pages: String = (0..20).map(|_| (top.screen(), top.keys("⇟")).0).collect();
         assert!(names.iter().all(|name| pages.contains(name)), "{pages}");
