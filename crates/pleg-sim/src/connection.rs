@@ -188,7 +188,6 @@ impl Frames {
     }
 }
 
-/// The ping strikes of one connection.
 #[derive(Debug, Default)]
 struct Strikes {
     last: Option<Instant>,
