@@ -189,10 +189,8 @@ impl Kubelet {
 
     /// Removes the directories and logs of pods that are neither in `specs` nor known to the runtime.
     pub fn remove_orphans(&self, specs: &[(PodUid, Arc<Manifest>)]) {
-        let existing = self.pleg.snapshot();
-        let existing = existing.iter().map(|view| &view.status.uid);
-        let known = existing.chain(specs.iter().map(|(uid, _)| uid)).cloned();
-        if let Err(error) = self.performer.remove_orphans(&known.collect()) {
+        let uids = specs.iter().map(|(uid, _)| uid.clone()).collect();
+        if let Err(error) = self.performer.remove_orphans(&self.pleg, &uids) {
             tracing::error!(%error, "files of deleted pods are left");
         }
     }

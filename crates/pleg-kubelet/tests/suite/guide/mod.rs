@@ -4,6 +4,7 @@ mod kubelet;
 mod own_loop;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,12 +135,16 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
     web.spec.as_mut().unwrap().image_pull_secrets = secrets;
     let (delete, deleted) = oneshot::channel();
     let mut pod = pleg.pod(&uid);
+    let remove_orphans = || kubelet.performer.remove_orphans(&pleg, &BTreeSet::new());
+    assert!(remove_orphans().is_err(), "not synced");
     pleg.wait_until_synced().await.unwrap();
     let run = own_loop::run_pod(&kubelet, &pleg, Arc::new(web), deleted);
     let watched = async {
         let first = running(&mut pod, 0).await;
         sim.kill_container(first.as_str(), 1);
         running(&mut pod, 1).await;
+        remove_orphans().unwrap();
+        assert!(dir.path().join("pods").join(uid.as_str()).is_dir());
         let view = pleg.details_newer_than(&uid, pleg.now(), WITHIN);
         let status = view.await.unwrap().status;
         let annotations = &status.container("app").unwrap().details.annotations;
