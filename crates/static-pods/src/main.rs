@@ -46,9 +46,9 @@ struct Args {
     /// The directory of the manifests: v1.Pod as YAML or JSON.
     #[arg(long)]
     manifests: PathBuf,
-    /// Run manifests even if they have fields that the API does not have; ignore these fields.
+    /// Refuse manifests with fields that the API does not have, instead of ignoring these fields with a warning.
     #[arg(long)]
-    ignore_unknown_fields: bool,
+    strict_fields: bool,
     /// Where to serve /healthz, /readyz, /metrics, /pods and /node.
     #[arg(long, default_value = "127.0.0.1:10255")]
     listen: SocketAddr,
@@ -146,7 +146,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let kubelet = Arc::new(kubelet);
     let (directory, period) = (args.manifests, MANIFEST_PERIOD);
     let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());
-    source.ignores_unknown_fields = args.ignore_unknown_fields;
+    source.strict_fields = args.strict_fields;
     let first = async {
         kubelet.node.wait_for_runtime().await;
         pleg.wait_until_synced().await?;

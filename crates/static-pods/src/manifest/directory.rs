@@ -18,7 +18,7 @@ const LARGEST: u64 = 10 << 20;
 pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 
 /// Reads all files of a directory whose names do not begin with a dot, the most recently modified first. Files with the
-/// same modification time are ordered by name. [`Manifest::parse_all`] gets `node` and `ignoring`.
+/// same modification time are ordered by name. [`Manifest::parse_all`] gets `node` and `strict`.
 ///
 /// # Errors
 /// If the directory cannot be read, or does not exist. An empty directory is no error. (Upstream removes all static
@@ -26,7 +26,7 @@ pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 pub fn read_directory(
     directory: &Path,
     node: &str,
-    ignoring: bool,
+    strict: bool,
 ) -> Result<ReadManifests, String> {
     let error = |why: io::Error| {
         format!(
@@ -47,7 +47,7 @@ pub fn read_directory(
         }
     }
     files.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
-    let parse = |file: &Path, text: &str| Manifest::parse_all(file, text, node, ignoring);
+    let parse = |file: &Path, text: &str| Manifest::parse_all(file, text, node, strict);
     let files = files.into_iter();
     let read = files.flat_map(|(_, file, metadata)| read_file(&file, metadata, parse));
     Ok(read.collect())

@@ -169,12 +169,12 @@ fn pod_name_with_node_name_must_not_be_too_long() {
 }
 
 #[test]
-fn unknown_fields_are_errors_unless_the_caller_ignores_them() {
+fn unknown_fields_are_ignored_or_errors_if_the_caller_is_strict() {
     let contents = WEB
         .replacen("metadata:", "metadata:\n  colour: red", 1)
         .replacen("containerPort: 80", "containerPort: 80, hostport: 80", 1)
         .replacen("path: /srv", "path: /srv, future: {a: [1]}", 1);
-    let mut read = Manifest::parse_all(Path::new("web.yaml"), &contents, "Node1", true);
+    let mut read = Manifest::parse_all(Path::new("web.yaml"), &contents, "Node1", false);
     let manifest = read.remove(0).unwrap_or_else(|error| panic!("{error}"));
     let ignored = [
         "metadata.colour",

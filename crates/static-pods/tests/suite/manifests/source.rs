@@ -21,9 +21,10 @@ async fn ignored_fields_are_logged_once_and_when_they_change() {
     let mut source = ManifestSource::new(directory.path(), "n1", Duration::from_secs(1), clock);
     // Each `wait` reads the directory once.
     write("hostname2");
-    assert_eq!(source.wait().await.len(), 0, "refused by default");
+    source.strict_fields = true;
+    assert_eq!(source.wait().await.len(), 0);
     assert!(log.take().contains("ERROR"));
-    source.ignores_unknown_fields = true;
+    source.strict_fields = false;
     assert_eq!(source.wait().await.len(), 1);
     let logged = log.take();
     let is_warning = logged.contains("WARN") && logged.contains("web.yaml: spec.hostname2: ");
