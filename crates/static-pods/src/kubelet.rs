@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::admission::{NodeFacts, admit};
-use crate::credentials::DockerConfig;
+use crate::credentials::{DOCKER_CONFIG, DockerConfig};
 use crate::manifest::{MANIFEST_NODE, Manifest};
 use crate::node_status::{NodeStatus, sync_loop_pause};
 use k8s_openapi::api::core::v1::{self, Pod};
@@ -126,18 +127,28 @@ impl Kubelet {
         back_off: BackOffSettings,
     ) -> Result<Self, InvalidSetting> {
         let address = config.host_ips.first().map(ToString::to_string);
-        Ok(Self {
-            prober: Prober::new(&pleg, client.clone(), &address.unwrap_or_default()),
-            performer: Performer::new(client, config)
-                .image_back_off(back_off)?
-                .sources(DockerConfig::default()),
+        let performer = Performer::new(client.clone(), config).image_back_off(back_off)?;
+        let kubelet = Self {
+            prober: Prober::new(&pleg, client, &address.unwrap_or_default()),
+            performer,
             planner: Planner::new(back_off)?.consumer(consumer),
             node,
             pleg,
             pods: Mutex::default(),
             going: Mutex::default(),
             facts,
-        })
+        };
+        Ok(kubelet.docker_config(DOCKER_CONFIG))
+    }
+
+    /// Sets the docker config file with the credentials for image pulls. The default is [`DOCKER_CONFIG`].
+    #[must_use]
+    pub fn docker_config(mut self, file: impl Into<PathBuf>) -> Self {
+        self.performer = self.performer.sources(DockerConfig {
+            file: file.into(),
+            ignores_pull_secrets: true,
+        });
+        self
     }
 
     fn last_status(&self, uid: &PodUid) -> Option<v1::PodStatus> {

@@ -25,6 +25,7 @@ use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::worker::PodWorkers;
 use serde_json::json;
 use static_pods::admission::NodeFacts;
+use static_pods::credentials::DOCKER_CONFIG;
 use static_pods::manifest::ManifestSource;
 use static_pods::node_status::NodeStatus;
 use static_pods::process::{block_on, init_log, stop_signal};
@@ -58,6 +59,9 @@ struct Args {
     /// The directory of logs and volumes.
     #[arg(long, default_value = "/var/lib/static-pods")]
     root: PathBuf,
+    /// The docker config file with the credentials for image pulls.
+    #[arg(long, default_value = DOCKER_CONFIG)]
+    docker_config: PathBuf,
     /// The cgroup below which the runtime puts the pods. With SystemdCgroup, it must be a slice: system.slice.
     #[arg(long, default_value = "")]
     cgroup_parent: String,
@@ -143,7 +147,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let (config, facts, back_off) = settings(&args);
     let of_pleg = pleg.clone();
     let kubelet = Kubelet::new(of_pleg, client, node, consumer, config, facts, back_off)?;
-    let kubelet = Arc::new(kubelet);
+    let kubelet = Arc::new(kubelet.docker_config(args.docker_config));
     let (directory, period) = (args.manifests, MANIFEST_PERIOD);
     let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());
     source.strict_fields = args.strict_fields;

@@ -110,7 +110,10 @@ impl Manifest {
             return Err(of_field(FieldError::new(field, problem)));
         }
         fields::no_references(&understood).map_err(of_field)?;
-        let wrong = validate(&pod).into_iter().chain(unsupported(&pod)).next();
+        // Static pods may have pull secrets: see `DockerConfig`.
+        let refused = unsupported(&pod).into_iter();
+        let refused = refused.filter(|error| error.field != "spec.imagePullSecrets");
+        let wrong = validate(&pod).into_iter().chain(refused).next();
         wrong.map_or(Ok(()), Err).map_err(of_field)?;
         complete(&mut pod, file, node);
         set_defaults(&mut pod);

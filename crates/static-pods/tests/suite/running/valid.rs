@@ -8,7 +8,7 @@ const LABELS: &str = "{app.kubernetes.io/name: Web_1.x, short: '', example.com/a
 
 /// Valid fields of a pod, one set per pod.
 const PODS: [&str; 15] = [
-    "restartPolicy: Never",
+    "restartPolicy: Never, imagePullSecrets: [{name: registry}]",
     "dnsPolicy: ClusterFirstWithHostNet, hostNetwork: true",
     "dnsPolicy: Default, enableServiceLinks: false",
     "terminationGracePeriodSeconds: 0",
