@@ -198,8 +198,13 @@ impl Kubelet {
         running.map(|status| status.uid.clone()).collect()
     }
 
-    /// Removes the directories and logs of pods that are neither in `specs` nor known to the runtime.
-    pub fn remove_orphans(&self, specs: &[(PodUid, Arc<Manifest>)]) {
+    /// Admits the pods in `specs` that run already, before any other pod can take their ports. Removes the files of pods
+    /// that are neither in `specs` nor known to the runtime. Call it before the pod workers start.
+    pub fn adopt(&self, specs: &[(PodUid, Arc<Manifest>)]) {
+        let running = self.running();
+        let adopted = specs.iter().filter(|(uid, _)| running.contains(uid));
+        let adopted = adopted.map(|(uid, manifest)| (uid.clone(), manifest.pod.clone()));
+        self.pods().extend(adopted);
         let uids = specs.iter().map(|(uid, _)| uid.clone()).collect();
         if let Err(error) = self.performer.remove_orphans(&self.pleg, &uids) {
             tracing::error!(%error, "files of deleted pods are left");

@@ -158,7 +158,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         // The workers terminate pods without a manifest, so they are started only after the directory was read.
         let specs = source.wait().await;
         print(&json!({"event": "synced"}));
-        tokio::task::block_in_place(|| kubelet.remove_orphans(&specs));
+        tokio::task::block_in_place(|| kubelet.adopt(&specs));
         anyhow::Ok(specs)
     };
     tokio::spawn(server::serve(listener, kubelet.clone(), metrics));

@@ -141,10 +141,27 @@ async fn files_of_pods_deleted_while_no_kubelet_ran_are_removed() {
         std::fs::create_dir_all(path).unwrap();
     }
     let specified = (set.clone(), manifest("a", "{}", ONE).into());
-    node.kubelet.remove_orphans(&[specified]);
+    node.kubelet.adopt(&[specified]);
     assert!(files(&gone).iter().all(|path| !path.exists()));
     assert!(files(&set).iter().all(|path| path.exists()));
     assert!(files(&uid)[1].exists());
+}
+
+#[tokio::test]
+async fn pod_fails_if_its_host_port_belongs_to_a_running_pod() {
+    let node = Node::up(Mode::Containerd2).await;
+    let spec = one("ports: [{containerPort: 80, hostPort: 8080}]");
+    let first = node.set("web", &spec);
+    node.until_running(&first).await;
+    // A restarted kubelet knows no pod until it adopts the running ones.
+    node.kubelet.pods().clear();
+    let adopted = (first, manifest("web", "{}", &spec).into());
+    node.kubelet.adopt(&[adopted]);
+    let second = node.set("other", &spec);
+    let failed = |node: &Node| node.status(&second)["reason"] == "NodePorts";
+    node.until(&second, "rejected", failed).await;
+    assert_eq!(node.status(&second)["phase"], "Failed");
+    assert!(!node.seen(&second).exists());
 }
 
 #[tokio::test]
