@@ -40,6 +40,8 @@ async fn mini_kubelet_runs_the_manifests_of_real_projects() -> anyhow::Result<()
             }
         }
         assert_eq!(ran, 20);
+        let metrics = kubelet.get("/metrics").await?;
+        assert!(metrics.contains("kubelet_runtime_operations_duration_seconds_bucket{"));
         kubelet.terminate().await?;
         Ok(())
     })
