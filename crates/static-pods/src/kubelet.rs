@@ -178,7 +178,7 @@ impl Kubelet {
             tracing::warn!(pod = %run.uid, reason = rejection.reason, %rejection, "a pod was rejected");
             pod.status = Some(rejection.status(&pod, self.pleg.clock().wall()));
         }
-        pods.insert(run.uid.clone(), pod);
+        show(&mut pods, run, pod);
         result.is_ok()
     }
 
@@ -223,20 +223,23 @@ impl Kubelet {
         let status = performer.status(run, pod, observed, previous.as_ref(), &runtime);
         let mut pod = pod.clone();
         pod.status = Some(status.await);
-        let name = |pod: &Pod| (pod.metadata.name.clone(), pod.metadata.namespace.clone());
-        let is_other = |(uid, other): (&PodUid, &Pod)| *uid != run.uid && name(other) == name(&pod);
         if run.spec.is_none() {
             self.going().insert(run.uid.clone());
         }
-        let mut pods = self.pods();
-        if run.spec.is_some() {
-            pods.retain(|uid, other| !is_other((uid, &*other)));
-        } else if pods.iter().any(is_other) {
-            // Another pod has taken over this pod's name, and `/pods` must show only that other pod.
-            return;
-        }
-        pods.insert(run.uid.clone(), pod);
+        show(&mut self.pods(), run, pod);
     }
+}
+
+/// Puts the pod of a run into `pods`, which has at most one pod of each name: the newest one that has a specification.
+fn show(pods: &mut BTreeMap<PodUid, Pod>, run: &Run<Manifest>, pod: Pod) {
+    let name = |pod: &Pod| (pod.metadata.name.clone(), pod.metadata.namespace.clone());
+    let is_other = |uid: &PodUid, other: &Pod| *uid != run.uid && name(other) == name(&pod);
+    if run.spec.is_some() {
+        pods.retain(|uid, other| !is_other(uid, other));
+    } else if pods.iter().any(|(uid, other)| is_other(uid, other)) {
+        return;
+    }
+    pods.insert(run.uid.clone(), pod);
 }
 
 /// Prints the exits of containers.

@@ -210,6 +210,7 @@ async fn until_another_runs(node: &Node, uid: &PodUid, other: Option<&PodUid>, b
     let runs = |node: &Node| {
         let is_ready = |uid| node.has_ready_sandbox(uid);
         assert!(!(is_ready(uid) && other.is_some_and(is_ready)));
+        assert!(node.kubelet.pods().len() <= 1, "both have one name");
         node.is_running(uid) && node.container(uid)["containerID"] != *before
     };
     node.until(uid, "started anew", runs).await;
