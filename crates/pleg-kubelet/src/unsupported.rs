@@ -48,6 +48,10 @@ env.valueFrom.fileKeyRef: files of containers are not read: write the value
 env.valueFrom.secretKeyRef: secrets are not read: write the value
 envFrom: config maps and secrets are not read: write the variables in env";
 
+/// Fields without effect if the plan was made without probe results, or without the pod's deadline.
+const PROBES: &str = "spec.@.*Probe: the plan has no results: pass Some(probes) to Planner::plan";
+const DEADLINE: &str = "spec.activeDeadlineSeconds: it never passes: call Desired::until_deadline";
+
 /// A field that [`Sources::credentials`](crate::perform::Sources::credentials) may read.
 pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
 
@@ -98,6 +102,16 @@ pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// The fields of a pod that have no effect in a plan without probe results, or without the pod's deadline.
+pub(crate) fn of_plan(pod: &Pod, has_probes: bool, has_deadline: bool) -> Vec<FieldError> {
+    let value = serde_json::to_value(pod).unwrap_or_default();
+    let tables = [(PROBES, has_probes), (DEADLINE, has_deadline)];
+    let missing = tables.iter().filter(|(_, has)| !has);
+    missing
+        .flat_map(|(table, _)| in_table(table, &value))
+        .collect()
 }
 
 /// The unsupported fields in the environment of a container. Their paths begin at the container.

@@ -19,6 +19,8 @@ pub struct Desired<'a> {
     pub(crate) terminating: bool,
     /// The grace period that replaces the grace period of the pod's specification.
     pub(crate) grace: Option<Duration>,
+    /// False: the pod must not have a deadline.
+    pub(crate) has_deadline: bool,
 }
 
 impl<'a> Desired<'a> {
@@ -28,11 +30,14 @@ impl<'a> Desired<'a> {
             pod,
             terminating: run.spec.is_none(),
             grace: None,
+            has_deadline: false,
         }
     }
 
     /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is its last reported status.
+    /// Without this call, the performer refuses a pod that has a deadline.
     pub fn until_deadline<S>(mut self, run: &Run<S>, status: Option<&PodStatus>) -> Self {
+        self.has_deadline = true;
         let left = |status| time_left(self.pod?, status, run.clock().wall());
         self.terminating |= status.and_then(left) == Some(Duration::ZERO);
         self
@@ -44,6 +49,7 @@ impl<'a> Desired<'a> {
             pod,
             terminating: true,
             grace,
+            has_deadline: true,
         }
     }
 }

@@ -16,6 +16,7 @@ use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::perform::{LastChanges, Performer, Sources};
 use pleg_kubelet::plan::Planner;
+use pleg_kubelet::worker::{Reconcile as _, Run};
 use pleg_sim::Sim;
 use serde_json::json;
 use tempfile::TempDir;
@@ -154,4 +155,29 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
     let (ended, ()) = tokio::join!(run, watched);
     ended.unwrap();
     assert!(!pleg.get(&uid).status.exists());
+}
+
+#[tokio::test]
+async fn performer_refuses_pods_whose_probes_or_deadline_the_plan_ignores() {
+    let (_sim, dir, pleg, _, client) = node();
+    let config = NodeConfig::of_host(dir.path(), Vec::new());
+    let kubelet = Kubelet {
+        planner: Planner::new(BackOffSettings::default()).unwrap(),
+        performer: Performer::new(client, config),
+    };
+    pleg.wait_until_synced().await.unwrap();
+    let probed = json!({"name": "app", "readinessProbe": {"tcpSocket": {"port": 1}}});
+    for (spec, advice) in [
+        (json!({"containers": [probed]}), "pass Some(probes)"),
+        (
+            json!({"activeDeadlineSeconds": 9, "containers": [{"name": "app"}]}),
+            "call Desired::until_deadline",
+        ),
+    ] {
+        let pod = json!({"metadata": {"name": "web", "uid": "web"}, "spec": spec});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let error = kubelet.reconcile(&Run::new(&pleg, "web", pod)).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(advice), "{error}");
+    }
 }
