@@ -27,7 +27,9 @@ spec.securityContext.appArmorProfile: AppArmor profiles are not applied: remove 
 spec.securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
 spec.securityContext.windowsOptions: containers run on Linux: remove them
 spec.@.*Probe.grpc.mode=TLS: gRPC probes have no TLS: use httpGet, tcpSocket or exec
+spec.@.*Probe.httpGet.protocol: requests are HTTP/1.1: remove it
 spec.@.*Probe.terminationGracePeriodSeconds: containers are stopped with the grace period of the pod: remove it
+spec.@.lifecycle.*.httpGet.protocol: requests are HTTP/1.1: remove it
 spec.@.resizePolicy.restartPolicy=RestartContainer: containers keep running: write NotRequired
 spec.@.resources.claims: claims are not read: remove them
 spec.@.restartPolicyRules.action=RestartAllContainers: only the container is restarted: write Restart
@@ -35,6 +37,7 @@ spec.@.securityContext.appArmorProfile: AppArmor profiles are not applied: remov
 spec.@.securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
 spec.@.securityContext.windowsOptions: containers run on Linux: remove them
 spec.@.volumeDevices: block devices are not provided: mount a hostPath
+spec.@.volumeMounts.bindMountOptions: they are not set: remove them
 spec.@.volumeMounts.recursiveReadOnly=Enabled: Enabled is not provided: write IfPossible, or remove it
 spec.volumes.emptyDir.medium=HugePages*: huge pages are not provided: write Memory, or remove it
 spec.volumes.emptyDir.mode: the mode is 0777: remove it
@@ -74,12 +77,18 @@ pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
 /// The unsupported fields of a pod, except fields in the environment of its containers.
 pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
     const VOLUMES: &str = "only hostPath, emptyDir and downwardAPI are provided: use one of them";
+    const DEVICES: &str = "devices and huge pages are not provided: remove it";
     let value = serde_json::to_value(pod).unwrap_or_default();
     let mut errors = in_table(OF_POD, &value);
     for (field, _) in fields_at(&value, "spec.volumes.*") {
         let provided = [".name", ".hostPath", ".emptyDir", ".downwardAPI"];
         if !provided.iter().any(|name| field.ends_with(name)) {
             errors.push(FieldError::new(field, VOLUMES));
+        }
+    }
+    for (field, _) in fields_at(&value, "spec.@.resources.limits.*") {
+        if field.contains('/') || field.contains(".hugepages-") {
+            errors.push(FieldError::new(field, DEVICES));
         }
     }
     for (field, item) in fields_at(&value, "spec.volumes.downwardAPI.items.[]") {
@@ -223,6 +232,9 @@ mod tests {
                 "name": "app",
                 "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {"key": "k"}}}],
                 "livenessProbe": {"tcpSocket": {"port": "web"}, "terminationGracePeriodSeconds": 1},
+                "readinessProbe": {"httpGet": {"port": 1, "protocol": "HTTP/2"}},
+                "resources": {"limits": {"cpu": "1", "example.com/gpu": "1", "hugepages-2Mi": "2Mi"}},
+                "volumeMounts": [{"name": "n", "mountPath": "/n", "bindMountOptions": ["noexec"]}],
                 "lifecycle": {"preStop": {"tcpSocket": {"port": 1}}},
                 "securityContext": {"runAsGroup": 7},
             }],
@@ -241,9 +253,13 @@ mod tests {
             fields(spec),
             [
                 "spec.hostUsers",
+                "spec.containers[0].readinessProbe.httpGet.protocol",
                 "spec.containers[0].livenessProbe.terminationGracePeriodSeconds",
                 "spec.initContainers[0].restartPolicyRules[1].action",
+                "spec.containers[0].volumeMounts[0].bindMountOptions",
                 "spec.volumes[1].configMap",
+                "spec.containers[0].resources.limits.example.com/gpu",
+                "spec.containers[0].resources.limits.hugepages-2Mi",
                 "spec.volumes[2].downwardAPI.items[0]",
                 "spec.volumes[2].downwardAPI.items[1]",
                 "spec.volumes[2].downwardAPI.items[2]",

@@ -52,6 +52,7 @@ impl ContainerInput<'_> {
         };
         let lifecycle = container.lifecycle.as_ref();
         let signal = lifecycle.and_then(|l| l.stop_signal.as_ref());
+        let signal = signal.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
         let signal = signal.and_then(|name| Signal::from_str_name(&format!("SIGNAL_{name}")));
         let name = container.name.clone();
         let label = (names::CONTAINER_NAME.to_owned(), name.clone());

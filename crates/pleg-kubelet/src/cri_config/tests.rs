@@ -284,10 +284,10 @@ fn volumes_are_mounted_from_their_paths_on_the_node() {
 fn stop_signal_and_groups_policy_are_passed_to_the_runtime() {
     let spec = json!({
         "securityContext": {"supplementalGroupsPolicy": "Strict"},
-        "containers": [{"name": "app", "lifecycle": {"stopSignal": "SIGUSR1"}}],
+        "containers": [{"name": "app", "lifecycle": {"stopSignal": "SIGRTMIN+1"}}],
     });
     let config = config_of(&pod(spec), 0).unwrap();
-    assert_eq!(config.stop_signal(), Signal::Sigusr1);
+    assert_eq!(config.stop_signal(), Signal::Sigrtminplus1);
     let policy = security(config).supplemental_groups_policy();
     assert_eq!(policy, SupplementalGroupsPolicy::Strict);
 }

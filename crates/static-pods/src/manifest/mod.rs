@@ -110,9 +110,11 @@ impl Manifest {
             return Err(of_field(FieldError::new(field, problem)));
         }
         fields::no_references(&understood).map_err(of_field)?;
-        // Static pods may have pull secrets: see `DockerConfig`.
-        let refused = unsupported(&pod).into_iter();
-        let refused = refused.filter(|error| error.field != "spec.imagePullSecrets");
+        // Pull secrets are ignored (see `DockerConfig`), and admission rejects pods with devices and huge pages.
+        let is_refused = |error: &FieldError| {
+            error.field != "spec.imagePullSecrets" && !error.field.contains(".resources.limits.")
+        };
+        let refused = unsupported(&pod).into_iter().filter(is_refused);
         let wrong = validate(&pod).into_iter().chain(refused).next();
         wrong.map_or(Ok(()), Err).map_err(of_field)?;
         complete(&mut pod, file, node);
