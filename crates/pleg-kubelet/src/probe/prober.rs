@@ -74,7 +74,7 @@ impl<E: Exec> Prober<E> {
     }
 
     /// Sets the probes of a pod, in place of the pod's earlier probes. If the probes have not changed, only looks for
-    /// new containers. So call `set` whenever the pod has changed. Needs a tokio runtime.
+    /// new containers. So call `set` whenever the pod has changed.
     ///
     /// The prober calls `changed` when the result of a probe has changed. `changed` must not block; it may be a
     /// [`waker`](crate::worker::Run::waker). If the probes have not changed, the prober keeps the earlier `changed`.
@@ -99,9 +99,11 @@ impl<E: Exec> Prober<E> {
             changed: Box::new(changed),
         });
         let mut tasks = JoinSet::new();
-        for (at, probe) in probes.into_iter().enumerate() {
-            tasks.spawn(states.clone().run(at, probe));
-        }
+        self.shared.pleg.in_tokio(|| {
+            for (at, probe) in probes.into_iter().enumerate() {
+                tasks.spawn(states.clone().run(at, probe));
+            }
+        });
         let _tasks = tasks;
         pods.insert(uid.clone(), Pod { states, _tasks });
     }

@@ -77,7 +77,9 @@ fn node() -> (Sim, TempDir, Pleg, Consumer, CriClient) {
 async fn loop_starts_restarts_replaces_and_removes_a_pod() {
     let (sim, dir, pleg, consumer, client) = node();
     let config = NodeConfig::of_host(dir.path(), Vec::new());
-    let workers = kubelet::start((&pleg, consumer, client), config, Vec::new()).unwrap();
+    // The thread that starts the workers need not run tokio.
+    let start = || kubelet::start((&pleg, consumer, client), config, Vec::new());
+    let workers = std::thread::scope(|scope| scope.spawn(start).join().unwrap()).unwrap();
     let ((old_uid, old), (new_uid, new)) = (web("shop:1"), web("shop:2"));
     let mut pod = pleg.pod(&old_uid);
     workers.set(&old_uid, old);
