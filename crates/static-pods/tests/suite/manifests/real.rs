@@ -1,8 +1,10 @@
 //! Manifests modelled on those of real projects: this kubelet runs them, or its error names the refused field. Each
-//! file names the project's file on which it is modelled.
+//! file names the project's file on which it is modelled. `fields.tsv` lists the fields, and the files that use each.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use serde_json::Value;
 use static_pods::manifest::Manifest;
 
 /// The files; after `=` the field for which a file is refused.
@@ -12,11 +14,27 @@ const FILES: &str = "deckhouse-kubernetes-api-proxy gce-konnectivity-server gce-
     openshift-bootstrap-keepalived openshift-etcd openshift-kube-apiserver openshift-kube-apiserver-startup-monitor \
     openshift-kube-rbac-proxy-crio openshift-kube-scheduler rke2-etcd rke2-kube-apiserver talos-kube-apiserver";
 
+/// Adds the path of each field that has a value and no fields of its own. Elements of a list have the list's path.
+fn add_fields(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (name, value) in fields {
+                add_fields(value, &format!("{path}.{name}"), found);
+            }
+        }
+        Value::Array(list) if !list.is_empty() => {
+            list.iter().for_each(|value| add_fields(value, path, found));
+        }
+        _ => drop(found.insert(path.to_owned())),
+    }
+}
+
 #[test]
 fn real_manifests_run_or_the_error_names_the_refused_field() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/manifests/real");
     let files = std::fs::read_dir(&directory).map(Iterator::count);
     assert_eq!(files.unwrap_or_default(), FILES.split(' ').count());
+    let mut table: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for file in FILES.split(' ') {
         let (name, field) = file.split_once('=').unwrap_or((file, ""));
         let file = directory.join(format!("{name}.yaml"));
@@ -25,5 +43,14 @@ fn real_manifests_run_or_the_error_names_the_refused_field() {
         let refused = read.remove(0).err();
         let refused = refused.map(|error| error.field.unwrap_or(error.problem));
         assert_eq!(refused.as_deref().unwrap_or_default(), field, "{name}");
+        let pod: Value = serde_saphyr::from_str(&text).unwrap();
+        let mut fields = BTreeSet::new();
+        add_fields(&pod["spec"], "spec", &mut fields);
+        for field in fields {
+            table.entry(field).or_default().push(name);
+        }
     }
+    let rows = table.iter();
+    let rows = rows.map(|(field, files)| format!("{field}\t{}\n", files.join(" ")));
+    assert_eq!(rows.collect::<String>(), include_str!("fields.tsv"));
 }
