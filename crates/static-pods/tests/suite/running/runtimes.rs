@@ -17,12 +17,17 @@ const RESTARTS: u64 = 10;
 const CRASHING: &str = "{initContainers: [{name: i, image: 'app:1', command: [exit, '0', '1']}],
     containers: [{name: c, image: 'app:1', command: [exit, '3', '5']}, {name: web, image: 'app:1'}]}";
 
-async fn crash(mode: Mode) {
+/// Lets containers crash. With `restarts`, also kills the runtime again and again, while its containers run and end.
+async fn crash(mode: Mode, restarts: bool) {
     let node = Node::up(mode).await;
     let watched = tokio::spawn(never_two_run(node.runtime(), node.kubelet.pleg.clock()));
     let uids = (0..PODS).map(|n| node.set(&format!("p{n}"), CRASHING));
     let uids: Vec<_> = uids.collect();
     for uid in &uids {
+        if restarts {
+            let restarted = node.sim.control("restart kill down=50ms").await;
+            restarted.unwrap();
+        }
         node.until_restarted(uid, RESTARTS).await;
         let last = |node: &Node| {
             let code = &node.container(uid)["lastState"]["terminated"]["exitCode"];
@@ -46,7 +51,9 @@ async fn never_two_run(runtime: CriRuntime, clock: Clock) {
     loop {
         let listed = client.list_containers(ListContainersRequest::default());
         let mut running = BTreeMap::<_, u32>::new();
-        for container in listed.await.unwrap().into_inner().containers {
+        // A runtime that is down does not answer.
+        let containers = listed.await.map(|listed| listed.into_inner().containers);
+        for container in containers.into_iter().flatten() {
             if container.state() == ContainerState::ContainerRunning {
                 let uid = container.labels[names::POD_UID].clone();
                 let name = container.labels[names::CONTAINER_NAME].clone();
@@ -64,6 +71,11 @@ async fn no_runtime_runs_two_containers_of_one_name_at_once() {
     let events = [Mode::Containerd17, Mode::Containerd2, Mode::Crio];
     let none = [Mode::CrioDisabled, Mode::Unimplemented];
     for mode in events.into_iter().chain(none) {
-        crash(mode).await;
+        crash(mode, false).await;
     }
+}
+
+#[tokio::test]
+async fn crio_restarts_lose_no_exit_code_and_double_no_container() {
+    crash(Mode::Crio, true).await;
 }
