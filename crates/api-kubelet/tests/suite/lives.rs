@@ -27,6 +27,7 @@ async fn node_is_registered_with_its_lease_and_condition() {
 async fn exit_is_reported_before_restart_and_as_last_state_afterwards() {
     let node = Node::up().await;
     node.run("web", "Always").await;
+    node.api.answer_conflicts(3);
     node.sim.kill_container(&node.id("web"), 5);
     node.until_running("web", 1).await;
     let last = &node.container("web")["lastState"];
@@ -104,9 +105,15 @@ async fn restarted_kubelet_adopts_running_pods_and_restarts_no_ended_pods() {
     node.run("web", "Always").await;
     node.run("job", "Never").await;
     let id = node.id("web");
+    let mut elsewhere = node.pod("web").unwrap();
+    elsewhere["metadata"] = json!({"name": "elsewhere", "namespace": "test"});
+    elsewhere["spec"]["nodeName"] = json!("other");
+    elsewhere["status"] = Value::Null;
+    node.api.request(&Method::POST, PODS, &elsewhere).unwrap();
     node.sim.kill_container(&node.id("job"), 4);
     node.until_failed("job").await;
     node.restart_kubelet(|_| ()).await;
+    assert!(node.pod("elsewhere").unwrap()["status"].is_null());
     assert_eq!(node.id("web"), id);
     let left = node.observer().await.0.get(&node.uid("job").into());
     assert_eq!(left.status.containers.len(), 1, "it stays for its log");
