@@ -286,6 +286,9 @@ mod tests {
             }],
             "volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}],
         });
+        let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+        let without_probes = &of_plan(&pod, false, true)[0].field;
+        assert_eq!(without_probes, "spec.containers[0].startupProbe");
         assert_eq!(fields(spec), [""; 0]);
     }
 }

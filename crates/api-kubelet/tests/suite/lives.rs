@@ -105,11 +105,7 @@ async fn restarted_kubelet_adopts_running_pods_and_restarts_no_ended_pods() {
     node.run("web", "Always").await;
     node.run("job", "Never").await;
     let id = node.id("web");
-    let mut elsewhere = node.pod("web").unwrap();
-    elsewhere["metadata"] = json!({"name": "elsewhere", "namespace": "test"});
-    elsewhere["spec"]["nodeName"] = json!("other");
-    elsewhere["status"] = Value::Null;
-    node.api.request(&Method::POST, PODS, &elsewhere).unwrap();
+    node.create("elsewhere", "Always");
     node.sim.kill_container(&node.id("job"), 4);
     node.until_failed("job").await;
     node.restart_kubelet(|_| ()).await;

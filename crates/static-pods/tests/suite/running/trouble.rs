@@ -1,6 +1,7 @@
 //! Calls that fail, images that are missing, directories that cannot be made.
 
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pleg::PodUid;
@@ -131,37 +132,28 @@ async fn log_of_a_removed_container_is_removed() {
 }
 
 #[tokio::test]
-async fn files_of_pods_deleted_while_no_kubelet_ran_are_removed() {
+async fn restarted_kubelet_removes_orphaned_files_and_keeps_host_ports_taken() {
     let node = Node::up(Mode::Containerd2).await;
-    let uid = node.set("web", ONE);
+    let pod = one("ports: [{containerPort: 80, hostPort: 8080}]");
+    let uid = node.set("web", &pod);
     node.until_running(&uid).await;
     let files = |uid: &PodUid| [node.dir.path().join(format!("pods/{uid}")), node.logs(uid)];
     let (gone, set) = (PodUid::from("gone"), PodUid::from("set"));
     for path in files(&gone).iter().chain(&files(&set)) {
         std::fs::create_dir_all(path).unwrap();
     }
-    let specified = (set.clone(), manifest("a", "{}", ONE).into());
-    node.kubelet.adopt(&[specified]);
+    // Like a restarted kubelet, this one knows no pod until it adopts those that run.
+    node.kubelet.pods().clear();
+    let specified = [uid.clone(), set.clone()];
+    let specified = specified.map(|uid| (uid, Arc::new(manifest("web", "{}", &pod))));
+    node.kubelet.adopt(&specified);
     assert!(files(&gone).iter().all(|path| !path.exists()));
     assert!(files(&set).iter().all(|path| path.exists()));
     assert!(files(&uid)[1].exists());
-}
-
-#[tokio::test]
-async fn pod_fails_if_its_host_port_belongs_to_a_running_pod() {
-    let node = Node::up(Mode::Containerd2).await;
-    let spec = one("ports: [{containerPort: 80, hostPort: 8080}]");
-    let first = node.set("web", &spec);
-    node.until_running(&first).await;
-    // A restarted kubelet knows no pod until it adopts the running ones.
-    node.kubelet.pods().clear();
-    let adopted = (first, manifest("web", "{}", &spec).into());
-    node.kubelet.adopt(&[adopted]);
-    let second = node.set("other", &spec);
+    let second = node.set("other", &pod);
     let failed = |node: &Node| node.status(&second)["reason"] == "NodePorts";
     node.until(&second, "rejected", failed).await;
     assert_eq!(node.status(&second)["phase"], "Failed");
-    assert!(!node.seen(&second).exists());
 }
 
 #[tokio::test]
