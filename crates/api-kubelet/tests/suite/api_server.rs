@@ -120,11 +120,8 @@ impl Store {
         for field in ["resourceVersion", "uid"] {
             let (own, given) = (&object["metadata"][field], &given["metadata"][field]);
             if !given.is_null() && own != given {
-                return Err(refused(
-                    409,
-                    "Conflict",
-                    &format!("{field} is {own}, not {given}"),
-                ));
+                let problem = format!("{field} is {own}, not {given}");
+                return Err(refused(409, "Conflict", &problem));
             }
         }
         let status = object["status"].clone();

@@ -145,7 +145,6 @@ impl Node {
 async fn failing_readiness_probe_is_reported_until_it_succeeds_again() {
     let node = node().await;
     assert!(node.ready(), "it has no probe");
-    // The thread that sets the probes need not run tokio.
     let set = || node.set(&json!({"readinessProbe": {}}));
     std::thread::scope(|scope| scope.spawn(set).join().unwrap());
     assert!(!node.ready(), "not before its first success");

@@ -1,4 +1,4 @@
-//! Phases, conditions and addresses. Tests of `static_pods` compare all fields.
+//! Phases, conditions and addresses.
 
 use serde_json::{Value, json};
 
