@@ -22,8 +22,7 @@ const PODS: [&str; 15] = [
     "securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}",
     "securityContext: {seccompProfile: {type: RuntimeDefault}, fsGroupChangePolicy: Always}",
     "os: {name: linux}, initContainers: [{name: a, image: 'app:1', command: [exit, '0', '1']},
-        {name: b, image: 'app:1', restartPolicy: Always, livenessProbe: {exec: {command: [a]}},
-        lifecycle: {stopSignal: SIGRTMIN+1}}]",
+        {name: b, image: 'app:1', restartPolicy: Always, livenessProbe: {exec: {command: [a]}}, lifecycle: {stopSignal: SIGRTMIN+1}}]",
     "volumes: [{name: a, hostPath: {path: /, type: ''}}, {name: b, emptyDir: {sizeLimit: 1Gi}}]",
 ];
 
