@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, LifecycleHandler, Pod, Probe};
 use k8s_openapi::serde::Deserialize as _;
-use k8s_openapi::serde_json::{self, Value};
+use k8s_openapi::serde_json::{self, Value, json};
 
 use crate::cri_config::{FieldError, check_user};
 use crate::downward;
@@ -11,7 +11,7 @@ use crate::spec::spec_of;
 
 /// Paths of unsupported fields, with advice. `PATH=VALUE` is refused only with this value. A `*` at the end of a value
 /// matches any text. [`fields_at`] explains the other signs in paths.
-const OF_POD: &str = "\
+pub(crate) const OF_POD: &str = "\
 spec.dnsConfig: pods have the name resolution of the node: remove it
 spec.ephemeralContainers: they are not run: remove them
 spec.hostUsers=false: user namespaces are not made: remove it
@@ -51,9 +51,9 @@ env.valueFrom.fileKeyRef: files of containers are not read: write the value
 env.valueFrom.secretKeyRef: secrets are not read: write the value
 envFrom: config maps and secrets are not read: write the variables in env";
 
-/// Fields without effect if the plan was made without probe results, or without the pod's deadline.
-const PROBES: &str = "spec.@.*Probe: the plan has no results: pass Some(probes) to Planner::plan";
-const DEADLINE: &str = "spec.activeDeadlineSeconds: it never passes: call Desired::until_deadline";
+/// Like `OF_POD`, for fields without effect if the plan was made without probe results, or without the pod's deadline.
+pub(crate) const PROBES: &str = "spec.@.*Probe: no results: pass Some(probes) to Planner::plan";
+pub(crate) const DEADLINE: &str = "spec.activeDeadlineSeconds: call Desired::until_deadline";
 
 /// A field that [`Sources::credentials`](crate::perform::Sources::credentials) may read.
 pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
@@ -65,7 +65,7 @@ pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
 /// [`Performer::perform`](crate::perform::Performer::perform) refuses pods and containers that have errors.
 #[must_use]
 pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
-    let mut errors = of_pod(pod);
+    let mut errors = of_pod(pod, [OF_POD]);
     for (path, container) in containers(pod) {
         let user = check_user(spec_of(pod), container).err();
         let found = of_environment(container).into_iter().chain(user);
@@ -74,12 +74,13 @@ pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// The unsupported fields of a pod, except fields in the environment of its containers.
-pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
+/// The unsupported fields of a pod, except fields in the environment of its containers. `tables` are like `OF_POD`.
+pub(crate) fn of_pod(pod: &Pod, tables: impl IntoIterator<Item = &'static str>) -> Vec<FieldError> {
     const VOLUMES: &str = "only hostPath, emptyDir and downwardAPI are provided: use one of them";
     const DEVICES: &str = "devices and huge pages are not provided: remove it";
     let value = serde_json::to_value(pod).unwrap_or_default();
-    let mut errors = in_table(OF_POD, &value);
+    let found = tables.into_iter().map(|table| in_table(table, &value));
+    let mut errors: Vec<_> = found.flatten().collect();
     for (field, _) in fields_at(&value, "spec.volumes.*") {
         let provided = [".name", ".hostPath", ".emptyDir", ".downwardAPI"];
         if !provided.iter().any(|name| field.ends_with(name)) {
@@ -111,16 +112,6 @@ pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
         }
     }
     errors
-}
-
-/// The fields of a pod that have no effect in a plan without probe results, or without the pod's deadline.
-pub(crate) fn of_plan(pod: &Pod, has_probes: bool, has_deadline: bool) -> Vec<FieldError> {
-    let value = serde_json::to_value(pod).unwrap_or_default();
-    let tables = [(PROBES, has_probes), (DEADLINE, has_deadline)];
-    let missing = tables.iter().filter(|(_, has)| !has);
-    missing
-        .flat_map(|(table, _)| in_table(table, &value))
-        .collect()
 }
 
 /// The unsupported fields in the environment of a container. Their paths begin at the container.
@@ -193,13 +184,8 @@ fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &
 
 /// Returns false for values that the API treats as unset.
 fn is_set(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Array(list) => !list.is_empty(),
-        Value::Object(fields) => !fields.is_empty(),
-        Value::String(text) => !text.is_empty(),
-        _ => true,
-    }
+    let unset = [Value::Null, json!([]), json!({}), json!("")];
+    !unset.contains(value)
 }
 
 fn is(value: &Value, refused: &str) -> bool {
@@ -213,8 +199,6 @@ fn is(value: &Value, refused: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::serde_json::json;
-
     use super::*;
 
     fn fields(spec: Value) -> Vec<String> {
@@ -287,7 +271,7 @@ mod tests {
             "volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}],
         });
         let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
-        let without_probes = &of_plan(&pod, false, true)[0].field;
+        let without_probes = &of_pod(&pod, [PROBES])[0].field;
         assert_eq!(without_probes, "spec.containers[0].startupProbe");
         assert_eq!(fields(spec), [""; 0]);
     }

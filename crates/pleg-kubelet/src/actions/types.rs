@@ -26,12 +26,9 @@ pub struct Desired<'a> {
 impl<'a> Desired<'a> {
     /// The pod runs if `run` has a specification, and is terminated otherwise. `pod` is the pod in [`Run::last_spec`].
     pub const fn of<S>(run: &Run<S>, pod: Option<&'a Pod>) -> Self {
-        Self {
-            pod,
-            terminating: run.spec.is_none(),
-            grace: None,
-            has_deadline: false,
-        }
+        let mut desired = Self::terminate(pod, None);
+        (desired.terminating, desired.has_deadline) = (run.spec.is_none(), false);
+        desired
     }
 
     /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is its last reported status.

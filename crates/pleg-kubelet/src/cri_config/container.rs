@@ -46,9 +46,8 @@ impl ContainerInput<'_> {
         let (mounts, sub_paths) = self.mounts(&variables)?;
         let expanded = |texts: &Option<Vec<String>>| -> Vec<String> {
             let texts = texts.iter().flatten();
-            texts
-                .map(|text| expand(text, |name| variables.get(name)))
-                .collect()
+            let expanded = texts.map(|text| expand(text, |name| variables.get(name)));
+            expanded.collect()
         };
         let lifecycle = container.lifecycle.as_ref();
         let signal = lifecycle.and_then(|l| l.stop_signal.as_ref());

@@ -64,16 +64,12 @@ impl Performer {
             let problem = "the existing pods are not known yet: call Pleg::wait_until_synced first";
             return Err(VolumeError(problem.to_owned()));
         }
-        let existing = pleg.snapshot().into_iter();
-        let mut kept: BTreeSet<_> = existing.map(|view| view.status.uid.clone()).collect();
-        kept.extend(specs.iter().cloned());
+        let is_gone = |uid: &PodUid| !specs.contains(uid) && !pleg.get(uid).status.exists();
         let mut removed = Ok(());
-        for uid in self.node.pods.uids()? {
-            if !kept.contains(&uid) {
-                removed = removed.and(self.node.pods.remove(&uid));
-            }
+        for uid in self.node.pods.uids()?.iter().filter(|uid| is_gone(uid)) {
+            removed = removed.and(self.node.pods.remove(uid));
         }
-        removed.and(self.node.remove_logs(|uid| !kept.contains(uid)))
+        removed.and(self.node.remove_logs(is_gone))
     }
 
     /// The termination messages of ended containers, by id: the file at `terminationMessagePath` or, if this file is

@@ -296,7 +296,7 @@ impl<S> Plan<'_, S> {
         history.record(&actions, run.now());
         for removal in garbage {
             let (Removal::Container(id) | Removal::Sandbox(id)) = &removal;
-            if let Some(at) = history.begin_removal(id, &self.observed.view, run.now()) {
+            if let Some(at) = history.try_removal(id, &self.observed.view, run.now()) {
                 run.due_by(at);
                 continue;
             }
