@@ -169,7 +169,7 @@ fn pod_name_with_node_name_must_not_be_too_long() {
 }
 
 #[test]
-fn unknown_fields_are_ignored_or_errors_if_the_caller_is_strict() {
+fn unknown_fields_are_ignored_unless_the_caller_is_strict() {
     let contents = WEB
         .replacen("metadata:", "metadata:\n  colour: red", 1)
         .replacen("containerPort: 80", "containerPort: 80, hostport: 80", 1)
