@@ -198,7 +198,7 @@ impl Kubelet {
         running.map(|status| status.uid.clone()).collect()
     }
 
-    /// Admits the pods in `specs` that run already, before any other pod can take their ports. Removes the files of pods
+    /// Admits the pods in `specs` that run already, before others can take their ports. Removes the files of pods
     /// that are neither in `specs` nor known to the runtime. Call it before the pod workers start.
     pub fn adopt(&self, specs: &[(PodUid, Arc<Manifest>)]) {
         let running = self.running();
