@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Replaces rustdoc in `cargo test` (RUSTDOC): builds the docs of a crate with warnings denied, then runs the examples.
-# `cargo doc` could deny the same warnings, but would check every dependency again.
+# `cargo doc` could deny the same warnings, but would check every dependency again. RUSTC_BOOTSTRAP=1: only then does
+# rustdoc compare the error code of a `compile_fail` example.
 set -euo pipefail
 args=()
 skip=0
@@ -18,4 +19,4 @@ done
 docs=$(mktemp -d)
 trap 'rm -rf "$docs"' EXIT
 rustdoc "${args[@]}" --out-dir "$docs" -Dwarnings
-rustdoc "$@"
+RUSTC_BOOTSTRAP=1 rustdoc "$@"

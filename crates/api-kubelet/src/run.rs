@@ -79,11 +79,10 @@ pub async fn run(
         pleg.wait_until_synced().await?;
         // The workers terminate pods that this kubelet started earlier and that the API server no longer lists.
         let listed = list(&mut changes).await.context("the watch has ended")?;
-        let (of, views) = (kubelet.clone(), pleg.snapshot().into_iter());
-        let existing = views.map(|view| view.status.uid.clone());
-        let known = existing.chain(listed.keys().cloned()).collect();
+        let (of, from) = (kubelet.clone(), pleg.clone());
+        let uids = listed.keys().cloned().collect();
         let removed =
-            tokio::task::spawn_blocking(move || of.performer.remove_orphans(&known)).await?;
+            tokio::task::spawn_blocking(move || of.performer.remove_orphans(&from, &uids)).await?;
         removed.unwrap_or_else(|error| tracing::error!(%error, "files of deleted pods are left"));
         let spawned = PodWorkers::spawn(pleg.clone(), kubelet, listed.clone());
         let workers = workers.insert(spawned);

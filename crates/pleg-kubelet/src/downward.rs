@@ -92,11 +92,7 @@ impl Fields<'_> {
         let (name, given) = match resource.split_once('.') {
             Some(("limits", name)) => (name, limit(name)),
             Some(("requests", name)) => (name, request(name).or_else(|| limit(name))),
-            _ => {
-                return Err(format!(
-                    "{resource:?} is neither limits.NAME nor requests.NAME"
-                ));
-            }
+            _ => return Err(format!("{resource:?} is not limits.NAME or requests.NAME")),
         };
         let amount = match (given, resource) {
             (Some(given), _) => Amount::try_from(given).map_err(|error| error.to_string())?,
@@ -109,9 +105,8 @@ impl Fields<'_> {
         };
         let divisor = selector.divisor.as_ref().map(Amount::try_from).transpose();
         let divisor = divisor.map_err(|error| error.to_string())?;
-        let divisor = divisor
-            .filter(|d| *d != Amount::ZERO)
-            .unwrap_or(Amount::whole(1));
+        let divisor = divisor.filter(|divisor| *divisor != Amount::ZERO);
+        let divisor = divisor.unwrap_or(Amount::whole(1));
         let (amount, divisor) = match name {
             "cpu" => (amount.milli_value(), divisor.milli_value()),
             _ => (amount.value(), divisor.value()),
@@ -156,10 +151,7 @@ pub(crate) fn problem(item: &DownwardAPIVolumeFile) -> Option<String> {
     let mut parts = path.components();
     let is_below = parts.all(|part| matches!(part, Component::Normal(_)));
     if item.path.is_empty() || !is_below || item.path.starts_with("..") {
-        let path = &item.path;
-        return Some(format!(
-            "{path:?} is not a relative path without ..: change it"
-        ));
+        return Some(format!("{path:?} is empty, absolute or has ..: change it"));
     }
     match (&item.field_ref, &item.resource_field_ref) {
         (Some(field), None) if field.field_path.starts_with("metadata.") => None,

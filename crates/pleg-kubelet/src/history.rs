@@ -293,12 +293,7 @@ impl PodHistory {
     }
 
     /// Records that garbage is about to be removed. If that is too early, returns the instant of the next try instead.
-    pub(crate) fn begin_removal(
-        &mut self,
-        id: &Id,
-        view: &PodView,
-        now: Instant,
-    ) -> Option<Instant> {
+    pub(crate) fn try_removal(&mut self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let mut containers = view.status.containers.iter();
         // An earlier start call may still start this container or may have failed. Only a newer status shows which.
         let is_startable = containers

@@ -13,7 +13,8 @@
 //!
 //! # Features
 //!
-//! `latest` selects the newest API version of `k8s-openapi`. Without it, your own dependency on that crate selects one.
+//! `latest` selects the newest API version of `k8s-openapi`. Without it, your own dependency on that crate selects one:
+//! Kubernetes 1.34 or later, because this crate reads fields that earlier versions do not have.
 
 use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, LifecycleHandler, Pod, Probe};
 use k8s_openapi::serde::Deserialize as _;
-use k8s_openapi::serde_json::{self, Value};
+use k8s_openapi::serde_json::{self, Value, json};
 
 use crate::cri_config::{FieldError, check_user};
 use crate::downward;
@@ -11,7 +11,7 @@ use crate::spec::spec_of;
 
 /// Paths of unsupported fields, with advice. `PATH=VALUE` is refused only with this value. A `*` at the end of a value
 /// matches any text. [`fields_at`] explains the other signs in paths.
-const OF_POD: &str = "\
+pub(crate) const OF_POD: &str = "\
 spec.dnsConfig: pods have the name resolution of the node: remove it
 spec.ephemeralContainers: they are not run: remove them
 spec.hostUsers=false: user namespaces are not made: remove it
@@ -27,7 +27,9 @@ spec.securityContext.appArmorProfile: AppArmor profiles are not applied: remove 
 spec.securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
 spec.securityContext.windowsOptions: containers run on Linux: remove them
 spec.@.*Probe.grpc.mode=TLS: gRPC probes have no TLS: use httpGet, tcpSocket or exec
+spec.@.*Probe.httpGet.protocol: requests are HTTP/1.1: remove it
 spec.@.*Probe.terminationGracePeriodSeconds: containers are stopped with the grace period of the pod: remove it
+spec.@.lifecycle.*.httpGet.protocol: requests are HTTP/1.1: remove it
 spec.@.resizePolicy.restartPolicy=RestartContainer: containers keep running: write NotRequired
 spec.@.resources.claims: claims are not read: remove them
 spec.@.restartPolicyRules.action=RestartAllContainers: only the container is restarted: write Restart
@@ -35,6 +37,7 @@ spec.@.securityContext.appArmorProfile: AppArmor profiles are not applied: remov
 spec.@.securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
 spec.@.securityContext.windowsOptions: containers run on Linux: remove them
 spec.@.volumeDevices: block devices are not provided: mount a hostPath
+spec.@.volumeMounts.bindMountOptions: they are not set: remove them
 spec.@.volumeMounts.recursiveReadOnly=Enabled: Enabled is not provided: write IfPossible, or remove it
 spec.volumes.emptyDir.medium=HugePages*: huge pages are not provided: write Memory, or remove it
 spec.volumes.emptyDir.mode: the mode is 0777: remove it
@@ -48,6 +51,10 @@ env.valueFrom.fileKeyRef: files of containers are not read: write the value
 env.valueFrom.secretKeyRef: secrets are not read: write the value
 envFrom: config maps and secrets are not read: write the variables in env";
 
+/// Like `OF_POD`, for fields without effect if the plan was made without probe results, or without the pod's deadline.
+pub(crate) const PROBES: &str = "spec.@.*Probe: no results: pass Some(probes) to Planner::plan";
+pub(crate) const DEADLINE: &str = "spec.activeDeadlineSeconds: call Desired::until_deadline";
+
 /// A field that [`Sources::credentials`](crate::perform::Sources::credentials) may read.
 pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
 
@@ -58,7 +65,7 @@ pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
 /// [`Performer::perform`](crate::perform::Performer::perform) refuses pods and containers that have errors.
 #[must_use]
 pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
-    let mut errors = of_pod(pod);
+    let mut errors = of_pod(pod, [OF_POD]);
     for (path, container) in containers(pod) {
         let user = check_user(spec_of(pod), container).err();
         let found = of_environment(container).into_iter().chain(user);
@@ -67,15 +74,22 @@ pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// The unsupported fields of a pod, except fields in the environment of its containers.
-pub(crate) fn of_pod(pod: &Pod) -> Vec<FieldError> {
+/// The unsupported fields of a pod, except fields in the environment of its containers. `tables` are like `OF_POD`.
+pub(crate) fn of_pod(pod: &Pod, tables: impl IntoIterator<Item = &'static str>) -> Vec<FieldError> {
     const VOLUMES: &str = "only hostPath, emptyDir and downwardAPI are provided: use one of them";
+    const DEVICES: &str = "devices and huge pages are not provided: remove it";
     let value = serde_json::to_value(pod).unwrap_or_default();
-    let mut errors = in_table(OF_POD, &value);
+    let found = tables.into_iter().map(|table| in_table(table, &value));
+    let mut errors: Vec<_> = found.flatten().collect();
     for (field, _) in fields_at(&value, "spec.volumes.*") {
         let provided = [".name", ".hostPath", ".emptyDir", ".downwardAPI"];
         if !provided.iter().any(|name| field.ends_with(name)) {
             errors.push(FieldError::new(field, VOLUMES));
+        }
+    }
+    for (field, _) in fields_at(&value, "spec.@.resources.limits.*") {
+        if field.contains('/') || field.contains(".hugepages-") {
+            errors.push(FieldError::new(field, DEVICES));
         }
     }
     for (field, item) in fields_at(&value, "spec.volumes.downwardAPI.items.[]") {
@@ -170,13 +184,8 @@ fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &
 
 /// Returns false for values that the API treats as unset.
 fn is_set(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Array(list) => !list.is_empty(),
-        Value::Object(fields) => !fields.is_empty(),
-        Value::String(text) => !text.is_empty(),
-        _ => true,
-    }
+    let unset = [Value::Null, json!([]), json!({}), json!("")];
+    !unset.contains(value)
 }
 
 fn is(value: &Value, refused: &str) -> bool {
@@ -190,8 +199,6 @@ fn is(value: &Value, refused: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::serde_json::json;
-
     use super::*;
 
     /// Tests of manifests in `static_pods` compare the errors of single fields.
@@ -199,20 +206,35 @@ mod tests {
     fn all_unsupported_fields_of_a_pod_are_found() {
         let pod = json!({"spec": {
             "hostUsers": false,
-            "containers": [
-                {"name": "app", "envFrom": [{"prefix": "A"}], "securityContext": {"runAsGroup": 7}},
+            "initContainers": [
+                {"name": "i", "restartPolicy": "Always", "startupProbe": {"grpc": {"port": 1}}},
             ],
+            "containers": [{
+                "name": "app",
+                "envFrom": [{"prefix": "A"}],
+                "readinessProbe": {"httpGet": {"port": 1, "protocol": "HTTP/2"}},
+                "resources": {"limits": {"cpu": "1", "example.com/gpu": "1", "hugepages-2Mi": "2Mi"}},
+                "volumeMounts": [{"name": "a", "mountPath": "/a", "bindMountOptions": ["noexec"]}],
+                "securityContext": {"runAsGroup": 7},
+            }],
             "volumes": [{"name": "a", "configMap": {}}, {"name": "b", "secret": {}}],
         }});
-        let errors = unsupported(&serde_json::from_value(pod).unwrap());
-        let fields: Vec<_> = errors.into_iter().map(|error| error.field).collect();
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let errors = unsupported(&pod);
+        let fields: BTreeSet<_> = errors.into_iter().map(|error| error.field).collect();
         let expected = [
+            "spec.containers[0].envFrom",
+            "spec.containers[0].readinessProbe.httpGet.protocol",
+            "spec.containers[0].resources.limits.example.com/gpu",
+            "spec.containers[0].resources.limits.hugepages-2Mi",
+            "spec.containers[0].securityContext.runAsGroup",
+            "spec.containers[0].volumeMounts[0].bindMountOptions",
             "spec.hostUsers",
             "spec.volumes[0].configMap",
             "spec.volumes[1].secret",
-            "spec.containers[0].envFrom",
-            "spec.containers[0].securityContext.runAsGroup",
         ];
-        assert_eq!(fields, expected);
+        assert_eq!(Vec::from_iter(fields), expected);
+        let without_probes = &of_pod(&pod, [PROBES])[0].field;
+        assert_eq!(without_probes, "spec.initContainers[0].startupProbe");
     }
 }

@@ -293,6 +293,13 @@ impl Pleg {
         self.shared.metrics.of(work)
     }
 
+    /// Calls `work` in the tokio runtime on which the generator runs, so that `work` can spawn tasks.
+    #[doc(hidden)]
+    pub fn in_tokio<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _entered = self.shared.tokio.as_ref().map(Handle::enter);
+        work()
+    }
+
     /// Completes when the cache shows the whole node: a complete list was read, and each pod in it was read or its read
     /// failed once.
     ///

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::host_ports::host_port_conflict;
+use crate::host_ports::share_host_port;
 use pleg::WallTime;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::pod_status::{api_time, qos_class};
@@ -107,12 +107,11 @@ pub fn admit<'a>(
     os(spec, node)?;
     resources(spec, node, &others)?;
     let name = spec.node_name.as_ref().filter(|name| !name.is_empty());
-    let is_taken = |other: &&Pod| host_port_conflict(pod, other).is_some();
     let (reason, problem) = if !selects(spec, node) {
         ("NodeAffinity", "match Pod's node affinity/selector")
     } else if name.is_some_and(|name| *name != node.name) {
         ("NodeName", "match the requested node name")
-    } else if others.iter().any(is_taken) {
+    } else if others.iter().any(|other| share_host_port(pod, other)) {
         ("NodePorts", "have free ports for the requested pod ports")
     } else {
         return Ok(());

@@ -8,20 +8,32 @@ use k8s_openapi::serde_json::{self, Value};
 use pleg_cri::v1::AuthConfig;
 use pleg_kubelet::perform::Sources;
 
+/// The docker config file of upstream's kubelet.
+pub const DOCKER_CONFIG: &str = "/var/lib/kubelet/config.json";
+
 /// A docker config file on the node. It may be missing.
 #[derive(Clone, Debug)]
-pub struct DockerConfig(pub PathBuf);
+pub struct DockerConfig {
+    /// The path of the file.
+    pub file: PathBuf,
+    /// If true, `imagePullSecrets` have no effect. Otherwise, pods with `imagePullSecrets` are refused.
+    pub ignores_pull_secrets: bool,
+}
 
 impl Default for DockerConfig {
-    /// The docker config file at upstream's path.
     fn default() -> Self {
-        Self("/var/lib/kubelet/config.json".into())
+        Self {
+            file: DOCKER_CONFIG.into(),
+            ignores_pull_secrets: false,
+        }
     }
 }
 
 impl Sources for DockerConfig {
+    /// Upstream's kubelet pulls without a secret that it cannot find, and uses the docker config of the node. (Since
+    /// version 1.34 it can also refuse static pods with secrets: feature gate `PreventStaticPodAPIReferences`.)
     fn reads_pull_secrets(&self) -> bool {
-        false
+        self.ignores_pull_secrets
     }
 
     async fn credentials(
@@ -29,7 +41,7 @@ impl Sources for DockerConfig {
         _: &Pod,
         image: &str,
     ) -> Result<Option<AuthConfig>, Box<dyn Error + Send + Sync>> {
-        let (file, image) = (self.0.clone(), image.to_owned());
+        let (file, image) = (self.file.clone(), image.to_owned());
         Ok(tokio::task::spawn_blocking(move || credentials(&file, &image)).await?)
     }
 }

@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::Pod;
 /// A port of the node, its protocol and its address. Without an address, all addresses of the node have the port.
 type HostPort = (i32, String, Option<String>);
 
-/// A port of the node that both pods use, such as `8080/TCP`.
+/// Returns true if both pods use the same port of the node.
 #[must_use]
-pub(crate) fn host_port_conflict(pod: &Pod, other: &Pod) -> Option<String> {
+pub(crate) fn share_host_port(pod: &Pod, other: &Pod) -> bool {
     let ports = host_ports(pod);
     let is_taken = |(port, protocol, address): &HostPort| {
         ports.iter().any(|(own_port, own_protocol, own_address)| {
@@ -15,8 +15,7 @@ pub(crate) fn host_port_conflict(pod: &Pod, other: &Pod) -> Option<String> {
             own_port == port && own_protocol == protocol && same_address
         })
     };
-    let (port, protocol, _) = host_ports(other).into_iter().find(is_taken)?;
-    Some(format!("{port}/{protocol}"))
+    host_ports(other).iter().any(is_taken)
 }
 
 fn host_ports(pod: &Pod) -> Vec<HostPort> {

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::admission::{NodeFacts, admit};
-use crate::credentials::DockerConfig;
+use crate::credentials::{DOCKER_CONFIG, DockerConfig};
 use crate::manifest::{MANIFEST_NODE, Manifest};
 use crate::node_status::{NodeStatus, sync_loop_pause};
 use k8s_openapi::api::core::v1::{self, Pod};
@@ -126,18 +127,28 @@ impl Kubelet {
         back_off: BackOffSettings,
     ) -> Result<Self, InvalidSetting> {
         let address = config.host_ips.first().map(ToString::to_string);
-        Ok(Self {
-            prober: Prober::new(&pleg, client.clone(), &address.unwrap_or_default()),
-            performer: Performer::new(client, config)
-                .image_back_off(back_off)?
-                .sources(DockerConfig::default()),
+        let performer = Performer::new(client.clone(), config).image_back_off(back_off)?;
+        let kubelet = Self {
+            prober: Prober::new(&pleg, client, &address.unwrap_or_default()),
+            performer,
             planner: Planner::new(back_off)?.consumer(consumer),
             node,
             pleg,
             pods: Mutex::default(),
             going: Mutex::default(),
             facts,
-        })
+        };
+        Ok(kubelet.docker_config(DOCKER_CONFIG))
+    }
+
+    /// Sets the docker config file with the credentials for image pulls. The default is [`DOCKER_CONFIG`].
+    #[must_use]
+    pub fn docker_config(mut self, file: impl Into<PathBuf>) -> Self {
+        self.performer = self.performer.sources(DockerConfig {
+            file: file.into(),
+            ignores_pull_secrets: true,
+        });
+        self
     }
 
     fn last_status(&self, uid: &PodUid) -> Option<v1::PodStatus> {
@@ -167,7 +178,7 @@ impl Kubelet {
             tracing::warn!(pod = %run.uid, reason = rejection.reason, %rejection, "a pod was rejected");
             pod.status = Some(rejection.status(&pod, self.pleg.clock().wall()));
         }
-        pods.insert(run.uid.clone(), pod);
+        show(&mut pods, run, pod);
         result.is_ok()
     }
 
@@ -187,12 +198,15 @@ impl Kubelet {
         running.map(|status| status.uid.clone()).collect()
     }
 
-    /// Removes the directories and logs of pods that are neither in `specs` nor known to the runtime.
-    pub fn remove_orphans(&self, specs: &[(PodUid, Arc<Manifest>)]) {
-        let existing = self.pleg.snapshot();
-        let existing = existing.iter().map(|view| &view.status.uid);
-        let known = existing.chain(specs.iter().map(|(uid, _)| uid)).cloned();
-        if let Err(error) = self.performer.remove_orphans(&known.collect()) {
+    /// Admits the pods in `specs` that run already, before others can take their ports. Removes the files of pods
+    /// that are neither in `specs` nor known to the runtime. Call it before the pod workers start.
+    pub fn adopt(&self, specs: &[(PodUid, Arc<Manifest>)]) {
+        let running = self.running();
+        let adopted = specs.iter().filter(|(uid, _)| running.contains(uid));
+        let adopted = adopted.map(|(uid, manifest)| (uid.clone(), manifest.pod.clone()));
+        self.pods().extend(adopted);
+        let uids = specs.iter().map(|(uid, _)| uid.clone()).collect();
+        if let Err(error) = self.performer.remove_orphans(&self.pleg, &uids) {
             tracing::error!(%error, "files of deleted pods are left");
         }
     }
@@ -209,20 +223,23 @@ impl Kubelet {
         let status = performer.status(run, pod, observed, previous.as_ref(), &runtime);
         let mut pod = pod.clone();
         pod.status = Some(status.await);
-        let name = |pod: &Pod| (pod.metadata.name.clone(), pod.metadata.namespace.clone());
-        let is_other = |(uid, other): (&PodUid, &Pod)| *uid != run.uid && name(other) == name(&pod);
         if run.spec.is_none() {
             self.going().insert(run.uid.clone());
         }
-        let mut pods = self.pods();
-        if run.spec.is_some() {
-            pods.retain(|uid, other| !is_other((uid, &*other)));
-        } else if pods.iter().any(is_other) {
-            // Another pod has taken over this pod's name, and `/pods` must show only that other pod.
-            return;
-        }
-        pods.insert(run.uid.clone(), pod);
+        show(&mut self.pods(), run, pod);
     }
+}
+
+/// Puts the pod of a run into `pods`, which has at most one pod of each name: the newest one that has a specification.
+fn show(pods: &mut BTreeMap<PodUid, Pod>, run: &Run<Manifest>, pod: Pod) {
+    let name = |pod: &Pod| (pod.metadata.name.clone(), pod.metadata.namespace.clone());
+    let is_other = |uid: &PodUid, other: &Pod| *uid != run.uid && name(other) == name(&pod);
+    if run.spec.is_some() {
+        pods.retain(|uid, other| !is_other(uid, other));
+    } else if pods.iter().any(|(uid, other)| is_other(uid, other)) {
+        return;
+    }
+    pods.insert(run.uid.clone(), pod);
 }
 
 /// Prints the exits of containers.

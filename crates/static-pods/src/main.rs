@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use pleg::Pleg;
 use pleg::core::Mode;
 use pleg_kubelet::backoff::BackOffSettings;
@@ -25,6 +25,7 @@ use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::worker::PodWorkers;
 use serde_json::json;
 use static_pods::admission::NodeFacts;
+use static_pods::credentials::DOCKER_CONFIG;
 use static_pods::manifest::ManifestSource;
 use static_pods::node_status::NodeStatus;
 use static_pods::process::{block_on, init_log, stop_signal};
@@ -36,6 +37,11 @@ use static_pods::kubelet::{Kubelet, print};
 const MANIFEST_PERIOD: Duration = Duration::from_secs(1);
 /// After SIGINT or SIGTERM, runs of pod workers that are in progress have this much time before they are aborted.
 const DRAIN: Duration = Duration::from_secs(3);
+/// Histogram buckets in seconds: Prometheus' defaults and smaller ones, as handling an event takes less than 1 ms.
+const BUCKETS: [f64; 17] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 60.0,
+];
 
 /// Runs static pods on a container runtime.
 #[derive(Debug, Parser)]
@@ -46,9 +52,9 @@ struct Args {
     /// The directory of the manifests: v1.Pod as YAML or JSON.
     #[arg(long)]
     manifests: PathBuf,
-    /// Run manifests even if they have fields that the API does not have; ignore these fields.
+    /// Refuse manifests with fields that the API does not have, instead of ignoring these fields with a warning.
     #[arg(long)]
-    ignore_unknown_fields: bool,
+    strict_fields: bool,
     /// Where to serve /healthz, /readyz, /metrics, /pods and /node.
     #[arg(long, default_value = "127.0.0.1:10255")]
     listen: SocketAddr,
@@ -58,6 +64,9 @@ struct Args {
     /// The directory of logs and volumes.
     #[arg(long, default_value = "/var/lib/static-pods")]
     root: PathBuf,
+    /// The docker config file with the credentials for image pulls.
+    #[arg(long, default_value = DOCKER_CONFIG)]
+    docker_config: PathBuf,
     /// The cgroup below which the runtime puts the pods. With SystemdCgroup, it must be a slice: system.slice.
     #[arg(long, default_value = "")]
     cgroup_parent: String,
@@ -124,7 +133,10 @@ fn settings(args: &Args) -> (NodeConfig, NodeFacts, BackOffSettings) {
 async fn run(args: Args) -> anyhow::Result<()> {
     init_log()?;
     let mut stop = std::pin::pin!(stop_signal()?);
-    let metrics = PrometheusBuilder::new().install_recorder()?;
+    let durations = Matcher::Suffix("_seconds".to_owned());
+    let metrics = PrometheusBuilder::new()
+        .set_buckets_for_metric(durations, &BUCKETS)?
+        .install_recorder()?;
     pleg_cri::describe_metrics();
     let listener = TcpListener::bind(args.listen)
         .await
@@ -143,10 +155,10 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let (config, facts, back_off) = settings(&args);
     let of_pleg = pleg.clone();
     let kubelet = Kubelet::new(of_pleg, client, node, consumer, config, facts, back_off)?;
-    let kubelet = Arc::new(kubelet);
+    let kubelet = Arc::new(kubelet.docker_config(args.docker_config));
     let (directory, period) = (args.manifests, MANIFEST_PERIOD);
     let mut source = ManifestSource::new(directory, &args.node, period, pleg.clock());
-    source.ignores_unknown_fields = args.ignore_unknown_fields;
+    source.strict_fields = args.strict_fields;
     let first = async {
         kubelet.node.wait_for_runtime().await;
         pleg.wait_until_synced().await?;
@@ -154,7 +166,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         // The workers terminate pods without a manifest, so they are started only after the directory was read.
         let specs = source.wait().await;
         print(&json!({"event": "synced"}));
-        tokio::task::block_in_place(|| kubelet.remove_orphans(&specs));
+        tokio::task::block_in_place(|| kubelet.adopt(&specs));
         anyhow::Ok(specs)
     };
     tokio::spawn(server::serve(listener, kubelet.clone(), metrics));

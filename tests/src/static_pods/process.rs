@@ -67,8 +67,6 @@ pub struct Line {
 pub struct StaticPods {
     /// The directory of the mini-kubelet's manifests.
     pub manifests: PathBuf,
-    /// True if the mini-kubelet must accept manifests with fields that the Kubernetes API does not have.
-    pub ignore_unknown_fields: bool,
     endpoint: Endpoint,
     cgroup: String,
     dir: PathBuf,
@@ -92,7 +90,6 @@ impl StaticPods {
         std::fs::create_dir_all(dir.join("root"))?;
         Ok(Self {
             manifests: dir.join("manifests"),
-            ignore_unknown_fields: false,
             endpoint: daemon.endpoint.clone(),
             cgroup: daemon.cgroup.clone(),
             dir,
@@ -148,9 +145,6 @@ impl StaticPods {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
-        if self.ignore_unknown_fields {
-            command.arg("--ignore-unknown-fields");
-        }
         Ok(command)
     }
 

@@ -22,8 +22,6 @@ async fn mini_kubelet_runs_the_manifests_of_real_projects() -> anyhow::Result<()
         let host = daemon.dir.join("host");
         let _mounted = SharedMount::new(&host)?;
         let mut kubelet = StaticPods::new(daemon, Mode::Evented)?;
-        // One manifest has the wrong key `empty-dir` instead of `emptyDir`. A kubelet ignores unknown keys.
-        kubelet.ignore_unknown_fields = true;
         kubelet.start().await?;
         let real = concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -42,6 +40,8 @@ async fn mini_kubelet_runs_the_manifests_of_real_projects() -> anyhow::Result<()
             }
         }
         assert_eq!(ran, 20);
+        let metrics = kubelet.get("/metrics").await?;
+        assert!(metrics.contains("kubelet_runtime_operations_duration_seconds_bucket{"));
         kubelet.terminate().await?;
         Ok(())
     })

@@ -32,10 +32,14 @@ struct Store {
     changes: Vec<(String, &'static str, Value)>,
     /// If true, every request is answered with 503.
     down: bool,
+    /// The number of updates of pod statuses that the server must still answer with 409.
+    conflicts: u32,
 }
 
 /// The path of a collection, and the name of an object in it.
 type Key = (String, String);
+/// The path of a requested collection, and the name of the node if only the pods of one node are requested.
+type Requested = (String, Option<String>);
 
 /// The path of an object: `/api/v1/namespaces/NS/pods/NAME/status`.
 #[derive(Debug)]
@@ -107,6 +111,10 @@ impl Store {
     /// Updates an object, or merges a patch into it.
     fn update(&mut self, path: &ObjectPath, given: &Value, patch: bool) -> Result {
         let mut object = self.existing(path)?;
+        if path.is_status && path.collection.ends_with("/pods") && self.conflicts > 0 {
+            self.conflicts -= 1;
+            return Err(refused(409, "Conflict", "as the test wants"));
+        }
         for field in ["resourceVersion", "uid"] {
             let (own, given) = (&object["metadata"][field], &given["metadata"][field]);
             if !given.is_null() && own != given {
@@ -147,10 +155,13 @@ impl Store {
     }
 }
 
-/// Returns true if `requested` includes the collection `of`: it is the same path, or the same kind in all namespaces.
-fn selected(requested: &str, of: &str) -> bool {
+/// Returns true if `requested` includes an object of the collection `of`: the collection has the same path, or the same
+/// kind in all namespaces, and the object is on the requested node.
+fn selected((requested, node): &Requested, of: &str, object: &Value) -> bool {
     let kind = |path: &str| path.rsplit('/').next().map(str::to_owned);
-    requested == of || (!requested.contains("/namespaces/") && kind(requested) == kind(of))
+    let is_in_all = !requested.contains("/namespaces/") && kind(requested) == kind(of);
+    let is_there = |node: &String| object["spec"]["nodeName"] == node.as_str();
+    (requested == of || is_in_all) && node.as_ref().is_none_or(is_there)
 }
 
 impl ApiServer {
@@ -194,25 +205,30 @@ impl ApiServer {
         self.store.send_modify(|store| store.down = down);
     }
 
-    fn list(&self, collection: &str) -> Value {
+    /// The server answers the next updates of pod statuses, this many, with a conflict.
+    pub(crate) fn answer_conflicts(&self, conflicts: u32) {
+        self.store.send_modify(|store| store.conflicts = conflicts);
+    }
+
+    fn list(&self, requested: &Requested) -> Value {
         let store = self.store.borrow();
         let objects = store.objects.iter();
-        let items = objects.filter(|(of, _)| selected(collection, &of.0));
+        let items = objects.filter(|(of, object)| selected(requested, &of.0, object));
         let items: Vec<&Value> = items.map(|(_, object)| object).collect();
         let metadata = json!({"resourceVersion": store.changes.len().to_string()});
         json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items})
     }
 
     /// The lines of a watch: every change after the resource version `after`.
-    fn watch(self, collection: String, after: usize) -> Body {
+    fn watch(self, requested: Requested, after: usize) -> Body {
         let start = (self.store.subscribe(), after);
         let lines = futures::stream::unfold(start, move |(mut stored, seen)| {
-            let collection = collection.clone();
+            let requested = requested.clone();
             async move {
                 let has_more = |store: &Store| store.changes.len() > seen;
                 let store = stored.wait_for(has_more).await.ok()?;
                 let changes = store.changes.iter().skip(seen);
-                let changes = changes.filter(|(of, ..)| selected(&collection, of));
+                let changes = changes.filter(|(of, _, object)| selected(&requested, of, object));
                 let lines =
                     changes.map(|(_, kind, object)| json!({"type": kind, "object": object}));
                 let lines: String = lines.map(|line| format!("{line}\n")).collect();
@@ -239,9 +255,12 @@ async fn answer(
         let path = ObjectPath::parse(uri.path()).ok_or_else(|| refused(404, "NotFound", "path"))?;
         if method == Method::GET && path.name.is_none() {
             let after = query.get("resourceVersion").and_then(|v| v.parse().ok());
+            let selector = query.get("fieldSelector");
+            let node = selector.and_then(|by| by.strip_prefix("spec.nodeName="));
+            let requested = (path.collection, node.map(str::to_owned));
             return Ok(match query.get("watch").is_some_and(|w| w != "false") {
-                true => server.watch(path.collection, after.unwrap_or(0)),
-                false => server.list(&path.collection).to_string().into(),
+                true => server.watch(requested, after.unwrap_or(0)),
+                false => server.list(&requested).to_string().into(),
             });
         }
         let body = serde_json::from_slice(&body).unwrap_or(Value::Null);

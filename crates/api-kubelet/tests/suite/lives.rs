@@ -31,6 +31,7 @@ async fn exits_are_reported_before_restarts_unless_api_server_is_down() {
     let labels = json!({"metadata": {"labels": {"tier": "front"}}});
     let path = format!("{PODS}/web");
     node.api.request(&Method::PATCH, &path, &labels).unwrap();
+    node.api.answer_conflicts(3);
     let last_code = || node.container("web")["lastState"]["terminated"]["exitCode"].clone();
     node.sim.kill_container(&node.id("web"), 5);
     node.until_running("web", 1).await;
@@ -96,6 +97,7 @@ async fn restarted_kubelet_adopts_its_pods_and_removes_deleted_ones() {
     node.run("web", "Always").await;
     node.run("stays", "Always").await;
     node.run("job", "Never").await;
+    node.create("elsewhere", "Always");
     let (observer, client) = node.observer().await;
     // A pod of another kubelet lacks the annotation of this kubelet, so it must not be terminated.
     let foreign = json!({"metadata": {"name": "f", "namespace": "test", "uid": "foreign"}});
@@ -122,6 +124,7 @@ async fn restarted_kubelet_adopts_its_pods_and_removes_deleted_ones() {
     node.until("removed", |_| uids() == others).await;
     let ended = node.observer().await.0.get(&job.into());
     assert_eq!(ended.status.containers.len(), 1, "it stays for its log");
+    assert!(node.pod("elsewhere").unwrap()["status"].is_null());
     let history = node.api.history(PODS);
     let is_job = |pod: &&Value| pod["metadata"]["name"] == "job";
     let phases = history.iter().filter(is_job);

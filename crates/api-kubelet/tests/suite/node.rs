@@ -96,14 +96,20 @@ impl Node {
         self.until("removed", |node| node.pod(name).is_none()).await;
     }
 
-    /// Creates a pod with a container that runs until it is killed, and waits until it runs.
-    pub(crate) async fn run(&self, name: &str, restart_policy: &str) {
+    /// Creates a pod with a container that runs until it is killed. The pod `elsewhere` belongs to another node.
+    pub(crate) fn create(&self, name: &str, restart_policy: &str) {
         let containers = json!([{"name": "app", "image": "shop:1"}]);
+        let node = if name == "elsewhere" { "m" } else { "n" };
         let spec =
-            json!({"nodeName": "n", "restartPolicy": restart_policy, "containers": containers});
+            json!({"nodeName": node, "restartPolicy": restart_policy, "containers": containers});
         let metadata = json!({"name": name, "namespace": "test"});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": metadata});
         self.api.request(&Method::POST, PODS, &pod).unwrap();
+    }
+
+    /// Creates a pod as [`create`](Self::create) does, and waits until it runs.
+    pub(crate) async fn run(&self, name: &str, restart_policy: &str) {
+        self.create(name, restart_policy);
         self.until_running(name, 0).await;
     }
 

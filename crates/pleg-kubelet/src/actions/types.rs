@@ -19,20 +19,22 @@ pub struct Desired<'a> {
     pub(crate) terminating: bool,
     /// The grace period that replaces the grace period of the pod's specification.
     pub(crate) grace: Option<Duration>,
+    /// False: the pod must not have a deadline.
+    pub(crate) has_deadline: bool,
 }
 
 impl<'a> Desired<'a> {
     /// The pod runs if `run` has a specification, and is terminated otherwise. `pod` is the pod in [`Run::last_spec`].
     pub const fn of<S>(run: &Run<S>, pod: Option<&'a Pod>) -> Self {
-        Self {
-            pod,
-            terminating: run.spec.is_none(),
-            grace: None,
-        }
+        let mut desired = Self::terminate(pod, None);
+        (desired.terminating, desired.has_deadline) = (run.spec.is_none(), false);
+        desired
     }
 
     /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is its last reported status.
+    /// Without this call, the performer refuses a pod that has a deadline.
     pub fn until_deadline<S>(mut self, run: &Run<S>, status: Option<&PodStatus>) -> Self {
+        self.has_deadline = true;
         let left = |status| time_left(self.pod?, status, run.clock().wall());
         self.terminating |= status.and_then(left) == Some(Duration::ZERO);
         self
@@ -44,6 +46,7 @@ impl<'a> Desired<'a> {
             pod,
             terminating: true,
             grace,
+            has_deadline: true,
         }
     }
 }

@@ -46,12 +46,12 @@ impl ContainerInput<'_> {
         let (mounts, sub_paths) = self.mounts(&variables)?;
         let expanded = |texts: &Option<Vec<String>>| -> Vec<String> {
             let texts = texts.iter().flatten();
-            texts
-                .map(|text| expand(text, |name| variables.get(name)))
-                .collect()
+            let expanded = texts.map(|text| expand(text, |name| variables.get(name)));
+            expanded.collect()
         };
         let lifecycle = container.lifecycle.as_ref();
         let signal = lifecycle.and_then(|l| l.stop_signal.as_ref());
+        let signal = signal.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
         let signal = signal.and_then(|name| Signal::from_str_name(&format!("SIGNAL_{name}")));
         let name = container.name.clone();
         let label = (names::CONTAINER_NAME.to_owned(), name.clone());

@@ -25,6 +25,7 @@ pub(crate) use security::check_user;
 
 /// An error about a field of a pod that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 #[error("{field}: {problem}")]
 pub struct FieldError {
     /// The path of the field, such as `spec.containers[0].image`.
@@ -52,6 +53,7 @@ impl FieldError {
 
 /// The node's directories, resources and addresses.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct NodeConfig {
     /// The directory of logs: `/var/log/pods`.
     pub logs: PathBuf,

@@ -87,13 +87,11 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
 /// the image's user. It must also be set if `runAsGroup` is: containerd and CRI-O refuse a group without a user.
 pub(crate) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
     const NO_USER: &str = "the user of the image is not looked up: write runAsUser as well";
+    const ROOT: &str = "it must not run as root, and runAsUser is 0: change one";
     let context = effective(spec, container);
     let is_non_root = context.run_as_non_root == Some(true);
     let (field, problem) = match context.run_as_user {
-        Some(0) if is_non_root => (
-            "runAsNonRoot",
-            "it must not run as root, and runAsUser is 0: change one",
-        ),
+        Some(0) if is_non_root => ("runAsNonRoot", ROOT),
         None if is_non_root => ("runAsNonRoot", NO_USER),
         None if context.run_as_group.is_some() => ("runAsGroup", NO_USER),
         _ => return Ok(()),

@@ -275,14 +275,14 @@ fn security_settings_and_stop_signal_are_passed_to_the_runtime() {
         },
         "containers": [
             {"name": "app", "securityContext": {"seLinuxOptions": {"type": "own_t"}}},
-            {"name": "other", "lifecycle": {"stopSignal": "SIGUSR1"}},
+            {"name": "other", "lifecycle": {"stopSignal": "SIGRTMIN+1"}},
         ],
     }));
     let sandbox = sandbox_config(&pod, &node(), 0).unwrap().linux;
     let of_pod = sandbox.and_then(|linux| linux.security_context);
     let of_pod = of_pod.and_then(|context| context.selinux_options).unwrap();
     let [own, other] = [0, 1].map(|at| config_of(&pod, at).unwrap());
-    assert_eq!(other.stop_signal(), Signal::Sigusr1);
+    assert_eq!(other.stop_signal(), Signal::Sigrtminplus1);
     let [own, other] = [own, other].map(security);
     let policy = other.supplemental_groups_policy();
     assert_eq!(policy, SupplementalGroupsPolicy::Strict);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::runtime::clock::Clock;
-use pleg::{ContainerState, ContainerStatus, Id, PodStatus, PodUid};
+use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid};
 use tokio::task::AbortHandle;
 
 use crate::actions::Actions;
@@ -51,21 +51,25 @@ impl Performer {
         Ok(self.files.run(run.clock(), &run.uid, work).await?)
     }
 
-    /// Removes directories and logs of pods that are not in `known`, because these pods were deleted while no kubelet
-    /// ran. Call it before the pod workers start.
+    /// Removes directories and logs of pods that were deleted while no kubelet ran: of all pods that `pleg` does not
+    /// show and that are not in `specs`. Call it when the generator is synced, and before the pod workers start.
     ///
     /// It blocks on the file system.
     ///
     /// # Errors
-    /// If directories cannot be listed, or a pod's files cannot be removed. The other pods' files are removed even so.
-    pub fn remove_orphans(&self, known: &BTreeSet<PodUid>) -> Result<(), VolumeError> {
-        let mut removed = Ok(());
-        for uid in self.node.pods.uids()? {
-            if !known.contains(&uid) {
-                removed = removed.and(self.node.pods.remove(&uid));
-            }
+    /// If the generator is not synced: then nothing is removed, because the existing pods are not known yet. If
+    /// directories cannot be listed, or a pod's files cannot be removed: the other pods' files are removed even so.
+    pub fn remove_orphans(&self, pleg: &Pleg, specs: &BTreeSet<PodUid>) -> Result<(), VolumeError> {
+        if !pleg.health().current().synced {
+            let problem = "the existing pods are not known yet: call Pleg::wait_until_synced first";
+            return Err(VolumeError(problem.to_owned()));
         }
-        removed.and(self.node.remove_logs(|uid| !known.contains(uid)))
+        let is_gone = |uid: &PodUid| !specs.contains(uid) && !pleg.get(uid).status.exists();
+        let mut removed = Ok(());
+        for uid in self.node.pods.uids()?.iter().filter(|uid| is_gone(uid)) {
+            removed = removed.and(self.node.pods.remove(uid));
+        }
+        removed.and(self.node.remove_logs(is_gone))
     }
 
     /// The termination messages of ended containers, by id: the file at `terminationMessagePath` or, if this file is

@@ -202,7 +202,17 @@ impl Performer {
         let prepared = work.prepare(&mut plan, &mut performed).await;
         let actions = plan.begin().await;
         let stops = join_all(actions.stop.iter().map(|stop| work.stop(stop)));
-        let removes = work.remove_unused(&actions);
+        // Stops sandboxes, and removes containers that must not be started.
+        let removes = async {
+            let mut results = Vec::new();
+            for id in &actions.stop_sandboxes {
+                results.push(work.stop_sandbox(id).await);
+            }
+            for id in &actions.remove {
+                results.push(work.remove_container(id).await);
+            }
+            results
+        };
         let resizes = join_all(actions.resize.iter().map(|resize| work.resize(resize)));
         let starts = work.start_all(&actions, prepared, &mut performed);
         let (stops, removes, resizes, ()) = futures::join!(stops, removes, resizes, starts);
@@ -271,18 +281,6 @@ struct Performing<'a, S> {
 }
 
 impl<S> Performing<'_, S> {
-    /// Stops sandboxes, and removes containers that must not be started.
-    async fn remove_unused(&self, actions: &Actions) -> Vec<Result> {
-        let mut results = Vec::new();
-        for id in &actions.stop_sandboxes {
-            results.push(self.stop_sandbox(id).await);
-        }
-        for id in &actions.remove {
-            results.push(self.remove_container(id).await);
-        }
-        results
-    }
-
     /// Creates the sandbox, or starts the containers one by one. Starts no further container once the pod is deleted.
     async fn start_all(&self, actions: &Actions, mut prepared: Prepared, done: &mut Performed) {
         if let (Some(attempt), Some(pod), Some(config)) =

@@ -14,7 +14,7 @@ use crate::names::PodName;
 use crate::plan::Plan;
 use crate::pod_status::crash_loop_back_off;
 use crate::spec::container_of;
-use crate::unsupported::{PULL_SECRETS, of_pod};
+use crate::unsupported::{DEADLINE, OF_POD, PROBES, PULL_SECRETS, of_pod};
 use crate::volumes::VolumeError;
 
 /// The period at which the worker of a waiting pod checks if an earlier pod of the same name has ended.
@@ -71,7 +71,10 @@ impl<S> Performing<'_, S> {
         let sources = &self.performer.sources;
         let pod = sources.with_volumes(pod, &self.performer.node).await?;
         // `of_pod` skips environment variables: `config` checks them once `Sources` has provided their values.
-        let mut refused = of_pod(&pod).into_iter();
+        let probes = plan.observed.probes.is_none().then_some(PROBES);
+        let deadline = (!plan.has_deadline).then_some(DEADLINE);
+        let tables = [OF_POD].into_iter().chain(probes).chain(deadline);
+        let mut refused = of_pod(&pod, tables).into_iter();
         let is_read = sources.reads_pull_secrets();
         if let Some(error) = refused.find(|error| !is_read || error.field != PULL_SECRETS) {
             return Err(PerformError::Pod(error.into()));

@@ -60,7 +60,7 @@ impl Planner {
     }
 
     /// Plans what the pod of this run needs. A run without a specification terminates its pod, whatever `desired` is.
-    /// `probes` returns the probe results for a status. Without it, running containers count as started and healthy.
+    /// `probes` returns the probe results for a status. Without it, the performer refuses a pod that has probes.
     ///
     /// If an exit code or the effect of a change of resources is missing, the planner inspects the pod once before it
     /// makes the plan. If the inspection fails, later runs repeat it after 1 s, 2 s, up to 1 min; only decisions that
@@ -154,6 +154,7 @@ impl Planner {
             exits,
             all_exits,
             actions,
+            has_deadline: desired.has_deadline,
         }
     }
 
@@ -222,6 +223,7 @@ pub struct Plan<'a, S> {
     /// The exits of this pod, and of containers and sandboxes that an earlier pod with this uid left over.
     all_exits: Arc<[Exit]>,
     pub(crate) actions: Actions,
+    pub(crate) has_deadline: bool,
 }
 
 impl<S> Plan<'_, S> {
@@ -294,7 +296,7 @@ impl<S> Plan<'_, S> {
         history.record(&actions, run.now());
         for removal in garbage {
             let (Removal::Container(id) | Removal::Sandbox(id)) = &removal;
-            if let Some(at) = history.begin_removal(id, &self.observed.view, run.now()) {
+            if let Some(at) = history.try_removal(id, &self.observed.view, run.now()) {
                 run.due_by(at);
                 continue;
             }

@@ -22,17 +22,15 @@ use crate::spec::{UNKNOWN_EXIT_CODE, containers_in, is_sidecar, restarts, spec_o
 impl PodState<'_> {
     /// The statuses of the init containers in their order, or of the regular containers sorted by name.
     pub(super) fn statuses(&self, init: bool) -> Vec<ContainerStatus> {
-        let (spec, previous) = (spec_of(self.pod), self.previous);
-        let (containers, before) = match init {
-            true => (
-                spec.init_containers.as_deref().unwrap_or_default(),
-                previous.and_then(|p| p.init_container_statuses.as_deref()),
-            ),
-            false => (
-                &*spec.containers,
-                previous.and_then(|p| p.container_statuses.as_deref()),
-            ),
+        let spec = spec_of(self.pod);
+        let containers = match init {
+            true => spec.init_containers.as_deref().unwrap_or_default(),
+            false => &*spec.containers,
         };
+        let before = self.previous.and_then(|previous| match init {
+            true => previous.init_container_statuses.as_deref(),
+            false => previous.container_statuses.as_deref(),
+        });
         let each = |container: &Container| {
             let one = One {
                 state: self,

@@ -131,9 +131,7 @@ impl Check {
             }
             Self::Exec(command) => match exec.exec(container, command, timeout).await? {
                 0 => Ok(()),
-                code => Err(CheckError::Failed(format!(
-                    "the command ended with exit code {code}"
-                ))),
+                code => Err(CheckError::Failed(format!("its exit code is {code}"))),
             },
             Self::Sleep(time) => {
                 let _ = tokio::time::timeout(*time, std::future::pending::<()>()).await;

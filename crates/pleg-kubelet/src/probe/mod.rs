@@ -19,6 +19,7 @@ pub use prober::Prober;
 
 /// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum ProbeKind {
     /// Checks if the container has started. The container's other probes run only after it has started.
     Startup,
@@ -30,6 +31,7 @@ pub enum ProbeKind {
 
 /// The results of a pod's probes for its running containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ProbeResults {
     /// The names of running containers that have started: their startup probe has succeeded, or they have none.
     pub started: BTreeSet<String>,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
-use pleg::runtime::clock::Clock;
 use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -74,21 +73,19 @@ impl<E: Exec> Prober<E> {
     }
 
     /// Sets the probes of a pod, in place of the pod's earlier probes. If the probes have not changed, only looks for
-    /// new containers. So call `set` whenever the pod has changed. Needs a tokio runtime.
+    /// new containers. So call `set` whenever the pod has changed.
     ///
     /// The prober calls `changed` when the result of a probe has changed. `changed` must not block; it may be a
     /// [`waker`](crate::worker::Run::waker). If the probes have not changed, the prober keeps the earlier `changed`.
     pub fn set(&self, uid: &PodUid, pod: &ApiPod, changed: impl Fn() + Send + Sync + 'static) {
         let probes = probes_of(pod);
         let mut pods = lock(&self.pods);
-        if let Some(Pod { states, .. }) = pods.get(uid)
-            && lock(&states.by_probe)
-                .iter()
-                .map(|state| &state.probe)
-                .eq(&probes)
-        {
-            states.recheck.send_replace(());
-            return;
+        if let Some(Pod { states, .. }) = pods.get(uid) {
+            let known = lock(&states.by_probe);
+            if known.iter().map(|state| &state.probe).eq(&probes) {
+                states.recheck.send_replace(());
+                return;
+            }
         }
         let by_probe = probes.iter().cloned().map(ProbeState::new).collect();
         let states = Arc::new(States {
@@ -99,9 +96,11 @@ impl<E: Exec> Prober<E> {
             changed: Box::new(changed),
         });
         let mut tasks = JoinSet::new();
-        for (at, probe) in probes.into_iter().enumerate() {
-            tasks.spawn(states.clone().run(at, probe));
-        }
+        self.shared.pleg.in_tokio(|| {
+            for (at, probe) in probes.into_iter().enumerate() {
+                tasks.spawn(states.clone().run(at, probe));
+            }
+        });
         let _tasks = tasks;
         pods.insert(uid.clone(), Pod { states, _tasks });
     }
@@ -146,13 +145,6 @@ fn find<'a>(states: &'a [ProbeState], name: &str, kind: ProbeKind) -> Option<&'a
 fn running(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     let containers = status.active_containers();
     containers.filter(|c| c.state == ContainerState::Running)
-}
-
-/// The time for which the container has run, by the wall clock.
-fn age(container: &ContainerStatus, clock: &Clock) -> Duration {
-    let started = container.details.started_at;
-    let nanos = started.map_or(0, |at| clock.wall().nanos_since(at));
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
 impl<E: Exec> States<E> {
@@ -217,7 +209,12 @@ impl<E: Exec> States<E> {
             |c: &&ContainerStatus| startup.is_none_or(|state| state.succeeds_for(&c.id));
         let (running, state) = (running.filter(has_started), &mut states[at]);
         let (now, before) = (clock.now(), state.container().cloned());
-        let running = running.map(|container| (&container.id, age(container, &clock)));
+        let running = running.map(|container| {
+            let started = container.details.started_at;
+            let nanos = started.map_or(0, |at| clock.wall().nanos_since(at));
+            let age = Duration::from_nanos(u64::try_from(nanos).unwrap_or(0));
+            (&container.id, age)
+        });
         let changed = state.observe(running, now);
         let is_new = before.as_ref() != state.container();
         let due = state.due(now).filter(|_| !is_recheck || is_new);

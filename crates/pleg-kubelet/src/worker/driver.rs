@@ -88,7 +88,13 @@ impl<R: Reconcile> Driver<R> {
                 pod.has_worker = true;
                 let mut run = Run::of_worker(&self.pleg, uid.clone());
                 (run.shared, run.woken) = (Some(self.shared.clone()), pod.woken.clone());
-                tasks.spawn(Worker::new(run, self.clone()).work());
+                let worker = Worker {
+                    run,
+                    driver: self.clone(),
+                    is_ours: false,
+                    error: String::new(),
+                };
+                tasks.spawn(worker.work());
             }
             pod.has_worker || pod.spec.is_some()
         });
@@ -127,15 +133,6 @@ struct Worker<R: Reconcile> {
 type Outcome = ControlFlow<(), Option<Instant>>;
 
 impl<R: Reconcile> Worker<R> {
-    const fn new(run: Run<R::Spec>, driver: Arc<Driver<R>>) -> Self {
-        Self {
-            run,
-            driver,
-            is_ours: false,
-            error: String::new(),
-        }
-    }
-
     /// Runs the pod until its worker must end. Returns the uid of the pod.
     async fn work(mut self) -> PodUid {
         let mut stop = self.driver.stop.clone();

@@ -186,7 +186,7 @@ impl<S> Shared<S> {
 }
 
 impl<S: Send + Sync + 'static> PodWorkers<S> {
-    /// Starts the workers on the current tokio runtime.
+    /// Starts the workers on the tokio runtime of the generator.
     ///
     /// The workers wait until the generator is synced, and then run each pod that exists or has a specification, so
     /// running pods are adopted. Pass all specifications: an existing pod that is not among `specs` is terminated if
@@ -196,12 +196,12 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         reconciler: Arc<R>,
         specs: impl IntoIterator<Item = (PodUid, Arc<S>)>,
     ) -> Self {
-        let subscription = pleg.subscribe();
+        let (subscription, of) = (pleg.subscribe(), pleg.clone());
         let (driver, workers) = Self::parts(pleg, reconciler);
         for (uid, spec) in specs {
             workers.set(&uid, spec);
         }
-        drop(tokio::spawn(driver.run(subscription)));
+        of.in_tokio(|| drop(tokio::spawn(driver.run(subscription))));
         workers
     }
 

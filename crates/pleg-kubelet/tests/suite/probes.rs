@@ -137,7 +137,8 @@ impl Node {
 async fn failing_readiness_probe_is_reported_until_it_succeeds_again() {
     let node = node().await;
     assert!(node.ready(), "it has no probe");
-    node.set(&json!({"readinessProbe": {}}));
+    let set = || node.set(&json!({"readinessProbe": {}}));
+    std::thread::scope(|scope| scope.spawn(set).join().unwrap());
     assert!(!node.ready(), "not before its first success");
     assert!(node.until_ready().await < SECOND);
     node.ends_with(TIMED_OUT);

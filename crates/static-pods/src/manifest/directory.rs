@@ -9,7 +9,6 @@ use std::path::Path;
 use pleg::PodUid;
 
 use super::{Manifest, ManifestError};
-use crate::host_ports::host_port_conflict;
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 10 << 20;
@@ -18,16 +17,12 @@ const LARGEST: u64 = 10 << 20;
 pub type ReadManifests = Vec<Result<Manifest, ManifestError>>;
 
 /// Reads all files of a directory whose names do not begin with a dot, the most recently modified first. Files with the
-/// same modification time are ordered by name. [`Manifest::parse_all`] gets `node` and `ignoring`.
+/// same modification time are ordered by name. [`Manifest::parse_all`] gets `node` and `strict`.
 ///
 /// # Errors
 /// If the directory cannot be read, or does not exist. An empty directory is no error. (Upstream removes all static
 /// pods if the directory is gone.)
-pub fn read_directory(
-    directory: &Path,
-    node: &str,
-    ignoring: bool,
-) -> Result<ReadManifests, String> {
+pub fn read_directory(directory: &Path, node: &str, strict: bool) -> Result<ReadManifests, String> {
     let error = |why: io::Error| {
         format!(
             "the manifest directory {} cannot be read ({why}): all static pods stay as they are; create it, or make it \
@@ -47,7 +42,7 @@ pub fn read_directory(
         }
     }
     files.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
-    let parse = |file: &Path, text: &str| Manifest::parse_all(file, text, node, ignoring);
+    let parse = |file: &Path, text: &str| Manifest::parse_all(file, text, node, strict);
     let files = files.into_iter();
     let read = files.flat_map(|(_, file, metadata)| read_file(&file, metadata, parse));
     Ok(read.collect())
@@ -114,9 +109,9 @@ impl Manifests {
 
     /// Replaces the manifests by `found`.
     ///
-    /// If several manifests have the same pod name, uid or host port, the manifest in force stays in force. If none of
-    /// them is in force, the manifest whose pod is [running](Self::set_running) is used. If none is running, the first
-    /// one in the result of [`read_directory`] is used: the most recently modified. The others are reported as broken.
+    /// If several manifests have the same pod name or uid, the manifest in force stays in force. If none of them is in
+    /// force, the manifest whose pod is [running](Self::set_running) is used. If none is running, the first one in the
+    /// result of [`read_directory`] is used: the most recently modified. The others are reported as broken.
     pub fn update(&mut self, found: ReadManifests) -> Changes {
         let mut changes = Changes::default();
         let mut next: BTreeMap<String, Manifest> = BTreeMap::new();
@@ -175,7 +170,7 @@ impl Manifests {
     }
 }
 
-/// The error if a manifest in `others` has the same pod name, uid or host port as `manifest`.
+/// The error if a manifest in `others` has the same pod name or uid as `manifest`.
 fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<ManifestError> {
     let error = |field: &str, problem| {
         let error = ManifestError::new(&manifest.file, field.to_owned(), problem);
@@ -188,15 +183,9 @@ fn conflict(manifest: &Manifest, others: &BTreeMap<String, Manifest>) -> Option<
         );
         return error("metadata.name", problem);
     }
-    if let Some(other) = others.values().find(|other| other.uid() == manifest.uid()) {
-        let other = other.file.display();
-        let problem = format!("{other} has a pod of this uid: change one, or remove it");
-        return error("metadata.uid", problem);
-    }
-    let taken = others.values().find_map(|other| {
-        let port = host_port_conflict(&manifest.pod, &other.pod)?;
-        let other = other.file.display();
-        Some(format!("{other} has the host port {port}: change one"))
-    });
-    error("spec.containers", taken?)
+    let mut others = others.values();
+    let other = others.find(|other| other.uid() == manifest.uid())?;
+    let other = other.file.display();
+    let problem = format!("{other} has a pod of this uid: change one, or remove it");
+    error("metadata.uid", problem)
 }

@@ -73,9 +73,9 @@ impl Manifest {
     /// It includes the quality-of-service class, which follows from the resources but must not change in a running pod.
     ///
     /// Returns one error if the file does not consist of YAML mappings; otherwise the first error of each document: it
-    /// is no pod, a field is unknown or needs an API server, [`validate`] rejects a value, a field is [`unsupported`],
-    /// or the name is too long. If `ignoring` is true, unknown fields only have no effect: see [`Manifest::ignored`].
-    pub fn parse_all(file: &Path, contents: &str, node: &str, ignoring: bool) -> ReadManifests {
+    /// is no pod, a field needs an API server, [`validate`] rejects a value, a field is [`unsupported`], or the name is
+    /// too long. Unknown fields are errors if `strict` is true; otherwise [`Manifest::ignored`] has their paths.
+    pub fn parse_all(file: &Path, contents: &str, node: &str, strict: bool) -> ReadManifests {
         let documents = match yaml::mappings(contents) {
             Ok(documents) => documents,
             Err(problem) => return vec![Err(ManifestError::new(file, String::new(), problem))],
@@ -83,7 +83,7 @@ impl Manifest {
         let several = documents.len() > 1;
         let documents = documents.into_iter().enumerate();
         let read = documents.map(|(at, given)| {
-            let mut read = Self::of_document(file, given, node, ignoring);
+            let mut read = Self::of_document(file, given, node, strict);
             if let Some(field) = read.as_mut().err().and_then(|error| error.field.as_mut())
                 && several
             {
@@ -98,19 +98,24 @@ impl Manifest {
         file: &Path,
         mut given: Value,
         node: &str,
-        ignoring: bool,
+        strict: bool,
     ) -> Result<Self, ManifestError> {
         fields::quantities_as_text(&mut given);
         let of_field = |error: FieldError| ManifestError::new(file, error.field, error.problem);
         let mut pod = yaml::pod(&given).map_err(of_field)?;
         let understood = serde_json::to_value(&pod).unwrap_or_default();
         let ignored = fields::unknown(&given, &understood);
-        if let Some(field) = ignored.first().filter(|_| !ignoring) {
+        if let Some(field) = ignored.first().filter(|_| strict) {
             let problem = "there is no such field: check its name and its indentation";
             return Err(of_field(FieldError::new(field, problem)));
         }
         fields::no_references(&understood).map_err(of_field)?;
-        let wrong = validate(&pod).into_iter().chain(unsupported(&pod)).next();
+        // Pull secrets are ignored (see `DockerConfig`), and admission rejects pods with devices and huge pages.
+        let is_refused = |error: &FieldError| {
+            error.field != "spec.imagePullSecrets" && !error.field.contains(".resources.limits.")
+        };
+        let refused = unsupported(&pod).into_iter().filter(is_refused);
+        let wrong = validate(&pod).into_iter().chain(refused).next();
         wrong.map_or(Ok(()), Err).map_err(of_field)?;
         complete(&mut pod, file, node);
         set_defaults(&mut pod);

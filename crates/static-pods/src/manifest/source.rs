@@ -20,9 +20,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub struct ManifestSource {
     directory: PathBuf,
     node: String,
-    /// If true, fields that the API does not have are ignored, as upstream does. A warning is logged once for each
-    /// manifest, and again when the manifest's ignored fields change.
-    pub ignores_unknown_fields: bool,
+    /// If true, a manifest with fields that the API does not have is refused. The default is false: these fields are
+    /// ignored, as upstream does, with a warning for each manifest, and a further one when its ignored fields change.
+    pub strict_fields: bool,
     period: Duration,
     clock: Clock,
     manifests: Manifests,
@@ -39,7 +39,7 @@ impl ManifestSource {
         Self {
             directory: directory.into(),
             node: node.to_owned(),
-            ignores_unknown_fields: false,
+            strict_fields: false,
             period,
             clock,
             manifests: Manifests::default(),
@@ -115,8 +115,8 @@ impl ManifestSource {
     async fn read_directory(&mut self) -> Result<ReadManifests, String> {
         let mut reading = self.reading.take().unwrap_or_else(|| {
             let (directory, node) = (self.directory.clone(), self.node.clone());
-            let ignoring = self.ignores_unknown_fields;
-            tokio::task::spawn_blocking(move || read_directory(&directory, &node, ignoring))
+            let strict = self.strict_fields;
+            tokio::task::spawn_blocking(move || read_directory(&directory, &node, strict))
         });
         let deadline = self.clock.now().after(DEADLINE);
         tokio::select! {

@@ -101,12 +101,14 @@ spec.@.readinessProbe terminationGracePeriodSeconds: if terminationGracePeriodSe
 spec.@.startupProbe.successThreshold: 1 in a startupProbe
 spec.@.lifecycle.postStart .: if !exec !httpGet !sleep !tcpSocket: it does nothing: write one of exec, httpGet and sleep
 spec.@.lifecycle.preStop .: if !exec !httpGet !sleep !tcpSocket: it does nothing: write one of exec, httpGet and sleep
+spec.@.lifecycle stopSignal: if stopSignal !spec.os.name: {} needs an operating system: write spec.os.name
 spec.@.lifecycle.*.exec command: if !command: [] is empty: write a command and its arguments
 spec.@.lifecycle.*: one field of exec, httpGet, sleep, tcpSocket
 spec.@.lifecycle.*.httpGet.httpHeaders.name: header
 spec.@.lifecycle.*.httpGet.port: port
 spec.@.lifecycle.*.httpGet.scheme: one of HTTP, HTTPS
 spec.@.lifecycle.*.sleep.seconds: at least 0
+spec.@.lifecycle.stopSignal: signal
 spec.@.resources.limits: keys resource
 spec.@.resources.limits.*: amount
 spec.@.resources.requests: keys resource

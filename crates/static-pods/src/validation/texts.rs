@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::serde_json::Value;
 
 use super::resources::{is_extended, is_huge_pages};
+use pleg_cri::v1::Signal;
 use pleg_kubelet::quantity::Amount;
 
 /// The kinds of texts. Each line has a name, what a text of this kind is, and advice on how to write it.
@@ -26,6 +27,7 @@ port name: the name of a port: use at most 15 lower-case letters, digits and sin
 relative path: a relative path without ..: do not begin it with /, and leave out ..
 resource field: a resource that a variable can have: use cpu, memory, ephemeral-storage or hugepages-SIZE after limits. or requests.
 resource: a resource: use cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as example.com/gpu
+signal: a signal: use a name such as SIGTERM, SIGUSR1 or SIGRTMIN+1
 subdomain: a name: use at most 253 lower-case letters, digits, - and ., with a letter or digit at both ends
 sysctl: the name of a sysctl: use parts of lower-case letters, digits, - and _ with . or / between them, such as kernel.shm_rmid_forced
 variable: the name of a variable: use printable ASCII characters except =";
@@ -52,6 +54,10 @@ fn is(kind: &str, text: &str) -> bool {
             let name = text.strip_prefix("limits.");
             let name = name.or(text.strip_prefix("requests."));
             name.is_some_and(|name| is_basic(name) || name.starts_with("hugepages-"))
+        }
+        "signal" => {
+            let name = text.replace('+', "PLUS").replace('-', "MINUS");
+            text.starts_with("SIG") && Signal::from_str_name(&format!("SIGNAL_{name}")).is_some()
         }
         "subdomain" => is_subdomain(text),
         "sysctl" => {

@@ -19,9 +19,9 @@ use static_pods::manifest::{Manifest, ManifestError};
 use tracing::Dispatch;
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
 
-/// The only pod of a file.
+/// The only pod of a file without unknown fields.
 fn parse(file: &str, contents: &str, node: &str) -> Result<Manifest, ManifestError> {
-    let mut all = Manifest::parse_all(file.as_ref(), contents, node, false);
+    let mut all = Manifest::parse_all(file.as_ref(), contents, node, true);
     assert_eq!(all.len(), 1);
     all.remove(0)
 }

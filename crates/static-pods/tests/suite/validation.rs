@@ -174,6 +174,8 @@ const WRONG: &str = r#"
     app readinessProbe {tcpSocket: {port: 80}, terminationGracePeriodSeconds: 3} | terminationGracePeriodSeconds | 3 | remove it
     app lifecycle {preStop: {}} | preStop | nothing | exec, httpGet and sleep
     app lifecycle {preStop: {exec: {command: [a]}, sleep: {seconds: 1}}} | preStop | exec and sleep | keep one
+    app lifecycle {stopSignal: SIGTERM} | stopSignal | "SIGTERM" | write spec.os.name
+    spec {os: {name: linux}, initContainers: [{image: a, name: i, lifecycle: {stopSignal: SIGNAL}}]} | initContainers[0].lifecycle.stopSignal | "SIGNAL" | such as SIGTERM
     app lifecycle.postStart.httpGet {port: 80, httpHeaders: [{name: '', value: a}]} | httpHeaders[0].name | "" | letters, digits and -
     app resources {limits: {memry: 24Mi}} | limits | "memry" | use cpu, memory, ephemeral-storage, hugepages-SIZE
     app resources {requests: {kubernetes.io/gpu: '1'}} | requests | "kubernetes.io/gpu" | a domain such as example.com/gpu

@@ -4,6 +4,7 @@ mod kubelet;
 mod own_loop;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::perform::{LastChanges, Performer, Sources};
 use pleg_kubelet::plan::Planner;
+use pleg_kubelet::worker::{Reconcile as _, Run};
 use pleg_sim::Sim;
 use serde_json::json;
 use tempfile::TempDir;
@@ -71,7 +73,9 @@ fn node() -> (Sim, TempDir, Pleg, Consumer, CriClient) {
 async fn loop_starts_restarts_and_removes_a_pod() {
     let (sim, dir, pleg, consumer, client) = node();
     let config = NodeConfig::of_host(dir.path(), Vec::new());
-    let workers = kubelet::start((&pleg, consumer, client), config, Vec::new()).unwrap();
+    // The thread that starts the workers need not run tokio.
+    let start = || kubelet::start((&pleg, consumer, client), config, Vec::new());
+    let workers = std::thread::scope(|scope| scope.spawn(start).join().unwrap()).unwrap();
     let (uid, web) = web();
     let mut pod = pleg.pod(&uid);
     workers.set(&uid, web);
@@ -122,12 +126,22 @@ async fn own_loop_runs_restarts_and_finishes_a_pod() {
     web.spec.as_mut().unwrap().image_pull_secrets = secrets;
     let (delete, deleted) = oneshot::channel();
     let mut pod = pleg.pod(&uid);
+    let remove_orphans = || kubelet.performer.remove_orphans(&pleg, &BTreeSet::new());
+    assert!(remove_orphans().is_err(), "not synced");
     pleg.wait_until_synced().await.unwrap();
+    // The plans of this kubelet do not end a pod at its deadline.
+    let mut refused = web.clone();
+    refused.spec.as_mut().unwrap().active_deadline_seconds = Some(9);
+    let refused = Run::new(&pleg, uid.clone(), refused);
+    let error = kubelet.reconcile(&refused).await.unwrap_err();
+    assert!(error.to_string().contains("call Desired::until_deadline"));
     let run = own_loop::run_pod(&kubelet, &pleg, Arc::new(web), deleted);
     let watched = async {
         let first = running(&mut pod, 0).await;
         sim.kill_container(first.as_str(), 1);
         running(&mut pod, 1).await;
+        remove_orphans().unwrap();
+        assert!(dir.path().join("pods").join(uid.as_str()).is_dir());
         let view = pleg.details_newer_than(&uid, pleg.now(), Duration::from_secs(30));
         let status = view.await.unwrap().status;
         let annotations = &status.container("app").unwrap().details.annotations;

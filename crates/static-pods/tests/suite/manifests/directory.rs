@@ -140,23 +140,22 @@ fn added_changed_and_removed_manifests_are_found() {
     // A new file whose pod has the name of pod b is an error, and pod b stays.
     write("a.yaml", &pod("b", 9));
     assert_eq!(read(), ["", "", "", "a.yaml: metadata.name"]);
-    // A new pod with the host port of pod c is an error, and pod c stays.
+    // A new pod with the host port of pod c is no error: admission rejects the pod.
     write("a.yaml", &pod("a", 3));
-    assert_eq!(read(), ["", "", "", "a.yaml: spec.containers"]);
-    // An edit that gives pod b the host port or the name of pod c leaves both pods unchanged.
-    write("b.yaml", &pod("b", 3));
-    assert_eq!(read()[..3], ["", "", ""]);
+    assert_eq!(read(), ["a-n1_default", "", "", ""]);
+    // An edit that gives pod b the name of pod c leaves both pods unchanged.
     write("b.yaml", &pod("c", 1));
     assert_eq!(read()[..3], ["", "", ""]);
     write("b.yaml", &pod("b", 1));
-    // A new pod with the uid of pod c is an error, and pod c stays.
+    // An edit that gives pod a the uid of pod c is an error, and both pods stay.
     let uid = |name, port| pod(name, port).replace("metadata:", "metadata:\n  uid: u");
     write("c.yaml", &uid("c", 3));
+    assert_eq!(read(), ["", "c-n1_default", "", ""]);
     write("a.yaml", &uid("a", 4));
-    assert_eq!(read(), ["", "c-n1_default", "", "a.yaml: metadata.uid"]);
+    assert_eq!(read(), ["", "", "", "a.yaml: metadata.uid"]);
     write("a.yaml", &pod("a", 4));
     directory.remove("b.yaml");
-    assert_eq!(read(), ["a-n1_default", "", "b-n1_default", ""]);
+    assert_eq!(read(), ["", "a-n1_default", "b-n1_default", ""]);
     // If the directory becomes empty, all pods are removed.
     directory.remove("a.yaml");
     directory.remove("c.yaml");

@@ -2,11 +2,13 @@
 
 mod directory;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use pleg::runtime::clock::Clock;
+use serde_json::Value;
 use static_pods::manifest::{Manifest, ManifestSource};
 
 use crate::Log;
@@ -184,12 +186,12 @@ fn pod_name_with_node_name_must_not_be_too_long() {
 }
 
 #[test]
-fn unknown_fields_have_no_effect_if_the_caller_ignores_them() {
+fn unknown_fields_are_ignored_unless_the_caller_is_strict() {
     let contents = WEB
         .replacen("metadata:", "metadata:\n  colour: red", 1)
         .replacen("containerPort: 80", "containerPort: 80, hostport: 80", 1)
         .replacen("path: /srv", "path: /srv, future: {a: [1]}", 1);
-    let mut read = Manifest::parse_all(Path::new("web.yaml"), &contents, "Node1", true);
+    let mut read = Manifest::parse_all(Path::new("web.yaml"), &contents, "Node1", false);
     let manifest = read.remove(0).unwrap_or_else(|error| panic!("{error}"));
     let ignored = [
         "metadata.colour",
@@ -212,9 +214,10 @@ async fn ignored_fields_are_logged_once_and_when_they_change() {
     let mut source = ManifestSource::new(directory.path(), "n1", Duration::from_secs(1), clock);
     // Each `wait` reads the directory once.
     write("hostname2");
-    assert_eq!(source.wait().await.len(), 0, "refused by default");
+    source.strict_fields = true;
+    assert_eq!(source.wait().await.len(), 0);
     assert!(log.take().contains("ERROR"));
-    source.ignores_unknown_fields = true;
+    source.strict_fields = false;
     assert_eq!(source.wait().await.len(), 1);
     let logged = log.take();
     let is_warning = logged.contains("WARN") && logged.contains("web.yaml: spec.hostname2: ");
@@ -226,16 +229,38 @@ async fn ignored_fields_are_logged_once_and_when_they_change() {
     assert!(log.take().contains("spec.hostname3: "));
 }
 
-/// The files are modelled on those of real projects, which they name. The kubelet runs all but one of them.
+/// The paths of all fields that have a value and no fields of their own. Elements of a list have the list's path.
+fn fields_of(value: &Value, path: &str) -> Vec<String> {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            let fields = fields.iter();
+            let below = fields.map(|(name, value)| fields_of(value, &format!("{path}.{name}")));
+            below.flatten().collect()
+        }
+        Value::Array(list) if !list.is_empty() => {
+            let elements = list.iter();
+            elements.flat_map(|value| fields_of(value, path)).collect()
+        }
+        _ => vec![path.to_owned()],
+    }
+}
+
+/// The files are modelled on those of real projects, which they name. The kubelet runs all but one of them. The table
+/// `fields.tsv` has the fields, and the files that use each.
 #[test]
 fn real_manifests_run_or_the_error_names_the_refused_field() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/manifests/real");
     let (mut run, mut refused) = (0, Vec::new());
+    let mut table: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in fs::read_dir(directory).unwrap() {
         let file = file.unwrap().path();
         let text = fs::read_to_string(&file).unwrap();
         let name = file.file_stem().unwrap().to_string_lossy().into_owned();
-        match Manifest::parse_all(&file, &text, "node", true).remove(0) {
+        let pod: Value = serde_saphyr::from_str(&text).unwrap();
+        for field in fields_of(&pod["spec"], "spec") {
+            table.entry(field).or_default().insert(name.clone());
+        }
+        match Manifest::parse_all(&file, &text, "node", false).remove(0) {
             Ok(_) => run += 1,
             Err(error) => refused.push((name, error.field.unwrap_or(error.problem))),
         }
@@ -243,4 +268,12 @@ fn real_manifests_run_or_the_error_names_the_refused_field() {
     let field = "spec.volumes[4].image".to_owned();
     assert_eq!(refused, [("kops-etcd-manager-main".to_owned(), field)]);
     assert_eq!(run, 20);
+    let listed = include_str!("fields.tsv").lines().map(|row| {
+        let (field, files) = row.split_once('\t').unwrap();
+        (
+            field.to_owned(),
+            files.split(' ').map(str::to_owned).collect(),
+        )
+    });
+    assert_eq!(table, listed.collect());
 }

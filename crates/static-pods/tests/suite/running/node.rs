@@ -68,10 +68,8 @@ impl Node {
         status.wait_for_runtime().await;
         let config = NodeConfig::of_host(dir.path(), vec![[127, 0, 0, 1].into()]);
         let mut facts = NodeFacts::new("n", &config);
-        for resource in ["cpu", "hugepages-2Mi", "example.com/gpu"] {
-            let amount = Quantity("100Mi".to_owned());
-            facts.allocatable.insert(resource.to_owned(), amount);
-        }
+        let amount = Quantity("100Mi".to_owned());
+        facts.allocatable.insert("cpu".to_owned(), amount);
         let of = pleg.clone();
         let kubelet = Kubelet::new(of, client, status, consumer, config, facts, back_off);
         let kubelet = Arc::new(kubelet.unwrap());

@@ -176,6 +176,8 @@ pod too-large | | resources: {requests: {cpu: 1Gi}}
     reason OutOfcpu | predicate.go Admit
     message ~Pod was rejected: Node didn't have enough resource: cpu, requested: 1073741824000, used: 0, capacity: | predicate.go Admit
     qosClass Burstable | kubelet.go rejectPod
+pod device | | resources: {limits: {example.com/gpu: 1}}
+    reason OutOfexample.com/gpu | predicate.go Admit
 pod windows | os: {name: windows}, |
     reason PodOSNotSupported; message Pod was rejected: Failed to admit pod as the OS field doesn't match node OS | predicate.go Admit
 pod unsafe-sysctl | securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}, |

@@ -1,6 +1,7 @@
 //! Calls that fail, images that are missing, directories that cannot be made.
 
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pleg::core::SandboxState;
@@ -121,20 +122,28 @@ async fn log_of_a_removed_container_is_removed() {
 }
 
 #[tokio::test]
-async fn files_of_pods_deleted_while_no_kubelet_ran_are_removed() {
+async fn restarted_kubelet_removes_orphaned_files_and_keeps_host_ports_taken() {
     let node = Node::up(Mode::Containerd2).await;
-    let uid = node.set("web", ONE);
+    let pod = one("ports: [{containerPort: 80, hostPort: 8080}]");
+    let uid = node.set("web", &pod);
     node.until_running(&uid).await;
     let files = |uid: &PodUid| [node.dir.path().join(format!("pods/{uid}")), node.logs(uid)];
     let (gone, set) = (PodUid::from("gone"), PodUid::from("set"));
     for path in files(&gone).iter().chain(&files(&set)) {
         std::fs::create_dir_all(path).unwrap();
     }
-    let specified = (set.clone(), manifest("a", "{}", ONE).into());
-    node.kubelet.remove_orphans(&[specified]);
+    // Like a restarted kubelet, this one knows no pod until it adopts those that run.
+    node.kubelet.pods().clear();
+    let specified = [uid.clone(), set.clone()];
+    let specified = specified.map(|uid| (uid, Arc::new(manifest("web", "{}", &pod))));
+    node.kubelet.adopt(&specified);
     assert!(files(&gone).iter().all(|path| !path.exists()));
     assert!(files(&set).iter().all(|path| path.exists()));
     assert!(files(&uid)[1].exists());
+    let second = node.set("other", &pod);
+    let failed = |node: &Node| node.status(&second)["reason"] == "NodePorts";
+    node.until(&second, "rejected", failed).await;
+    assert_eq!(node.status(&second)["phase"], "Failed");
 }
 
 #[tokio::test]
@@ -160,6 +169,7 @@ async fn until_another_runs(node: &Node, uid: &PodUid, other: &PodUid, before: &
     };
     let runs = |node: &Node| {
         assert!(!(is_ready(&node.seen(uid)) && is_ready(&node.seen(other))));
+        assert!(node.kubelet.pods().len() <= 1, "both have one name");
         node.is_running(uid) && node.container(uid)["containerID"] != *before
     };
     node.until(uid, "started anew", runs).await;

@@ -8,7 +8,7 @@ const LABELS: &str = "{app.kubernetes.io/name: Web_1.x, short: '', example.com/a
 
 /// Valid fields of a pod, one set per pod.
 const PODS: [&str; 15] = [
-    "restartPolicy: Never",
+    "restartPolicy: Never, imagePullSecrets: [{name: registry}]",
     "dnsPolicy: ClusterFirstWithHostNet, hostNetwork: true",
     "dnsPolicy: Default, enableServiceLinks: false",
     "terminationGracePeriodSeconds: 0",
@@ -21,8 +21,8 @@ const PODS: [&str; 15] = [
     "securityContext: {runAsUser: 0, runAsGroup: 2147483647, fsGroup: 65534, supplementalGroups: [1]}",
     "securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}",
     "securityContext: {seccompProfile: {type: RuntimeDefault}, fsGroupChangePolicy: Always}",
-    "initContainers: [{name: a, image: 'app:1', command: [exit, '0', '1']},
-        {name: b, image: 'app:1', restartPolicy: Always, livenessProbe: {exec: {command: [a]}}}]",
+    "os: {name: linux}, initContainers: [{name: a, image: 'app:1', command: [exit, '0', '1']},
+        {name: b, image: 'app:1', restartPolicy: Always, livenessProbe: {exec: {command: [a]}}, lifecycle: {stopSignal: SIGRTMIN+1}}]",
     "volumes: [{name: a, hostPath: {path: /, type: ''}}, {name: b, emptyDir: {sizeLimit: 1Gi}}]",
 ];
 
@@ -37,8 +37,8 @@ const CONTAINERS: [&str; 20] = [
     "ports: [{containerPort: 80, name: a-1}, {containerPort: 80, name: b, protocol: UDP}]",
     "ports: [{containerPort: 80, hostPort: 8080, hostIP: 10.0.0.1},
         {containerPort: 80, hostPort: 8080, hostIP: '10.0.0.2'}, {containerPort: 81, hostPort: 0}]",
-    "resources: {limits: {memory: 128Mi, hugepages-2Mi: 4Mi}, requests: {cpu: 1}}",
-    "resources: {limits: {cpu: 500m, example.com/gpu: 1}, requests: {cpu: 0.5, example.com/gpu: 1}}",
+    "resources: {limits: {memory: 128Mi}, requests: {cpu: 1}}",
+    "resources: {limits: {cpu: 500m}, requests: {cpu: 0.5}}",
     "resources: {requests: {ephemeral-storage: 1e3, memory: 0}}",
     "resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired},
         {resourceName: memory, restartPolicy: NotRequired}]",
