@@ -1,4 +1,4 @@
-//! Exact texts and values of pod statuses. Tests of `static_pods` compare all fields.
+//! Exact texts and values of pod statuses. Tests of `static_pods` compare the statuses of whole lives.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
