@@ -20,6 +20,7 @@ use crate::{
 
 type CallResult<T> = Result<Response<T>, Status>;
 
+/// The gRPC services of a simulated runtime.
 #[derive(Clone, Debug)]
 pub struct CriService {
     pub(crate) engine: Arc<Engine>,

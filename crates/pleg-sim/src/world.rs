@@ -75,7 +75,6 @@ impl World {
 
     // === sandboxes ===
 
-    /// Creates a sandbox, which is ready immediately.
     pub(crate) fn run_sandbox(
         &mut self,
         config: v1::PodSandboxConfig,

@@ -281,7 +281,7 @@ mod tests {
         let found = ["shim_zombie", "disk_full"].map(|code| Finding::new(code, "", "kill it"));
         tracing::subscriber::with_default(log, || {
             let mut facts = Facts::default();
-            [0, 30].map(|now| facts.conclude(found.to_vec(), at(now)));
+            let _ = [0, 30].map(|now| facts.conclude(found.to_vec(), at(now)));
         });
         let log = std::fs::read_to_string(file.path()).unwrap();
         let (first, second) = log.trim().split_once('\n').unwrap();

@@ -196,8 +196,8 @@ async fn page_is_accessible_at_each_width_dark_and_light() {
             assert!(name > Some(""), "{role} without a name: {node}");
         }
     }
-    let counts = ["list", "rowheader", "row", "main"].map(|role| all(role).len());
-    assert!(matches!(counts, [1.., 1.., 2.., 1]), "{counts:?}");
+    let [lists, headers, rows] = ["list", "rowheader", "row"].map(|role| all(role).len());
+    assert!(lists > 0 && headers > 0 && rows > 1 && all("main").len() == 1);
     let headings = all("heading");
     let level = |heading: &&&Value| heading["properties"][0]["value"]["value"] == 1;
     assert_eq!(headings.iter().filter(level).count(), 1, "{headings:?}");
