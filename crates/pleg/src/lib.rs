@@ -1,10 +1,8 @@
-//! A pod lifecycle event generator (PLEG): the part of a kubelet that detects what the container
-//! runtime does to its pods.
+//! A pod lifecycle event generator (PLEG): the part of a kubelet that detects what the runtime does to its pods.
 //!
 //! After an event about a pod, the generator reads the pod, unless the event shows an exit and its code (which is
-//! final). Periodic lists of the node find changes without an event. The generator misses no start, exit or removal that
-//! events or lists show. One task, the driver, owns all state, publishes pod statuses and its health, and announces
-//! lifecycle events.
+//! final). Periodic lists find changes without an event. No start, exit or removal that events or lists show is missed.
+//! One task, the driver, owns all state, and publishes pod statuses, health and lifecycle events.
 //!
 //! ```
 //! use std::time::Duration;
