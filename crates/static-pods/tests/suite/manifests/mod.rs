@@ -90,11 +90,11 @@ fn error_of_each_wrong_manifest_names_field_and_problem() {
     v1 | v2 | apiVersion: "v2" is not v1: only a v1 Pod can be run
     kind: Pod | kind: Job | kind: "Job" is not Pod: only a v1 Pod can be run
     name: web | name: Web | metadata.name: "Web" is not a name: use at most 253 lower-case letters, digits, - and ., with a letter or digit at both ends
-    volumes: [ | volumes: [{name: n}, {name: c, configMap: {name: c}}, | spec.volumes[1].configMap: only hostPath, emptyDir and downwardAPI are provided: use one of them
+    volumes: [ | volumes: [{name: a}, {name: c, configMap: {name: c}}, | spec.volumes[1].configMap: only hostPath, emptyDir and downwardAPI are provided: use one of them
     hostPath: {path: /srv} | downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.name}}, {path: b, fieldRef: {fieldPath: status.podIP}}]} | spec.volumes[0].downwardAPI.items[1]: "status.podIP" is not a field that a file can have: use metadata.name, metadata.namespace, metadata.uid, metadata.labels or metadata.annotations
     hostPath: {path: /srv} | downwardAPI: {items: [{path: a}]} | spec.volumes[0].downwardAPI.items[0]: write one of fieldRef and resourceFieldRef
-    hostPath: {path: /srv} | downwardAPI: {items: [{path: ../a, fieldRef: {fieldPath: metadata.name}}]} | spec.volumes[0].downwardAPI.items[0]: "../a" is not a relative path without ..: change it
-    hostPath: {path: /srv} | downwardAPI: {items: [{path: /a, fieldRef: {fieldPath: metadata.name}}]} | spec.volumes[0].downwardAPI.items[0]: "/a" is not a relative path without ..: change it
+    hostPath: {path: /srv} | downwardAPI: {items: [{path: ../a, fieldRef: {fieldPath: metadata.name}}]} | spec.volumes[0].downwardAPI.items[0]: "../a" is empty, absolute or has ..: change it
+    hostPath: {path: /srv} | downwardAPI: {items: [{path: /a, fieldRef: {fieldPath: metadata.name}}]} | spec.volumes[0].downwardAPI.items[0]: "/a" is empty, absolute or has ..: change it
     {name: setup, | {name: setup, restartPolicy: Never, restartPolicyRules: [{action: Restart}, {action: RestartAllContainers}], | spec.initContainers[0].restartPolicyRules[1].action: only the container is restarted: write Restart
     spec: | +hostUsers: false | spec.hostUsers: user namespaces are not made: remove it
     spec: | +serviceAccountName: a | spec.serviceAccountName: static pods have no service account: remove it
