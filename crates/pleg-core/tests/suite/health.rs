@@ -13,8 +13,7 @@ fn node_is_ready_from_its_first_complete_relist() {
     let mut t = Script::new();
     t.node.relists_fail = Some(Failed);
     t.settle();
-    let never = t.health().ready(t.now());
-    assert_eq!(never, Err(NotReady::NeverListed));
+    assert_eq!(t.health().ready(t.now()), Err(NotReady::NeverListed));
     t.node.relists_fail = None;
     t.pass(1_500);
     assert!(t.is_ready());

@@ -72,8 +72,7 @@ fn hung_pod_delays_no_other_pod_and_health_names_it() {
     t.pass(2_000);
     assert_eq!(t.calls_of("version"), 1, "the call is slow");
     assert_eq!(t.degraded(), ["pods_hung"]);
-    let health = t.health();
-    assert_eq!(health.overdue_pods[0].uid, "p".into());
+    assert_eq!(t.health().overdue_pods[0].uid, "p".into());
 }
 
 #[test]

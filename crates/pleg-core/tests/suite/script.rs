@@ -87,7 +87,6 @@ impl Event {
     }
 }
 
-/// A script.
 pub(crate) struct Script {
     pub(crate) core: Reconciler,
     pub(crate) node: Node,
