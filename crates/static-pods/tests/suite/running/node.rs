@@ -136,7 +136,6 @@ impl Node {
         true
     }
 
-    /// The pod's directory of logs.
     pub(crate) fn logs(&self, uid: &PodUid) -> PathBuf {
         self.dir.path().join(format!("logs/default_web-n_{uid}"))
     }

@@ -54,7 +54,6 @@ fn lives() -> Vec<Life> {
     lives
 }
 
-/// A field of a pod's status.
 fn field(status: &Value, path: &str) -> Value {
     let named = |list: &str, key: &str, name: &str| {
         let mut items = status[list].as_array().into_iter().flatten();

@@ -139,9 +139,6 @@ pod never-pulled | | imagePullPolicy: Never
 pod image-name | | imagePullPolicy: Always}, {name: a, image: 'Bad'
     phase Pending; a.image Bad; c.state/running/startedAt *
     a.state/waiting/reason InvalidImageName | image_manager.go EnsureImageExists
-pod image-inspection-fails | |
-    ! knob image_status.fail=unavailable
-    c.state/waiting/reason ImageInspectError | image_manager.go EnsureImageExists
 pod create-fails | |
     ! knob create_container.fail=unavailable
     phase Pending; c.restartCount 0
