@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::core::ReportedState::{self, Created, Exited, Running};
-use pleg::core::{CallErrorKind, EventType, Kind, Report, RuntimeEvent};
+use pleg::core::{CallErrorKind, EventType, Kind, Report};
 use pleg::runtime::fake::{self, FakeRuntime, Op};
 use pleg::{Builder, Consumer, ContainerState, Id, Instant, Pleg, PodStatus, WaitError};
 use pleg_kubelet::actions::Desired;
@@ -24,14 +24,13 @@ const POD: &str = "p";
 struct Kubelet {
     runtime: FakeRuntime,
     planner: Planner,
-    finished: Arc<AtomicUsize>,
-    planned: Planned,
+    /// The number of workers that have ended.
+    finished: AtomicUsize,
+    /// Each removal, with the `details_as_of` (start of the oldest status read) of the view from which it was planned.
+    planned: Mutex<Vec<(Removal, Option<Instant>)>>,
     /// The kubelet claims pods without a specification, and its removals have no effect.
     is_orphaned: bool,
 }
-
-/// Each removal, with the `details_as_of` (start of the oldest status read) of the view from which it was planned.
-type Planned = Arc<Mutex<Vec<(Removal, Option<Instant>)>>>;
 
 /// The attempt number, which is at the end of an id.
 fn attempt(id: &Id) -> u32 {
@@ -113,11 +112,9 @@ fn container(name: &str, attempt: u32, state: ReportedState) -> Report {
 
 struct Node {
     runtime: FakeRuntime,
+    kubelet: Arc<Kubelet>,
     pleg: Pleg,
     workers: PodWorkers<Pod>,
-    /// The number of workers that have ended.
-    finished: Arc<AtomicUsize>,
-    planned: Planned,
 }
 
 impl Node {
@@ -135,25 +132,23 @@ impl Node {
         let consumer = builder.register_consumer("kubelet");
         change(&mut builder);
         let pleg = builder.spawn().unwrap();
-        let (finished, planned) = (Arc::<AtomicUsize>::default(), Planned::default());
         let planner = Planner::new(BackOffSettings::default()).unwrap();
         let kubelet = Arc::new(Kubelet {
             runtime: runtime.clone(),
             planner: planner.consumer(consumer),
-            finished: finished.clone(),
-            planned: planned.clone(),
+            finished: AtomicUsize::default(),
+            planned: Mutex::default(),
             is_orphaned: names.is_empty(),
         });
         let specs = [(POD.into(), Arc::new(pod(names)))];
         let specs = specs.into_iter().filter(|_| !names.is_empty());
-        let workers = PodWorkers::spawn(pleg.clone(), kubelet, specs);
+        let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), specs);
         pleg.wait_until_synced().await.unwrap();
         Self {
             runtime,
+            kubelet,
             pleg,
             workers,
-            finished,
-            planned,
         }
     }
 
@@ -172,9 +167,8 @@ impl Node {
         node.until_runs("app", 0).await;
         node.break_status("p-app-0", fails);
         runtime.put(container("app", 0, Exited));
-        let mut stopped = RuntimeEvent::new("p-app-0", EventType::Stopped);
-        stopped.created_at = runtime.clock().wall().as_nanos();
-        stopped.sandbox = Some(sandbox(0, Running));
+        let mut stopped = runtime.event(EventType::Stopped, "p-app-0");
+        stopped.containers.clear();
         runtime.send(&stopped);
         node
     }
@@ -198,7 +192,7 @@ impl Node {
         let began = self.pleg.now();
         let seconds = || self.pleg.now().since(began).as_secs();
         self.workers.delete(&POD.into());
-        while self.finished.load(Ordering::Relaxed) == 0 && seconds() < 3600 {
+        while self.kubelet.finished.load(Ordering::Relaxed) == 0 && seconds() < 3600 {
             self.pass(1).await;
         }
         seconds()
@@ -274,7 +268,7 @@ async fn ineffective_removal_backs_off() {
     let runtime = FakeRuntime::new();
     runtime.put(sandbox(0, Exited));
     let node = Node::start(runtime, &[]).await;
-    let count = || node.planned.lock().unwrap().len();
+    let count = || node.kubelet.planned.lock().unwrap().len();
     // The removals are repeated after 10 s, after 20 s more, and so on; in the end every 5 min.
     for (seconds, expected) in [(9, 1), (20, 2), (40, 3)] {
         node.pass(seconds).await;
@@ -291,7 +285,7 @@ async fn created_containers_status_is_read_before_its_removal_is_repeated() {
     let node = Node::start(with_created(Exited), &[]).await;
     let began = node.pleg.now();
     node.pass(29).await;
-    let planned = node.planned.lock().unwrap();
+    let planned = node.kubelet.planned.lock().unwrap();
     let container = Removal::Container("p-app-0".into());
     let removals: Vec<_> = planned.iter().map(|(removal, _)| removal).collect();
     assert_eq!(removals, [&container; 2]);

@@ -29,7 +29,6 @@ enum Does {
     Wait,
 }
 
-/// A run that was started.
 #[derive(Clone, Debug)]
 struct Began {
     uid: PodUid,
@@ -65,15 +64,6 @@ impl Recorder {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
-
-    fn remove(&self, run: &Run<u32>) {
-        let status = &run.view.status;
-        let containers = status.containers.iter().map(|c| &c.id);
-        for id in containers.chain(status.sandboxes.iter().map(|s| &s.id)) {
-            self.node.remove(id.as_str());
-        }
-        run.changed(run.now());
-    }
 }
 
 impl Reconcile for Recorder {
@@ -91,7 +81,14 @@ impl Reconcile for Recorder {
         });
         let does = self.state().does.get(&run.uid).copied();
         match does.unwrap_or_default() {
-            Does::Remove if run.spec.is_none() => self.remove(run),
+            Does::Remove if run.spec.is_none() => {
+                let status = &run.view.status;
+                let containers = status.containers.iter().map(|c| &c.id);
+                for id in containers.chain(status.sandboxes.iter().map(|s| &s.id)) {
+                    self.node.remove(id.as_str());
+                }
+                run.changed(run.now());
+            }
             Does::Nothing | Does::Remove => {}
             Does::Fail => return Err(fmt::Error),
             Does::Panic => panic!("test panic"),
@@ -129,7 +126,6 @@ impl Reconcile for Recorder {
     }
 }
 
-/// A node with its generator and workers.
 struct Node {
     runtime: FakeRuntime,
     pleg: Pleg,
@@ -181,7 +177,6 @@ impl Node {
         until(&self.pleg, || so(&self.state())).await
     }
 
-    /// Waits for another run.
     async fn until_run(&self) {
         let before = self.runs();
         self.until(|s| s.runs.len() > before).await;
