@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use pleg::core::ReportedState::{self, Created, Exited, Running};
 use pleg::core::{CallErrorKind, EventType, Kind, Report};
 use pleg::runtime::fake::{self, FakeRuntime, Op};
-use pleg::{Builder, Consumer, ContainerState, Id, Instant, Pleg, PodStatus, WaitError};
+use pleg::{ContainerState, Id, Instant, Pleg, PodStatus, WaitError};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::gc::Removal;
@@ -120,17 +120,8 @@ struct Node {
 impl Node {
     /// Runs a pod with these containers; without any, the pod has no specification.
     async fn start(runtime: FakeRuntime, names: &[&str]) -> Self {
-        Self::with(runtime, names, |_| ()).await
-    }
-
-    async fn with(
-        runtime: FakeRuntime,
-        names: &[&str],
-        change: impl FnOnce(&mut Builder<FakeRuntime>),
-    ) -> Self {
         let mut builder = Pleg::builder(runtime.clone()).clock(runtime.clock());
         let consumer = builder.register_consumer("kubelet");
-        change(&mut builder);
         let pleg = builder.spawn().unwrap();
         let planner = Planner::new(BackOffSettings::default()).unwrap();
         let kubelet = Arc::new(Kubelet {
@@ -238,9 +229,8 @@ async fn never_succeeding_status_calls_delay_no_deletion_and_become_rare() {
 /// The consumer `kubelet` acknowledges exits, and the consumer `silent` never does.
 #[tokio::test(start_paused = true)]
 async fn consumer_not_acknowledging_exits_degrades_health_and_delays_few_removals() {
-    let mut silent: Option<Consumer> = None;
-    let register = |builder: &mut Builder<_>| silent = Some(builder.register_consumer("silent"));
-    let node = Node::with(FakeRuntime::new(), &["app"], register).await;
+    let node = Node::start(FakeRuntime::new(), &["app"]).await;
+    let _silent = node.pleg.register_consumer("silent").await.unwrap();
     for attempt in 0..6 {
         node.until_runs("app", attempt).await;
         let exited = container("app", attempt, Exited);
@@ -260,7 +250,6 @@ async fn consumer_not_acknowledging_exits_degrades_health_and_delays_few_removal
 
     let seconds = node.delete().await;
     assert!((500..1500).contains(&seconds), "{seconds} s");
-    drop(silent);
 }
 
 #[tokio::test(start_paused = true)]

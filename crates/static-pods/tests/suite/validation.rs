@@ -190,10 +190,8 @@ fn validation_refuses_too_many_annotations() {
     let annotations = json!({"a": "x".repeat(256 << 10)});
     let pod = changed(&json!({"metadata": {"annotations": annotations}}));
     let problem = "262145 bytes are too many: write at most 262144";
-    assert_eq!(
-        errors(&pod),
-        [FieldError::new("metadata.annotations", problem)]
-    );
+    let expected = FieldError::new("metadata.annotations", problem);
+    assert_eq!(errors(&pod), [expected]);
 }
 
 #[test]
