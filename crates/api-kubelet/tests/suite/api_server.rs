@@ -71,7 +71,6 @@ impl ObjectPath {
 
 type Result<T = Value, E = Box<Status>> = std::result::Result<T, E>;
 
-/// The response to a request that is refused.
 fn refused(code: u16, reason: &str, message: &str) -> Box<Status> {
     Status::failure(message, reason).with_code(code).boxed()
 }

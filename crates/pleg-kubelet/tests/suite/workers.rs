@@ -23,7 +23,6 @@ enum Does {
     Remove,
     Fail,
     Panic,
-    /// Never ends.
     Hang,
     /// Takes a minute.
     Wait,
@@ -50,7 +49,6 @@ struct State {
     finished_pods: Vec<PodUid>,
     /// The number of further calls of `finish` that fail.
     failing_ends: usize,
-    /// Pods that `owns` claims.
     owned: Vec<PodUid>,
 }
 

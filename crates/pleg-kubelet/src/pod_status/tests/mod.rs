@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use crate::notation::rows;
 use setup::{Node, ago};
 
-/// The state of an ended container.
 fn ended(id: &str, code: i32) -> Value {
     json!({"terminated": {
         "containerID": format!("containerd://{id}"), "exitCode": code,

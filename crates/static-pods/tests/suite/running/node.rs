@@ -20,7 +20,6 @@ use tempfile::TempDir;
 
 use static_pods::kubelet::Kubelet;
 
-/// A pod of one container.
 pub(crate) const ONE: &str = "{containers: [{name: c, image: 'app:1'}]}";
 
 /// A pod of one container, which has the additional fields `fields`.
