@@ -30,7 +30,6 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// The time for which containerd stays down after a kill.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// Starts the kubelet.
 fn start(api: &ApiServer, daemon: &Daemon) -> anyhow::Result<Child> {
     let log = daemon.dir.join("api-kubelet.log");
     let mut options = std::fs::File::options();

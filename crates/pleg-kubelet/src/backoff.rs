@@ -137,8 +137,7 @@ mod tests {
         back_off.restarted("c", ended, ended);
         let (_, delay) = back_off.delayed("c", ended, ended).unwrap();
         assert_eq!(delay, 10 * SECOND);
-        let other = back_off.delayed("d", ended, ended);
-        assert_eq!(other, None, "another container");
+        assert_eq!(back_off.delayed("d", ended, ended), None);
     }
 
     #[test]

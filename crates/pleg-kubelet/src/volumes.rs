@@ -367,17 +367,16 @@ mod tests {
         let file = root.path().join("file");
         fs::write(&file, "x")?;
         let missing = root.path().join("missing");
-        let prepare = |path: &Path, kind| check_host_path(path, kind);
-        assert!(prepare(&file, "File").is_ok());
-        assert!(prepare(&missing, "").is_ok());
-        let error = prepare(&file, "Directory").err();
+        assert!(check_host_path(&file, "File").is_ok());
+        assert!(check_host_path(&missing, "").is_ok());
+        let error = check_host_path(&file, "Directory").err();
         let expected = Some("it is not a directory, which its hostPath type requires".to_owned());
         assert_eq!(error.map(|e| e.to_string()), expected);
-        assert!(prepare(&missing, "Socket").is_err());
-        assert!(prepare(&missing, "DirectoryOrCreate").is_ok());
+        assert!(check_host_path(&missing, "Socket").is_err());
+        assert!(check_host_path(&missing, "DirectoryOrCreate").is_ok());
         assert!(missing.is_dir());
         let made = root.path().join("made");
-        assert!(prepare(&made, "FileOrCreate").is_ok());
+        assert!(check_host_path(&made, "FileOrCreate").is_ok());
         assert!(made.is_file());
         Ok(())
     }

@@ -71,7 +71,6 @@ impl ObjectPath {
 
 type Result<T = Value, E = Box<Status>> = std::result::Result<T, E>;
 
-/// The response to a request that is refused.
 fn refused(code: u16, reason: &str, message: &str) -> Box<Status> {
     Status::failure(message, reason).with_code(code).boxed()
 }
@@ -96,9 +95,7 @@ impl Store {
         if self.objects.contains_key(&path.key(&name)) {
             return Err(refused(409, "AlreadyExists", &name));
         }
-        if object["metadata"]["uid"].is_null() {
-            object["metadata"]["uid"] = json!(format!("{name}-{}", self.changes.len()));
-        }
+        object["metadata"]["uid"] = json!(format!("{name}-{}", self.changes.len()));
         Ok(self.changed(path, "ADDED", object))
     }
 
@@ -147,9 +144,7 @@ impl Store {
         if grace == 0 || !path.collection.ends_with("/pods") {
             return Ok(self.changed(path, "DELETED", object));
         }
-        if object["metadata"]["deletionTimestamp"].is_null() {
-            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        }
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
         Ok(self.changed(path, "MODIFIED", object))
     }

@@ -18,7 +18,6 @@ use tokio::task::JoinHandle;
 
 use super::api_server::ApiServer;
 
-/// The API path of the test's pods.
 pub(crate) const PODS: &str = "api/v1/namespaces/test/pods";
 /// The time limit of steps that normally take milliseconds.
 const SOON: Duration = Duration::from_secs(30);
@@ -79,7 +78,6 @@ impl Node {
         (pleg, client)
     }
 
-    /// Deletes a pod, with the grace period `grace`.
     pub(crate) fn delete(&self, name: &str, grace: u32) {
         let options = json!({"gracePeriodSeconds": grace});
         let path = format!("{PODS}/{name}");
@@ -91,7 +89,6 @@ impl Node {
         self.until("failed", |node| phase(node) == "Failed").await;
     }
 
-    /// Waits until the object of a pod is gone.
     pub(crate) async fn until_removed(&self, name: &str) {
         self.until("removed", |node| node.pod(name).is_none()).await;
     }
@@ -138,7 +135,6 @@ impl Node {
         id.rsplit('/').next().unwrap_or_default().to_owned()
     }
 
-    /// Waits until `so` is true.
     pub(crate) async fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
         let clock = Clock::start();
         let deadline = clock.now().after(SOON);

@@ -62,7 +62,6 @@ fn config_of(pod: &Pod, at: usize) -> Result<ContainerConfig, FieldError> {
     input.config().map(|(config, _)| config)
 }
 
-/// The labels of a pod.
 const OF_POD: &str =
     "io.kubernetes.pod.name=web-n1, io.kubernetes.pod.namespace=shop, io.kubernetes.pod.uid=u-1";
 

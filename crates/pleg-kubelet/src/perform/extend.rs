@@ -246,8 +246,7 @@ mod tests {
     async fn hanging_source_fails_after_thirty_seconds() {
         let volumes = json!([{"name": "hangs", "secret": {}}]);
         let error = with_volumes(json!({"containers": [{}], "volumes": volumes})).await;
-        let error = error.unwrap_err();
-        assert_eq!(error.to_string(), "no answer within 30s");
+        assert_eq!(error.unwrap_err().to_string(), "no answer within 30s");
     }
 
     #[tokio::test]

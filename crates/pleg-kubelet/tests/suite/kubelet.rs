@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::core::ReportedState::{self, Created, Exited, Running};
-use pleg::core::{CallErrorKind, EventType, Kind, Report, RuntimeEvent};
+use pleg::core::{CallErrorKind, EventType, Kind, Report};
 use pleg::runtime::fake::{self, FakeRuntime, Op};
-use pleg::{Builder, Consumer, ContainerState, Id, Instant, Pleg, PodStatus, WaitError};
+use pleg::{ContainerState, Id, Instant, Pleg, PodStatus, WaitError};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::gc::Removal;
@@ -24,14 +24,13 @@ const POD: &str = "p";
 struct Kubelet {
     runtime: FakeRuntime,
     planner: Planner,
-    finished: Arc<AtomicUsize>,
-    planned: Planned,
+    /// The number of workers that have ended.
+    finished: AtomicUsize,
+    /// Each removal, with the `details_as_of` (start of the oldest status read) of the view from which it was planned.
+    planned: Mutex<Vec<(Removal, Option<Instant>)>>,
     /// The kubelet claims pods without a specification, and its removals have no effect.
     is_orphaned: bool,
 }
-
-/// Each removal, with the `details_as_of` (start of the oldest status read) of the view from which it was planned.
-type Planned = Arc<Mutex<Vec<(Removal, Option<Instant>)>>>;
 
 /// The attempt number, which is at the end of an id.
 fn attempt(id: &Id) -> u32 {
@@ -113,47 +112,34 @@ fn container(name: &str, attempt: u32, state: ReportedState) -> Report {
 
 struct Node {
     runtime: FakeRuntime,
+    kubelet: Arc<Kubelet>,
     pleg: Pleg,
     workers: PodWorkers<Pod>,
-    /// The number of workers that have ended.
-    finished: Arc<AtomicUsize>,
-    planned: Planned,
 }
 
 impl Node {
     /// Runs a pod with these containers; without any, the pod has no specification.
     async fn start(runtime: FakeRuntime, names: &[&str]) -> Self {
-        Self::with(runtime, names, |_| ()).await
-    }
-
-    async fn with(
-        runtime: FakeRuntime,
-        names: &[&str],
-        change: impl FnOnce(&mut Builder<FakeRuntime>),
-    ) -> Self {
         let mut builder = Pleg::builder(runtime.clone()).clock(runtime.clock());
         let consumer = builder.register_consumer("kubelet");
-        change(&mut builder);
         let pleg = builder.spawn().unwrap();
-        let (finished, planned) = (Arc::<AtomicUsize>::default(), Planned::default());
         let planner = Planner::new(BackOffSettings::default()).unwrap();
         let kubelet = Arc::new(Kubelet {
             runtime: runtime.clone(),
             planner: planner.consumer(consumer),
-            finished: finished.clone(),
-            planned: planned.clone(),
+            finished: AtomicUsize::default(),
+            planned: Mutex::default(),
             is_orphaned: names.is_empty(),
         });
         let specs = [(POD.into(), Arc::new(pod(names)))];
         let specs = specs.into_iter().filter(|_| !names.is_empty());
-        let workers = PodWorkers::spawn(pleg.clone(), kubelet, specs);
+        let workers = PodWorkers::spawn(pleg.clone(), kubelet.clone(), specs);
         pleg.wait_until_synced().await.unwrap();
         Self {
             runtime,
+            kubelet,
             pleg,
             workers,
-            finished,
-            planned,
         }
     }
 
@@ -172,9 +158,8 @@ impl Node {
         node.until_runs("app", 0).await;
         node.break_status("p-app-0", fails);
         runtime.put(container("app", 0, Exited));
-        let mut stopped = RuntimeEvent::new("p-app-0", EventType::Stopped);
-        stopped.created_at = runtime.clock().wall().as_nanos();
-        stopped.sandbox = Some(sandbox(0, Running));
+        let mut stopped = runtime.event(EventType::Stopped, "p-app-0");
+        stopped.containers.clear();
         runtime.send(&stopped);
         node
     }
@@ -198,7 +183,7 @@ impl Node {
         let began = self.pleg.now();
         let seconds = || self.pleg.now().since(began).as_secs();
         self.workers.delete(&POD.into());
-        while self.finished.load(Ordering::Relaxed) == 0 && seconds() < 3600 {
+        while self.kubelet.finished.load(Ordering::Relaxed) == 0 && seconds() < 3600 {
             self.pass(1).await;
         }
         seconds()
@@ -244,9 +229,8 @@ async fn never_succeeding_status_calls_delay_no_deletion_and_become_rare() {
 /// The consumer `kubelet` acknowledges exits, and the consumer `silent` never does.
 #[tokio::test(start_paused = true)]
 async fn consumer_not_acknowledging_exits_degrades_health_and_delays_few_removals() {
-    let mut silent: Option<Consumer> = None;
-    let register = |builder: &mut Builder<_>| silent = Some(builder.register_consumer("silent"));
-    let node = Node::with(FakeRuntime::new(), &["app"], register).await;
+    let node = Node::start(FakeRuntime::new(), &["app"]).await;
+    let _silent = node.pleg.register_consumer("silent").await.unwrap();
     for attempt in 0..6 {
         node.until_runs("app", attempt).await;
         let exited = container("app", attempt, Exited);
@@ -266,7 +250,6 @@ async fn consumer_not_acknowledging_exits_degrades_health_and_delays_few_removal
 
     let seconds = node.delete().await;
     assert!((500..1500).contains(&seconds), "{seconds} s");
-    drop(silent);
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,7 +257,7 @@ async fn ineffective_removal_backs_off() {
     let runtime = FakeRuntime::new();
     runtime.put(sandbox(0, Exited));
     let node = Node::start(runtime, &[]).await;
-    let count = || node.planned.lock().unwrap().len();
+    let count = || node.kubelet.planned.lock().unwrap().len();
     // The removals are repeated after 10 s, after 20 s more, and so on; in the end every 5 min.
     for (seconds, expected) in [(9, 1), (20, 2), (40, 3)] {
         node.pass(seconds).await;
@@ -291,7 +274,7 @@ async fn created_containers_status_is_read_before_its_removal_is_repeated() {
     let node = Node::start(with_created(Exited), &[]).await;
     let began = node.pleg.now();
     node.pass(29).await;
-    let planned = node.planned.lock().unwrap();
+    let planned = node.kubelet.planned.lock().unwrap();
     let container = Removal::Container("p-app-0".into());
     let removals: Vec<_> = planned.iter().map(|(removal, _)| removal).collect();
     assert_eq!(removals, [&container; 2]);

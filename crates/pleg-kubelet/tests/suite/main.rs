@@ -21,7 +21,6 @@ use serde_json::json;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A pod with these containers.
 fn pod(names: &[&str]) -> Pod {
     let containers: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
     let spec = json!({"terminationGracePeriodSeconds": 1, "containers": containers});

@@ -84,9 +84,7 @@ impl Node {
         let pod = json!({"spec": {"containers": [container]}});
         let pod = serde_json::from_value(pod).unwrap();
         let changes = self.changes.clone();
-        let changed = move || {
-            changes.fetch_add(1, Ordering::Relaxed);
-        };
+        let changed = move || _ = changes.fetch_add(1, Ordering::Relaxed);
         self.prober.set(&self.uid, &pod, changed);
     }
 
@@ -109,7 +107,6 @@ impl Node {
         until(&self.pleg, fails).await;
     }
 
-    /// From now on, commands end with this exit code.
     fn ends_with(&self, code: i32) {
         self.command.code.store(code, Ordering::Relaxed);
     }

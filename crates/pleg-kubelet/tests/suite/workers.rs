@@ -23,13 +23,11 @@ enum Does {
     Remove,
     Fail,
     Panic,
-    /// Never ends.
     Hang,
     /// Takes a minute.
     Wait,
 }
 
-/// A run that was started.
 #[derive(Clone, Debug)]
 struct Began {
     uid: PodUid,
@@ -51,7 +49,6 @@ struct State {
     finished_pods: Vec<PodUid>,
     /// The number of further calls of `finish` that fail.
     failing_ends: usize,
-    /// Pods that `owns` claims.
     owned: Vec<PodUid>,
 }
 
@@ -64,15 +61,6 @@ struct Recorder {
 impl Recorder {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
-    }
-
-    fn remove(&self, run: &Run<u32>) {
-        let status = &run.view.status;
-        let containers = status.containers.iter().map(|c| &c.id);
-        for id in containers.chain(status.sandboxes.iter().map(|s| &s.id)) {
-            self.node.remove(id.as_str());
-        }
-        run.changed(run.now());
     }
 }
 
@@ -91,7 +79,14 @@ impl Reconcile for Recorder {
         });
         let does = self.state().does.get(&run.uid).copied();
         match does.unwrap_or_default() {
-            Does::Remove if run.spec.is_none() => self.remove(run),
+            Does::Remove if run.spec.is_none() => {
+                let status = &run.view.status;
+                let containers = status.containers.iter().map(|c| &c.id);
+                for id in containers.chain(status.sandboxes.iter().map(|s| &s.id)) {
+                    self.node.remove(id.as_str());
+                }
+                run.changed(run.now());
+            }
             Does::Nothing | Does::Remove => {}
             Does::Fail => return Err(fmt::Error),
             Does::Panic => panic!("test panic"),
@@ -129,7 +124,6 @@ impl Reconcile for Recorder {
     }
 }
 
-/// A node with its generator and workers.
 struct Node {
     runtime: FakeRuntime,
     pleg: Pleg,
@@ -181,7 +175,6 @@ impl Node {
         until(&self.pleg, || so(&self.state())).await
     }
 
-    /// Waits for another run.
     async fn until_run(&self) {
         let before = self.runs();
         self.until(|s| s.runs.len() > before).await;

@@ -153,10 +153,7 @@ fn runtime_call_without_effect_is_repeated_after_ten_seconds() {
         15       | a created | remove a-0
         24       | a created |
         25       | a created | remove a-0
-        34       | a created |
         35       | a created | remove a-0
-        44       | a created |
-        45       | a created | remove a-0
 
         A container that can neither be started nor removed does not block its name: Always a
         5 read 4 | a created              | start existing a-0

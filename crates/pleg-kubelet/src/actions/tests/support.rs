@@ -28,7 +28,6 @@ pub(super) struct Worker {
     pub(super) is_unknown: bool,
     pub(super) terminating: bool,
     pub(super) probes: Option<ProbeResults>,
-    /// The actions of the last run.
     pub(super) last: Actions,
 }
 
@@ -79,7 +78,6 @@ impl Worker {
         }
     }
 
-    /// Observes an exit record of the container.
     pub(super) fn observe_exit(&mut self, attempt: u32, code: Option<i32>, detected: u32) {
         let mut exit = Exit::new(format!("a-{attempt}"), "a", at(detected));
         (exit.attempt, exit.exit_code) = (attempt, code);

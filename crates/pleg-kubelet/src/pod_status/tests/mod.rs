@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use crate::notation::rows;
 use setup::{Node, ago};
 
-/// The state of an ended container.
 fn ended(id: &str, code: i32) -> Value {
     json!({"terminated": {
         "containerID": format!("containerd://{id}"), "exitCode": code,
@@ -212,7 +211,6 @@ fn container_that_is_replaced_does_not_end_its_pod() {
 #[test]
 fn phase_and_initialized_condition_follow_the_container_states() {
     let table = "
-        Always app              | app exited 1                | Running   |
         OnFailure app b         | app exited 0, b exited 1    | Running   |
         Always init sidecar app |                             | Pending   | init sidecar
         Always init sidecar app | init exited 1               | Pending   | init sidecar
@@ -220,7 +218,6 @@ fn phase_and_initialized_condition_follow_the_container_states() {
         Never init sidecar app  | init exited 1, sidecar running | Pending | init
         Never init sidecar app  | init exited 0               | Pending   | sidecar
         Never init sidecar app  | init exited 0, sidecar running | Pending |
-        Never init sidecar app  | init exited 0, sidecar running, app running | Running |
         # The end of a sidecar does not count.
         Never init sidecar app  | init exited 0, sidecar exited 1, app running | Running |
         Never init sidecar app  | init exited 0, sidecar exited 137, app exited 0 | Succeeded | - PodCompleted

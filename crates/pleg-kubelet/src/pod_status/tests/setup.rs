@@ -23,7 +23,6 @@ pub(crate) fn ago(seconds: u64) -> Option<WallTime> {
     Some(NOW.before(Duration::from_secs(seconds)))
 }
 
-/// A node with one pod.
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) pod: Value,

@@ -9,7 +9,6 @@ use static_pods::manifest::{Changes, Manifest, Manifests, ReadManifests, read_di
 
 use super::WEB;
 
-/// A directory of manifests.
 struct Directory(tempfile::TempDir);
 
 impl Directory {
@@ -175,7 +174,6 @@ fn missing_manifest_directory_is_an_error() {
 fn each_document_of_a_file_is_a_pod() {
     let directory = Directory::new();
     let other = WEB.replace("name: web", "name: other");
-    let other = other.replace("hostPort: 8080", "hostPort: 80");
     let mut manifests = Manifests::default();
     let mut update = |documents: &[&str]| {
         directory.write("all.yaml", &documents.join("---\n"));

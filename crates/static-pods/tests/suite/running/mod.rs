@@ -4,6 +4,5 @@ mod fields;
 mod node;
 mod runtimes;
 mod statuses;
-mod statuses_table;
 mod trouble;
 mod valid;

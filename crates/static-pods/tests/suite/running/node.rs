@@ -20,7 +20,6 @@ use tempfile::TempDir;
 
 use static_pods::kubelet::Kubelet;
 
-/// A pod of one container.
 pub(crate) const ONE: &str = "{containers: [{name: c, image: 'app:1'}]}";
 
 /// A pod of one container, which has the additional fields `fields`.
@@ -136,7 +135,6 @@ impl Node {
         true
     }
 
-    /// The pod's directory of logs.
     pub(crate) fn logs(&self, uid: &PodUid) -> PathBuf {
         self.dir.path().join(format!("logs/default_web-n_{uid}"))
     }

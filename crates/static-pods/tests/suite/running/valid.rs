@@ -7,17 +7,14 @@ use super::node::{Node, manifest};
 const LABELS: &str = "{app.kubernetes.io/name: Web_1.x, short: '', example.com/a: b}";
 
 /// Valid fields of a pod, one set per pod.
-const PODS: [&str; 15] = [
-    "restartPolicy: Never, imagePullSecrets: [{name: registry}]",
+const PODS: [&str; 12] = [
+    "restartPolicy: Never, imagePullSecrets: [{name: registry}], terminationGracePeriodSeconds: 0",
     "dnsPolicy: ClusterFirstWithHostNet, hostNetwork: true",
-    "dnsPolicy: Default, enableServiceLinks: false",
-    "terminationGracePeriodSeconds: 0",
-    "hostname: web-1, subdomain: shop",
+    "dnsPolicy: Default, enableServiceLinks: false, hostname: web-1, subdomain: shop, shareProcessNamespace: true",
     "priorityClassName: system-node-critical, priority: 2000001000, preemptionPolicy: Never",
     "tolerations: [{operator: Exists}, {key: a/b, effect: NoExecute, tolerationSeconds: 0}]",
     "nodeSelector: {kubernetes.io/os: linux}, os: {name: linux}, nodeName: 'n'",
     "hostPID: true, hostIPC: true, shareProcessNamespace: false, serviceAccountName: ''",
-    "shareProcessNamespace: true",
     "securityContext: {runAsUser: 0, runAsGroup: 2147483647, fsGroup: 65534, supplementalGroups: [1]}",
     "securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}",
     "securityContext: {seccompProfile: {type: RuntimeDefault}, fsGroupChangePolicy: Always}",
@@ -27,10 +24,9 @@ const PODS: [&str; 15] = [
 ];
 
 /// Valid fields of a container, one set per container. Each of their pods has the volume `v`.
-const CONTAINERS: [&str; 20] = [
+const CONTAINERS: [&str; 18] = [
     "restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [42]}}]",
-    "imagePullPolicy: Never, terminationMessagePolicy: FallbackToLogsOnError",
-    "terminationMessagePath: /dev/log",
+    "imagePullPolicy: Never, terminationMessagePolicy: FallbackToLogsOnError, terminationMessagePath: /dev/log",
     "env: [{name: 'A B', value: ''}, {name: a.b-c, value: '$(A B)'}, {name: '1', value: x}]",
     "env: [{name: A, valueFrom: {fieldRef: {fieldPath: \"metadata.labels['example.com/a']\"}}},
         {name: B, value: '', valueFrom: {fieldRef: {apiVersion: v1, fieldPath: status.podIP}}}]",
@@ -38,8 +34,7 @@ const CONTAINERS: [&str; 20] = [
     "ports: [{containerPort: 80, hostPort: 8080, hostIP: 10.0.0.1},
         {containerPort: 80, hostPort: 8080, hostIP: '10.0.0.2'}, {containerPort: 81, hostPort: 0}]",
     "resources: {limits: {memory: 128Mi}, requests: {cpu: 1}}",
-    "resources: {limits: {cpu: 500m}, requests: {cpu: 0.5}}",
-    "resources: {requests: {ephemeral-storage: 1e3, memory: 0}}",
+    "resources: {limits: {cpu: 500m}, requests: {cpu: 0.5, ephemeral-storage: 1e3, memory: 0}}",
     "resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired},
         {resourceName: memory, restartPolicy: NotRequired}]",
     "livenessProbe: {tcpSocket: {port: web}, initialDelaySeconds: 0, successThreshold: 1},
