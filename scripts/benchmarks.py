@@ -357,7 +357,7 @@ def page(results: Results) -> tuple[str, dict[str, str], str]:
             ("start until synced", "synced", time), ("storm until shown", "shown", time),
             ("CPU in the storm", "cpu", time), ("calls in the storm", "calls", number)]),
         "memory": table(results, memory, [
-            ("held", "held", size), ("for each further pod", "held_per_pod", size),
+            ("allocated", "held", size), ("for each further pod", "held_per_pod", size),
             ("resident", kib("resident_kib"), size)]),
     }
     plots = {

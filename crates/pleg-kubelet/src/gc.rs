@@ -52,6 +52,7 @@ pub(crate) fn removals(
         dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
         let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
         let waiting = waiting(&mut exited.map(|c| &c.id));
+        // Unless the pod is deleted, the newest container stays. Of the older ones, only those in `waiting` stay.
         let old = dead.iter().skip(staying).rev();
         let old = old.filter(|c| !waiting.contains(&c.id));
         removals.extend(old.map(|c| Removal::Container(c.id.clone())));

@@ -52,8 +52,10 @@ env.valueFrom.secretKeyRef: secrets are not read: write the value
 envFrom: config maps and secrets are not read: write the variables in env";
 
 /// Like `OF_POD`, for fields without effect if the plan was made without probe results, or without the pod's deadline.
-pub(crate) const PROBES: &str = "spec.@.*Probe: no results: pass Some(probes) to Planner::plan";
-pub(crate) const DEADLINE: &str = "spec.activeDeadlineSeconds: call Desired::until_deadline";
+pub(crate) const PROBES: &str =
+    "spec.@.*Probe: the plan has no results of probes: pass Some(probes) to Planner::plan";
+pub(crate) const DEADLINE: &str =
+    "spec.activeDeadlineSeconds: the plan does not end the pod then: call Desired::until_deadline";
 
 /// A field that [`Sources::credentials`](crate::perform::Sources::credentials) may read.
 pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";

@@ -31,7 +31,7 @@ impl Default for DockerConfig {
 
 impl Sources for DockerConfig {
     /// Upstream's kubelet pulls without a secret that it cannot find, and uses the docker config of the node. (Since
-    /// version 1.34 it can also refuse static pods with secrets: feature gate `PreventStaticPodAPIReferences`.)
+    /// version 1.34 it rejects static pods that refer to secrets; `static_pods` runs them.)
     fn reads_pull_secrets(&self) -> bool {
         self.ignores_pull_secrets
     }

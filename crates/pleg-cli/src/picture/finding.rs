@@ -116,7 +116,6 @@ fn kind(code: &str) -> (Layer, Severity, Codes) {
         "sandbox_empty" => (Pod, Info, ""),
         "containers_restart" => (Pod, Info, "dead_containers"),
         "list_failed" => (Calls, Critical, "never_listed stale"),
-        // Lists that are slow for all pods are slow for one pod as well.
         "list_slow" => (Calls, Warning, "never_listed stale status_slow"),
         "list_large" => (Calls, Critical, "list_failed list_slow"),
         "dead_containers" | "dead_sandboxes" => (Calls, Warning, "list_slow list_large"),

@@ -33,6 +33,13 @@ pub(crate) struct ContainerInput<'a> {
     pub(crate) image_ref: &'a str,
 }
 
+/// The stop signal of the runtime for a name such as `SIGTERM` or `SIGRTMIN+1`. `None` if there is no such signal.
+#[must_use]
+pub fn stop_signal(name: &str) -> Option<Signal> {
+    let name = name.replace('+', "PLUS").replace('-', "MINUS");
+    Signal::from_str_name(&format!("SIGNAL_{name}"))
+}
+
 type Variables = BTreeMap<String, String>;
 
 impl ContainerInput<'_> {
@@ -51,8 +58,7 @@ impl ContainerInput<'_> {
         };
         let lifecycle = container.lifecycle.as_ref();
         let signal = lifecycle.and_then(|l| l.stop_signal.as_ref());
-        let signal = signal.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
-        let signal = signal.and_then(|name| Signal::from_str_name(&format!("SIGNAL_{name}")));
+        let signal = signal.and_then(|name| stop_signal(name));
         let name = container.name.clone();
         let label = (names::CONTAINER_NAME.to_owned(), name.clone());
         let labels = PodName::of(self.of.pod).labels().into_iter().chain([label]);

@@ -18,6 +18,7 @@ use crate::names::PodName;
 use crate::removal::remove_directory;
 use crate::volumes::{PodDirectories, Result, VolumeError, file_name, names_in};
 
+pub use container::stop_signal;
 pub(crate) use container::{ContainerInput, absolute};
 pub(crate) use sandbox::hosts;
 pub use sandbox::sandbox_config;

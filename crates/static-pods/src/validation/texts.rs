@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::serde_json::Value;
 
 use super::resources::{is_extended, is_huge_pages};
-use pleg_cri::v1::Signal;
+use pleg_kubelet::cri_config::stop_signal;
 use pleg_kubelet::quantity::Amount;
 
 /// The kinds of texts. Each line has a name, what a text of this kind is, and advice on how to write it.
@@ -55,10 +55,7 @@ fn is(kind: &str, text: &str) -> bool {
             let name = name.or(text.strip_prefix("requests."));
             name.is_some_and(|name| is_basic(name) || name.starts_with("hugepages-"))
         }
-        "signal" => {
-            let name = text.replace('+', "PLUS").replace('-', "MINUS");
-            text.starts_with("SIG") && Signal::from_str_name(&format!("SIGNAL_{name}")).is_some()
-        }
+        "signal" => text.starts_with("SIG") && stop_signal(text).is_some(),
         "subdomain" => is_subdomain(text),
         "sysctl" => {
             let is_part = |part: &str| is_label(&part.replace('_', "-"));
