@@ -14,15 +14,13 @@ pub struct Amount(i128);
 #[error("{0:?} is not a quantity: write a number such as 2, 0.5, 500m, 128Mi or 1e3")]
 pub struct InvalidQuantity(pub String);
 
-/// A suffix such as `Mi`, and the unit that it stands for, in billionths.
-type Suffix = (&'static str, i128);
-
-fn binary() -> impl Iterator<Item = Suffix> {
+/// Suffixes such as `Mi`, and the unit that each stands for, in billionths.
+fn binary() -> impl Iterator<Item = (&'static str, i128)> {
     let suffixes = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter();
     suffixes.zip((0..).map(|power| NANO << (10 * power)))
 }
 
-fn decimal() -> impl Iterator<Item = Suffix> {
+fn decimal() -> impl Iterator<Item = (&'static str, i128)> {
     let suffixes = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].into_iter();
     suffixes.zip((0..).map(|power| 1000_i128.pow(power)))
 }
@@ -82,7 +80,7 @@ impl Amount {
 }
 
 /// Formats an amount in billionths as a whole number with the largest suffix whose unit divides the amount.
-fn shown(amount: i128, suffixes: impl Iterator<Item = Suffix>) -> Quantity {
+fn shown(amount: i128, suffixes: impl Iterator<Item = (&'static str, i128)>) -> Quantity {
     let fits = suffixes.filter(|(_, unit)| amount != 0 && amount % unit == 0);
     let (suffix, unit) = fits.last().unwrap_or(("", NANO));
     Quantity(format!("{}{suffix}", amount / unit))
@@ -98,41 +96,33 @@ impl TryFrom<&Quantity> for Amount {
 
 /// Parses the grammar of the API: a signed decimal number, and a suffix or an exponent.
 fn parse(text: &str) -> Option<Amount> {
-    let (sign, text) = match text.strip_prefix('-') {
-        Some(text) => (-1, text),
-        None => (1, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
-    let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, suffix) = unsigned.split_at(end.unwrap_or(unsigned.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
-    let (unit, exponent) = scale(suffix)?;
+    let unit = binary().chain(decimal()).find(|(name, _)| *name == suffix);
+    let (unit, exponent) = match unit {
+        Some((_, unit)) => (unit, 0),
+        // No amount needs an exponent beyond the range of an `i16`.
+        None => (NANO, suffix.strip_prefix(['e', 'E'])?.parse::<i16>().ok()?),
+    };
     let digits = format!("{whole}{fraction}");
     let digits = digits.trim_start_matches('0');
     // An `i128` has room for 38 digits.
     let read = digits.len().min(38);
-    let power = exponent + i32::try_from(digits.len() - read).ok()?;
+    let power = i32::from(exponent) + i32::try_from(digits.len() - read).ok()?;
     let power = power - i32::try_from(fraction.len()).ok()?;
     let amount = format!("0{}", &digits[..read]).parse().ok()?;
+    let sign = if text.starts_with('-') { -1 } else { 1 };
     Some(Amount(sign * scaled(amount, unit, power)))
-}
-
-/// The unit of a suffix in billionths, and the power of ten of an exponent.
-fn scale(suffix: &str) -> Option<(i128, i32)> {
-    if let Some((_, unit)) = binary().chain(decimal()).find(|(name, _)| *name == suffix) {
-        return Some((unit, 0));
-    }
-    let exponent = suffix.strip_prefix(['e', 'E'])?;
-    // Refuses exponents with more than four digits: amounts between the least and the greatest one do not need them.
-    let is_short = exponent.trim_start_matches(['+', '-']).len() <= 4;
-    Some((NANO, exponent.parse().ok().filter(|_| is_short)?))
 }
 
 /// Returns `amount` × `unit` × 10^`power`, rounded up, but at most [`Amount::MAX`].
 fn scaled(amount: i128, unit: i128, power: i32) -> i128 {
-    let ten_to = |power: i32| 10_i128.saturating_pow(power.clamp(0, 38).unsigned_abs());
+    let ten_to = |power: i32| 10_i128.saturating_pow(u32::try_from(power).unwrap_or(0));
     let divisor = ten_to(-power);
     let scaled = match amount.checked_mul(unit) {
         Some(product) => product / divisor + i128::from(product % divisor != 0),
