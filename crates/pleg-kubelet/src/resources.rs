@@ -9,16 +9,12 @@ use crate::spec::{containers_in, is_sidecar};
 
 /// The CFS period of each container, in microseconds.
 const PERIOD: i64 = 100_000;
-
 /// The smallest CFS quota that the kernel accepts, in microseconds.
 const MIN_QUOTA: i64 = 1_000;
-
 /// The fewest CPU shares that the kernel accepts.
 const MIN_SHARES: i64 = 2;
-
 /// The most CPU shares that the kernel accepts.
 const MAX_SHARES: i64 = 262_144;
-
 /// The lowest CPU limit that takes effect, in thousandths of a CPU.
 const MIN_MILLI_CPU_LIMIT: i64 = 10;
 
@@ -27,8 +23,8 @@ pub(crate) fn limit(of: Option<&ResourceRequirements>, name: &str) -> Option<Amo
     Amount::try_from(of?.limits.as_ref()?.get(name)?).ok()
 }
 
-/// The requested amount of a resource. Without a request, the resource's limit, as the API server sets it.
-fn request(of: Option<&ResourceRequirements>, name: &str) -> Option<Amount> {
+/// The requested amount of a resource. Without a valid request, the resource's limit, as the API server sets it.
+pub(crate) fn request(of: Option<&ResourceRequirements>, name: &str) -> Option<Amount> {
     let given = of?.requests.as_ref().and_then(|given| given.get(name));
     let given = given.and_then(|given| Amount::try_from(given).ok());
     given.or_else(|| limit(of, name))
@@ -53,9 +49,8 @@ pub(crate) fn linux_resources(
     node_memory: u64,
 ) -> LinuxContainerResources {
     let resources = container.resources.as_ref();
-    let [cpu_limit, memory_limit] = ["cpu", "memory"].map(|name| limit(resources, name));
-    let cpu_limit = cpu_limit.unwrap_or_default().milli_value();
-    let cpu_request = request(resources, "cpu").unwrap_or_default();
+    let cpu_limit = milli(limit(resources, "cpu"));
+    let memory_limit = limit(resources, "memory").unwrap_or_default();
     let memory_of = |c: &Container| request(c.resources.as_ref(), "memory").unwrap_or_default();
     let mut memory_request = memory_of(container);
     if is_sidecar(container) {
@@ -70,11 +65,15 @@ pub(crate) fn linux_resources(
             ..=0 => 0,
             _ => (cpu_limit.saturating_mul(PERIOD) / 1000).max(MIN_QUOTA),
         },
-        cpu_shares: shares_of(cpu_request.milli_value()),
-        memory_limit_in_bytes: memory_limit.unwrap_or_default().value(),
+        cpu_shares: shares_of(milli(request(resources, "cpu"))),
+        memory_limit_in_bytes: memory_limit.value(),
         oom_score_adj: oom_score_adj(spec, memory_request.value(), node_memory),
         ..LinuxContainerResources::default()
     }
+}
+
+fn milli(cpu: Option<Amount>) -> i64 {
+    cpu.unwrap_or_default().milli_value()
 }
 
 fn shares_of(milli_cpu: i64) -> i64 {
@@ -83,20 +82,13 @@ fn shares_of(milli_cpu: i64) -> i64 {
 
 /// The OOM score adjustment: when memory is short, the kernel first kills containers that exceed their requests.
 fn oom_score_adj(spec: &PodSpec, memory_request: i64, node_memory: u64) -> i64 {
-    /// The priority class `system-node-critical` protects pods from the OOM killer; `system-cluster-critical` does not.
-    const CRITICAL: &str = "system-node-critical";
-    if spec.priority_class_name.as_deref() == Some(CRITICAL) {
-        return -997;
-    }
-    match qos_class(spec) {
-        "Guaranteed" => -997,
-        "BestEffort" => 1000,
-        _ => {
-            let memory = i128::from(node_memory.max(1));
-            let adjusted = 1000 - 1000 * i128::from(memory_request) / memory;
-            // Burstable pods get a score between the scores of Guaranteed and BestEffort pods.
-            i64::try_from(adjusted.clamp(3, 999)).unwrap_or(999)
-        }
+    let adjusted = 1000 - 1000 * i128::from(memory_request) / i128::from(node_memory.max(1));
+    match (spec.priority_class_name.as_deref(), qos_class(spec)) {
+        // `system-node-critical` protects pods from the OOM killer; `system-cluster-critical` does not.
+        (Some("system-node-critical"), _) | (_, "Guaranteed") => -997,
+        (_, "BestEffort") => 1000,
+        // Burstable pods get a score between the scores of Guaranteed and BestEffort pods.
+        _ => i64::try_from(adjusted.clamp(3, 999)).unwrap_or(999),
     }
 }
 
@@ -105,38 +97,34 @@ pub(crate) fn reported(
     container: &Container,
     in_effect: Option<&Resources>,
 ) -> Option<ResourceRequirements> {
-    let mut resources = container.resources.clone()?;
-    let Some(in_effect) = in_effect else {
-        return Some(resources);
-    };
-    let milli_cpu = |amount: Option<Amount>| amount.unwrap_or_default().milli_value();
-    let wanted_limit = milli_cpu(limit(Some(&resources), "cpu"));
-    let wanted = milli_cpu(request(Some(&resources), "cpu"));
+    let specified = container.resources.as_ref();
+    let mut resources = specified?.clone();
+    let in_effect = in_effect.cloned().unwrap_or_default();
     if let Some(limits) = &mut resources.limits {
         let (quota, period) = (in_effect.cpu_quota, in_effect.cpu_period);
-        if quota > 0 && period > 0 {
-            let limit = quota.saturating_mul(1000) / period;
-            // CPU limits up to the minimum take effect as the minimum. The status then keeps the specified limit.
-            if limit.max(wanted_limit) > MIN_MILLI_CPU_LIMIT {
-                limits.insert("cpu".to_owned(), Amount::millis(limit).decimal());
-            }
+        let limit_in_effect = quota.saturating_mul(1000) / period.max(1);
+        let highest = limit_in_effect.max(milli(limit(specified, "cpu")));
+        // CPU limits up to the minimum take effect as the minimum. The status then keeps the specified limit.
+        if quota > 0 && period > 0 && highest > MIN_MILLI_CPU_LIMIT {
+            limits.insert("cpu".to_owned(), Amount::millis(limit_in_effect).decimal());
         }
         if in_effect.memory_limit > 0 {
             let limit = Amount::whole(in_effect.memory_limit).binary();
             limits.insert("memory".to_owned(), limit);
         }
     }
-    if let Some(requests) = &mut resources.requests {
-        let shares = in_effect.cpu_shares;
-        if shares > 0 {
-            // Reports the specified request if its CPU shares are in effect. Other shares are converted, rounded up.
-            let request = match shares_of(wanted) == shares {
-                true => wanted,
-                false => shares.saturating_mul(1000).saturating_add(1023) / 1024,
-            };
-            if request.max(wanted) > MIN_SHARES {
-                requests.insert("cpu".to_owned(), Amount::millis(request).decimal());
-            }
+    let shares = in_effect.cpu_shares;
+    if shares > 0
+        && let Some(requests) = &mut resources.requests
+    {
+        let wanted = milli(request(specified, "cpu"));
+        // Reports the specified request if its CPU shares are in effect. Other shares are converted, rounded up.
+        let request = match shares_of(wanted) == shares {
+            true => wanted,
+            false => shares.saturating_mul(1000).saturating_add(1023) / 1024,
+        };
+        if request.max(wanted) > MIN_SHARES {
+            requests.insert("cpu".to_owned(), Amount::millis(request).decimal());
         }
     }
     Some(resources)
