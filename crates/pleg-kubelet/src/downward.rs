@@ -5,39 +5,48 @@ use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, Pod, ResourceFieldSelector,
+    Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, ObjectFieldSelector, Pod,
+    ResourceFieldSelector,
 };
 
 use crate::cri_config::NodeConfig;
 use crate::names::PodName;
 use crate::quantity::Amount;
+use crate::resources::{limit, request};
 use crate::spec::{container_of, spec_of};
 
 /// Advice for the author of a pod whose variable or file has neither `fieldRef` nor `resourceFieldRef`.
-pub(crate) const NO_SOURCE: &str = "write one of fieldRef and resourceFieldRef";
+const NO_SOURCE: &str = "write one of fieldRef and resourceFieldRef";
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct VolumeFile {
-    pub(crate) text: String,
-    /// The file's permissions, such as `0o644`.
-    pub(crate) mode: u32,
-}
-
-/// The files of a volume, by path.
-pub(crate) type Files = BTreeMap<PathBuf, VolumeFile>;
+/// The files of a volume, by path: the text and the permissions of each, such as `0o644`.
+pub(crate) type Files = BTreeMap<PathBuf, (String, u32)>;
 
 /// The values of the fields of one pod.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) node: &'a NodeConfig,
-    /// The addresses of the pod's sandbox. Empty for the files of a volume, because `problem` refuses addresses there.
+    /// The addresses of the pod's sandbox. Empty for the files of a volume, because `check` refuses addresses there.
     pub(crate) pod_ips: &'a [IpAddr],
 }
 
 impl Fields<'_> {
-    /// The value of the pod's field at `path`, or advice for the pod's author if a variable cannot refer to this field.
-    pub(crate) fn field(&self, path: &str) -> Result<String, String> {
+    /// The value of a field of the pod or of a resource of a container. `own` is the container whose variable refers to
+    /// it, `None` for a file. The error is advice for the author of the pod.
+    pub(crate) fn value(
+        &self,
+        field: &Option<ObjectFieldSelector>,
+        resource: &Option<ResourceFieldSelector>,
+        own: Option<&Container>,
+    ) -> Result<String, String> {
+        match (field, resource) {
+            (Some(field), _) => self.field(&field.field_path),
+            (None, Some(selector)) => self.resource(selector, own),
+            (None, None) => Err(NO_SOURCE.to_owned()),
+        }
+    }
+
+    fn field(&self, path: &str) -> Result<String, String> {
         let (spec, metadata) = (spec_of(self.pod), &self.pod.metadata);
         let in_map = path.strip_suffix("']").and_then(|p| p.split_once("['"));
         let (field, key) = in_map.map_or((path, None), |(field, key)| (field, Some(key)));
@@ -53,6 +62,7 @@ impl Fields<'_> {
             ips.collect::<Vec<_>>().join(",")
         };
         let first = |ips: &[IpAddr]| joined(ips.get(..1).unwrap_or_default());
+        let text_of = |text: &Option<String>| text.clone().unwrap_or_default();
         let name = PodName::of(self.pod);
         Ok(match (field, key) {
             ("metadata.labels", _) => of_map(&metadata.labels),
@@ -60,10 +70,8 @@ impl Fields<'_> {
             ("metadata.name", None) => name.name.to_owned(),
             ("metadata.namespace", None) => name.namespace.to_owned(),
             ("metadata.uid", None) => name.uid.to_owned(),
-            ("spec.nodeName", None) => spec.node_name.clone().unwrap_or_default(),
-            ("spec.serviceAccountName", None) => {
-                spec.service_account_name.clone().unwrap_or_default()
-            }
+            ("spec.nodeName", None) => text_of(&spec.node_name),
+            ("spec.serviceAccountName", None) => text_of(&spec.service_account_name),
             ("status.hostIP", None) => first(&self.node.host_ips),
             ("status.hostIPs", None) => joined(&self.node.host_ips),
             ("status.podIP", None) => first(self.pod_ips),
@@ -78,29 +86,29 @@ impl Fields<'_> {
         })
     }
 
-    /// The value of a container's `resourceFieldRef`, in units of its divisor, rounded up. A limit of CPU or memory
-    /// that is not set counts as the node's capacity. The error is advice for the author of the pod.
-    pub(crate) fn resource(
+    /// The value of a resource in units of the selector's divisor, rounded up. A limit of CPU or memory that is not set
+    /// counts as the node's capacity.
+    fn resource(
         &self,
-        container: &Container,
         selector: &ResourceFieldSelector,
+        own: Option<&Container>,
     ) -> Result<String, String> {
-        let resource = selector.resource.as_str();
-        let resources = container.resources.as_ref();
-        let limit = |name| resources.and_then(|r| r.limits.as_ref()?.get(name));
-        let request = |name| resources.and_then(|r| r.requests.as_ref()?.get(name));
+        let container = match selector.container_name.as_deref().unwrap_or_default() {
+            "" => own,
+            name => container_of(self.pod, name),
+        };
+        let container = container.ok_or("no container has its containerName: change it")?;
+        let (resource, resources) = (&*selector.resource, container.resources.as_ref());
         let (name, given) = match resource.split_once('.') {
-            Some(("limits", name)) => (name, limit(name)),
-            Some(("requests", name)) => (name, request(name).or_else(|| limit(name))),
+            Some(("limits", name)) => (name, limit(resources, name)),
+            Some(("requests", name)) => (name, request(resources, name).or(Some(Amount::ZERO))),
             _ => return Err(format!("{resource:?} is not limits.NAME or requests.NAME")),
         };
+        let whole = |units: u64| Amount::whole(i64::try_from(units).unwrap_or(i64::MAX));
         let amount = match (given, resource) {
-            (Some(given), _) => Amount::try_from(given).map_err(|error| error.to_string())?,
-            (None, "limits.cpu") => Amount::whole(i64::from(self.node.cpus)),
-            (None, "limits.memory") => {
-                Amount::whole(i64::try_from(self.node.memory).unwrap_or(i64::MAX))
-            }
-            (None, _) if resource.starts_with("requests.") => Amount::ZERO,
+            (Some(given), _) => given,
+            (None, "limits.cpu") => whole(self.node.cpus.into()),
+            (None, "limits.memory") => whole(self.node.memory),
             (None, _) => return Err(format!("the container has no {resource}: write it")),
         };
         let divisor = selector.divisor.as_ref().map(Amount::try_from).transpose();
@@ -115,53 +123,38 @@ impl Fields<'_> {
         Ok(amount.div_ceil(divisor.max(1)).to_string())
     }
 
-    /// The files of a `downwardAPI` volume, by path. The error names an item without a value, and has advice.
+    /// The files of a `downwardAPI` volume. The error names an item without a value, and has advice.
     pub(crate) fn files(&self, source: &DownwardAPIVolumeSource) -> Result<Files, String> {
         let files = source.items.iter().flatten().map(|item| {
-            let text = self.text(item);
+            let text = check(item)
+                .and_then(|()| self.value(&item.field_ref, &item.resource_field_ref, None));
             let text = text.map_err(|problem| format!("{}: {problem}", item.path))?;
             let mode = item.mode.or(source.default_mode);
             let mode = mode.and_then(|mode| u32::try_from(mode).ok());
             let mode = mode.unwrap_or(0o644) & 0o777;
-            Ok((PathBuf::from(&item.path), VolumeFile { text, mode }))
+            Ok((PathBuf::from(&item.path), (text, mode)))
         });
         files.collect()
     }
-
-    fn text(&self, item: &DownwardAPIVolumeFile) -> Result<String, String> {
-        if let Some(problem) = problem(item) {
-            return Err(problem);
-        }
-        if let Some(field) = &item.field_ref {
-            return self.field(&field.field_path);
-        }
-        let selector = item.resource_field_ref.as_ref();
-        let name = selector.and_then(|selector| selector.container_name.as_ref());
-        let container = name.and_then(|name| container_of(self.pod, name));
-        match container.zip(selector) {
-            Some((container, selector)) => self.resource(container, selector),
-            None => Err("no container has its containerName: change it".to_owned()),
-        }
-    }
 }
 
-/// Checks an item of a `downwardAPI` volume without looking up its value, and returns the problem.
-pub(crate) fn problem(item: &DownwardAPIVolumeFile) -> Option<String> {
+/// Checks an item of a `downwardAPI` volume without looking up its value. The error is advice for the pod's author.
+pub(crate) fn check(item: &DownwardAPIVolumeFile) -> Result<(), String> {
     let path = Path::new(&item.path);
     let mut parts = path.components();
     let is_below = parts.all(|part| matches!(part, Component::Normal(_)));
     if item.path.is_empty() || !is_below || item.path.starts_with("..") {
-        return Some(format!("{path:?} is empty, absolute or has ..: change it"));
+        return Err(format!("{path:?} is empty, absolute or has ..: change it"));
     }
     match (&item.field_ref, &item.resource_field_ref) {
-        (Some(field), None) if field.field_path.starts_with("metadata.") => None,
-        (None, Some(_)) => None,
-        (Some(field), None) => Some(format!(
+        (Some(field), None) if field.field_path.starts_with("metadata.") => Ok(()),
+        (None, Some(_)) => Ok(()),
+        (Some(field), None) => Err(format!(
             "{:?} is not a field that a file can have: use metadata.name, metadata.namespace, metadata.uid, \
              metadata.labels or metadata.annotations",
             field.field_path
         )),
-        _ => Some(NO_SOURCE.to_owned()),
+        _ => Err(NO_SOURCE.to_owned()),
     }
 }
 
@@ -188,7 +181,8 @@ mod tests {
         let without = Container::default();
         let value = |container, resource: &str, divisor: &Value| {
             let selector = json!({"resource": resource, "divisor": divisor});
-            fields.resource(container, &serde_json::from_value(selector).unwrap())
+            let selector = serde_json::from_value(selector).unwrap();
+            fields.resource(&selector, Some(container))
         };
         for (container, resource, divisor, expected) in [
             (&with_limits, "limits.cpu", json!(null), "2"),
@@ -216,10 +210,7 @@ mod tests {
         let source = serde_json::from_value(source).unwrap();
         let node = NodeConfig::of_host(Path::new("/r"), Vec::new());
         let fields = fields(&pod, &node);
-        let file = |text: &str, mode| {
-            let text = text.to_owned();
-            VolumeFile { text, mode }
-        };
+        let file = |text: &str, mode| (text.to_owned(), mode);
         let expected = BTreeMap::from([
             ("labels".into(), file("a=\"1\"\nb=\"x\\\"y\"", 0o400)),
             ("d/b".into(), file("x\"y", 0o600)),

@@ -120,14 +120,15 @@ mod tests {
     use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
     use super::*;
+    use crate::cri_config::NodeConfig;
     use crate::removal::tests::in_mount_namespace;
-    use crate::volumes::{EMPTY_DIRS, PodDirectories, make_empty_dir};
+    use crate::volumes::{EMPTY_DIRS, make_empty_dir};
 
     #[test]
     fn volume_in_memory_lives_as_long_as_its_pod() {
         in_mount_namespace(|root| {
-            let (uid, pods) = ("u".into(), PodDirectories::new(root));
-            let path = pods.below("u", EMPTY_DIRS, &["m"])?;
+            let node = NodeConfig::of_host(root, Vec::new());
+            let path = node.pod_path("u", EMPTY_DIRS, &["m"])?;
             make_empty_dir(&path, Some(1 << 20), Some(7))?;
             assert_eq!(statfs(&path)?.filesystem_type(), TMPFS_MAGIC);
             let made = fs::metadata(&path)?;
@@ -145,10 +146,10 @@ mod tests {
             let other = path.join("mounted");
             fs::create_dir(&other)?;
             make_tmpfs(&other, 4096)?;
-            assert!(pods.remove(&uid).is_err() && path.join("kept").exists());
+            assert!(node.remove_files(|_| true).is_err() && path.join("kept").exists());
             unmount(&other);
-            pods.remove(&uid)?;
-            assert!(!root.join("u").exists());
+            node.remove_files(|_| true)?;
+            assert!(!node.pods.join("u").exists());
             Ok(())
         });
     }

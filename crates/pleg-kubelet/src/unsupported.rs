@@ -96,7 +96,7 @@ pub(crate) fn of_pod(pod: &Pod, tables: impl IntoIterator<Item = &'static str>) 
     }
     for (field, item) in fields_at(&value, "spec.volumes.downwardAPI.items.[]") {
         let item = DownwardAPIVolumeFile::deserialize(item).ok();
-        let problem = item.and_then(|item| downward::problem(&item));
+        let problem = item.and_then(|item| downward::check(&item).err());
         errors.extend(problem.map(|problem| FieldError::new(field, problem)));
     }
     for (path, container) in containers(pod) {

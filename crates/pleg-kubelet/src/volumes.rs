@@ -3,7 +3,7 @@
 //! All functions block on the file system, which may hang. So the performer runs them in a task with a deadline.
 
 use std::fs::{self, FileType};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
     PermissionsExt as _, chown, symlink,
@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod, PodSpec, 
 use pleg::PodUid;
 
 use crate::cri_config::NodeConfig;
-use crate::downward::{Fields, Files, VolumeFile};
+use crate::downward::{Fields, Files};
 use crate::mounts::{make_tmpfs, unmount_below};
 use crate::names::PodName;
 use crate::quantity::Amount;
@@ -55,37 +55,11 @@ impl VolumeError {
     }
 }
 
-/// The directory of all pods, for example `/var/lib/kubelet/pods`. The paths in it are the same as upstream's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodDirectories {
-    root: PathBuf,
-}
-
-impl PodDirectories {
-    /// Directories below `root`, which is created with the first pod.
-    #[must_use]
-    pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
-    }
-
-    /// Removes the directory of a pod, if it exists, with the `emptyDir` volumes. Symbolic links are not followed.
-    /// Mounts that a container or user made in a volume stay. The error names them, or an entry that cannot be removed.
-    pub(crate) fn remove(&self, uid: &PodUid) -> Result {
-        let below = |path| self.below(uid.as_str(), path, &[]);
-        unmount_below(&below(SUB_PATHS)?, 3);
-        unmount_below(&below(EMPTY_DIRS)?, 1);
-        remove_directory(&below("")?)
-    }
-
-    pub(crate) fn uids(&self) -> Result<Vec<PodUid>> {
-        let names = names_in(&self.root)?;
-        Ok(names.iter().map(|name| PodUid::from(&**name)).collect())
-    }
-
-    /// A path in the directory of a pod. Fails if the uid or a name cannot be the name of a directory: the uids of
-    /// unknown pods come from the runtime, and could contain `..`.
-    pub(crate) fn below(&self, uid: &str, path: &str, names: &[&str]) -> Result<PathBuf> {
-        let mut found = self.root.join(file_name(uid)?);
+impl NodeConfig {
+    /// A path in the directory of a pod, the same as upstream's. Fails if the uid or a name cannot be the name of a
+    /// directory: the uids of unknown pods come from the runtime, and could contain `..`.
+    pub(crate) fn pod_path(&self, uid: &str, path: &str, names: &[&str]) -> Result<PathBuf> {
+        let mut found = self.pods.join(file_name(uid)?);
         found.extend(Path::new(path));
         for name in names {
             found.push(file_name(name)?);
@@ -95,7 +69,29 @@ impl PodDirectories {
 
     /// The file in which the container `name` with this attempt number leaves its termination message.
     pub(crate) fn termination_log(&self, uid: &str, name: &str, attempt: u32) -> Result<PathBuf> {
-        self.below(uid, "containers", &[name, &attempt.to_string()])
+        self.pod_path(uid, "containers", &[name, &attempt.to_string()])
+    }
+
+    /// Removes the directories and the logs of the pods that `of` selects. Symbolic links are not followed. Mounts that a
+    /// container or user made in a volume stay. The error names them, or an entry that cannot be removed; all other
+    /// directories are removed even so.
+    pub(crate) fn remove_files(&self, of: impl Fn(&PodUid) -> bool) -> Result {
+        let is_removed = |uid: &str| of(&PodUid::from(uid));
+        let mut removed = Ok(());
+        for uid in names_in(&self.pods)? {
+            if is_removed(&uid) {
+                let path = self.pods.join(uid);
+                unmount_below(&path.join(SUB_PATHS), 3);
+                unmount_below(&path.join(EMPTY_DIRS), 1);
+                removed = removed.and(remove_directory(&path));
+            }
+        }
+        for name in names_in(&self.logs)? {
+            if name.splitn(3, '_').nth(2).is_some_and(is_removed) {
+                removed = removed.and(remove_directory(&self.logs.join(&name)));
+            }
+        }
+        removed
     }
 }
 
@@ -103,7 +99,7 @@ impl PodDirectories {
 pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>> {
     let failed = VolumeError::at(directory);
     let entries = match fs::read_dir(directory) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(&failed)?,
     };
     let names = entries.map(|entry| Ok(entry.map_err(&failed)?.file_name().into_string().ok()));
@@ -111,7 +107,7 @@ pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>> {
 }
 
 /// Ignores an error of the kind `kind`.
-pub(crate) fn unless(kind: io::ErrorKind, result: io::Result<()>) -> io::Result<()> {
+pub(crate) fn unless(kind: ErrorKind, result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == kind => Ok(()),
         result => result,
@@ -132,29 +128,23 @@ pub(crate) fn file_name(name: &str) -> Result<&str> {
 }
 
 /// The path of a volume on the node. `None`: an unsupported kind. A volume without a source is an `emptyDir`.
-pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Option<Result<PathBuf>> {
+pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Result<Option<PathBuf>> {
     let mut bare = Volume::default();
     bare.name.clone_from(&volume.name);
     let kind = match (&volume.host_path, &volume.empty_dir, &volume.downward_api) {
-        (Some(source), ..) => return Some(Ok(PathBuf::from(&source.path))),
+        (Some(source), ..) => return Ok(Some(PathBuf::from(&source.path))),
         (None, None, Some(_)) => FILES,
-        (None, None, None) if *volume != bare => return None,
+        (None, None, None) if *volume != bare => return Ok(None),
         _ => EMPTY_DIRS,
     };
     let uid = PodName::of(pod).uid;
-    Some(node.pods.below(uid, kind, &[&volume.name]))
-}
-
-/// Returns true if the pod has a `downwardAPI` volume, whose files may change while the pod runs.
-pub(crate) fn has_files(pod: &Pod) -> bool {
-    let mut volumes = spec_of(pod).volumes.iter().flatten();
-    volumes.any(|volume| volume.downward_api.is_some())
+    Ok(Some(node.pod_path(uid, kind, &[&volume.name])?))
 }
 
 /// Makes the directory of a pod and its volumes. Existing volumes stay; changed `downwardAPI` files are replaced.
 /// `files_only`: the pod runs already, so only these files are renewed. The error is about the first unusable volume.
 pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Result {
-    let path = node.pods.below(PodName::of(pod).uid, "", &[])?;
+    let path = node.pod_path(PodName::of(pod).uid, "", &[])?;
     let mut builder = fs::DirBuilder::new();
     // As upstream, only root and its group can enter this directory: otherwise any user could write to an `emptyDir`.
     let made = builder.recursive(true).mode(0o750).create(&path);
@@ -163,10 +153,9 @@ pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Re
     let group = spec.security_context.as_ref().and_then(|c| c.fs_group);
     let group = group.and_then(|group| u32::try_from(group).ok());
     for volume in spec.volumes.iter().flatten() {
-        let Some(path) = path_of(volume, pod, node) else {
+        let Some(path) = path_of(volume, pod, node)? else {
             continue;
         };
-        let path = path?;
         let made = match (&volume.host_path, &volume.downward_api) {
             (None, Some(source)) => {
                 let pod_ips = &[];
@@ -175,13 +164,9 @@ pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Re
                 files.and_then(|files| write_files(&path, &files, group))
             }
             _ if files_only => Ok(()),
-            (Some(source), _) => {
-                let kind = source.type_.as_deref().unwrap_or_default();
-                check_host_path(&path, kind)
-            }
+            (Some(source), _) => check_host_path(&path, source.type_.as_deref()),
             (None, None) => {
-                let source = volume.empty_dir.as_ref();
-                let memory = source.and_then(|source| memory_size(spec, source, node.memory));
+                let memory = memory_size(spec, volume.empty_dir.as_ref(), node.memory);
                 make_empty_dir(&path, memory, group)
             }
         };
@@ -191,10 +176,8 @@ pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Re
 }
 
 /// The size of an `emptyDir` in memory: the least of its limit, the sum of container limits, and the node's memory.
-fn memory_size(spec: &PodSpec, source: &EmptyDirVolumeSource, node: u64) -> Option<u64> {
-    if source.medium.as_deref() != Some("Memory") {
-        return None;
-    }
+fn memory_size(spec: &PodSpec, source: Option<&EmptyDirVolumeSource>, node: u64) -> Option<u64> {
+    let source = source.filter(|source| source.medium.as_deref() == Some("Memory"))?;
     let bytes = |amount: Amount| u64::try_from(amount.value()).ok();
     let limit = |c: &Container| limit(c.resources.as_ref(), "memory");
     let of_pod: Option<u64> = spec.containers.iter().map(|c| bytes(limit(c)?)).sum();
@@ -206,28 +189,26 @@ fn memory_size(spec: &PodSpec, source: &EmptyDirVolumeSource, node: u64) -> Opti
 }
 
 /// Checks that the path of a `hostPath` volume has the volume's `type`. Creates a missing path if the type allows that.
-fn check_host_path(path: &Path, kind: &str) -> io::Result<()> {
+fn check_host_path(path: &Path, kind: Option<&str>) -> io::Result<()> {
+    let (mut directory, mut file) = (fs::DirBuilder::new(), fs::File::options());
+    let created = match kind {
+        Some("DirectoryOrCreate") => directory.recursive(true).mode(0o755).create(path),
+        Some("FileOrCreate") => {
+            let file = file.write(true).create_new(true).mode(0o644);
+            file.open(path).map(drop)
+        }
+        _ => Ok(()),
+    };
+    unless(ErrorKind::AlreadyExists, created)?;
     let (is_so, expected): (fn(&FileType) -> bool, _) = match kind {
-        "Directory" | "DirectoryOrCreate" => (FileType::is_dir, "directory"),
-        "File" | "FileOrCreate" => (FileType::is_file, "file"),
-        "Socket" => (FileType::is_socket, "socket"),
-        "CharDevice" => (FileType::is_char_device, "character device"),
-        "BlockDevice" => (FileType::is_block_device, "block device"),
+        Some("Directory" | "DirectoryOrCreate") => (FileType::is_dir, "directory"),
+        Some("File" | "FileOrCreate") => (FileType::is_file, "file"),
+        Some("Socket") => (FileType::is_socket, "socket"),
+        Some("CharDevice") => (FileType::is_char_device, "character device"),
+        Some("BlockDevice") => (FileType::is_block_device, "block device"),
         _ => return Ok(()),
     };
-    let found = match (fs::metadata(path), kind) {
-        (Err(e), "DirectoryOrCreate") if e.kind() == io::ErrorKind::NotFound => {
-            let mut builder = fs::DirBuilder::new();
-            return builder.recursive(true).mode(0o755).create(path);
-        }
-        (Err(e), "FileOrCreate") if e.kind() == io::ErrorKind::NotFound => {
-            let mut options = fs::OpenOptions::new();
-            let options = options.write(true).create_new(true).mode(0o644);
-            return options.open(path).map(drop);
-        }
-        (found, _) => found?,
-    };
-    match is_so(&found.file_type()) {
+    match is_so(&fs::metadata(path)?.file_type()) {
         true => Ok(()),
         false => Err(io::Error::other(format!(
             "it is not a {expected}, which its hostPath type requires"
@@ -240,7 +221,7 @@ fn check_host_path(path: &Path, kind: &str) -> io::Result<()> {
 pub(crate) fn make_empty_dir(path: &Path, size: Option<u64>, group: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
     let made = fs::DirBuilder::new().mode(0o000).create(path);
-    unless(io::ErrorKind::AlreadyExists, made)?;
+    unless(ErrorKind::AlreadyExists, made)?;
     if let Some(size) = size {
         make_tmpfs(path, size)?;
     }
@@ -258,30 +239,29 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
     fs::create_dir_all(volume)?;
     let (data, next) = (volume.join("..data"), volume.join("..data_tmp"));
     let current = fs::read_link(&data).unwrap_or_default();
-    let mut known = files.iter();
-    let is_same = |(path, file): (&PathBuf, &VolumeFile)| {
-        fs::read_to_string(data.join(path)).is_ok_and(|text| text == file.text)
+    let is_same = |(path, (text, _)): (&PathBuf, &(String, u32))| {
+        fs::read_to_string(data.join(path)).is_ok_and(|found| found == *text)
     };
-    if data.exists() && known.all(is_same) {
+    if data.exists() && files.iter().all(is_same) {
         return Ok(());
     }
     let is_first = current != Path::new("..a");
     let name = if is_first { "..a" } else { "..b" };
     let directory = volume.join(name);
     for leftover in [fs::remove_dir_all(&directory), fs::remove_file(&next)] {
-        unless(io::ErrorKind::NotFound, leftover)?;
+        unless(ErrorKind::NotFound, leftover)?;
     }
     fs::create_dir_all(&directory)?;
     for directory in [volume, &directory] {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
     }
-    for (path, file) in files {
+    for (path, (text, mode)) in files {
         let path = directory.join(path);
         fs::create_dir_all(path.parent().unwrap_or(&directory))?;
-        fs::write(&path, &file.text)?;
+        fs::write(&path, text)?;
         chown(&path, None, group)?;
         let for_group = if group.is_some() { 0o440 } else { 0 };
-        fs::set_permissions(&path, fs::Permissions::from_mode(file.mode | for_group))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode | for_group))?;
     }
     // Make the links before the switch of `..data`: after it, a retry finds the files unchanged and returns early.
     for top in files.keys().filter_map(|path| path.iter().next()) {
@@ -321,10 +301,7 @@ mod tests {
         let root = tempfile::tempdir()?;
         let path = root.path().join("v");
         let write = |text: &str| {
-            let file = |mode| VolumeFile {
-                text: text.to_owned(),
-                mode,
-            };
+            let file = |mode| (text.to_owned(), mode);
             let files = BTreeMap::from([("a".into(), file(0o400)), ("d/b".into(), file(0o644))]);
             write_files(&path, &files, Some(7))
         };
@@ -367,16 +344,16 @@ mod tests {
         let file = root.path().join("file");
         fs::write(&file, "x")?;
         let missing = root.path().join("missing");
-        assert!(check_host_path(&file, "File").is_ok());
-        assert!(check_host_path(&missing, "").is_ok());
-        let error = check_host_path(&file, "Directory").err();
+        assert!(check_host_path(&file, Some("File")).is_ok());
+        assert!(check_host_path(&missing, Some("")).is_ok());
+        let error = check_host_path(&file, Some("Directory")).err();
         let expected = Some("it is not a directory, which its hostPath type requires".to_owned());
         assert_eq!(error.map(|e| e.to_string()), expected);
-        assert!(check_host_path(&missing, "Socket").is_err());
-        assert!(check_host_path(&missing, "DirectoryOrCreate").is_ok());
+        assert!(check_host_path(&missing, Some("Socket")).is_err());
+        assert!(check_host_path(&missing, Some("DirectoryOrCreate")).is_ok());
         assert!(missing.is_dir());
         let made = root.path().join("made");
-        assert!(check_host_path(&made, "FileOrCreate").is_ok());
+        assert!(check_host_path(&made, Some("FileOrCreate")).is_ok());
         assert!(made.is_file());
         Ok(())
     }
@@ -399,15 +376,15 @@ mod tests {
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
             let mut volumes = spec.volumes.iter().flatten();
             let source = volumes.find_map(|volume| volume.empty_dir.as_ref());
-            assert_eq!(memory_size(&spec, source.unwrap(), 1000), Some(expected));
+            assert_eq!(memory_size(&spec, source, 1000), Some(expected));
         }
     }
 
     #[test]
     fn uid_that_is_no_plain_directory_name_is_an_error() {
-        let pods = PodDirectories::new("/var/lib/kubelet/pods");
+        let node = NodeConfig::of_host(Path::new("/var/lib/kubelet"), Vec::new());
         for uid in ["", ".", "..", "../x", "a/b", "/etc", "a/", "a/.", "a:b"] {
-            let path = pods.below(uid, "", &[]);
+            let path = node.pod_path(uid, "", &[]);
             assert!(path.is_err(), "{uid:?}: {path:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! The configuration of a container.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 use k8s_openapi::serde_json;
@@ -10,25 +10,23 @@ use pleg_cri::v1::{
     MountPropagation, Signal,
 };
 
-use crate::downward::{Fields, NO_SOURCE};
+use crate::actions::StartContainer;
+use crate::downward::Fields;
 use crate::mounts::SubPath;
 use crate::names::{self, PodName};
 use crate::resources::linux_resources;
-use crate::spec::{container_hash, container_of, spec_of};
+use crate::spec::{container_hash, spec_of};
 use crate::unsupported::of_environment;
 use crate::volumes::{ETC_HOSTS, SUB_PATHS, VolumeError, path_of};
 
-use super::{FieldError, log_path, security, text};
+use super::{FieldError, log_path, security};
 
 const HOSTS: &str = "/etc/hosts";
 
-#[derive(Clone, Copy)]
 pub(crate) struct ContainerInput<'a> {
     pub(crate) of: Fields<'a>,
     pub(crate) container: &'a Container,
-    /// The number of earlier attempts to create a container of the same name.
-    pub(crate) attempt: u32,
-    pub(crate) restart_count: u32,
+    pub(crate) start: &'a StartContainer,
     /// The name of the image in the runtime's image service.
     pub(crate) image_ref: &'a str,
 }
@@ -48,8 +46,7 @@ impl ContainerInput<'_> {
     pub(crate) fn config(&self) -> Result<(ContainerConfig, Vec<SubPath>), FieldError> {
         let (container, spec) = (self.container, spec_of(self.of.pod));
         security::check_user(spec, container)?;
-        let environment = self.environment()?;
-        let variables = environment.iter().cloned().collect();
+        let (envs, variables) = self.environment()?;
         let (mounts, sub_paths) = self.mounts(&variables)?;
         let expanded = |texts: &Option<Vec<String>>| -> Vec<String> {
             let texts = texts.iter().flatten();
@@ -57,20 +54,12 @@ impl ContainerInput<'_> {
             expanded.collect()
         };
         let lifecycle = container.lifecycle.as_ref();
-        let signal = lifecycle.and_then(|l| l.stop_signal.as_ref());
-        let signal = signal.and_then(|name| stop_signal(name));
-        let name = container.name.clone();
+        let signal = lifecycle.and_then(|l| stop_signal(l.stop_signal.as_deref()?));
+        let (name, attempt) = (container.name.clone(), self.start.attempt);
         let label = (names::CONTAINER_NAME.to_owned(), name.clone());
         let labels = PodName::of(self.of.pod).labels().into_iter().chain([label]);
-        let envs = environment.into_iter().map(|(key, value)| {
-            let value = value.into();
-            KeyValue { key, value }
-        });
         let config = ContainerConfig {
-            metadata: Some(ContainerMetadata {
-                name,
-                attempt: self.attempt,
-            }),
+            metadata: Some(ContainerMetadata { name, attempt }),
             image: Some(ImageSpec {
                 image: self.image_ref.to_owned(),
                 user_specified_image: container.image.clone().unwrap_or_default(),
@@ -79,11 +68,11 @@ impl ContainerInput<'_> {
             command: expanded(&container.command),
             args: expanded(&container.args),
             working_dir: container.working_dir.clone().unwrap_or_default(),
-            envs: envs.collect(),
+            envs,
             mounts,
             labels: labels.collect(),
             annotations: self.annotations(spec),
-            log_path: log_path(&container.name, self.attempt),
+            log_path: log_path(&container.name, attempt),
             stdin: container.stdin.unwrap_or_default(),
             stdin_once: container.stdin_once.unwrap_or_default(),
             tty: container.tty.unwrap_or_default(),
@@ -109,7 +98,7 @@ impl ContainerInput<'_> {
         let policy = container.termination_message_policy.as_deref();
         let grace = spec.termination_grace_period_seconds.unwrap_or(30);
         add(names::CONTAINER_HASH, container_hash(container));
-        add(names::RESTART_COUNT, self.restart_count.to_string());
+        add(names::RESTART_COUNT, self.start.restart_count.to_string());
         let (path, policy) = (self.message_path(), policy.unwrap_or("File"));
         add(names::TERMINATION_MESSAGE_PATH, path.to_owned());
         add(names::TERMINATION_MESSAGE_POLICY, policy.to_owned());
@@ -122,110 +111,87 @@ impl ContainerInput<'_> {
     }
 
     /// The environment variables in the order of the specification. Their values may refer to variables before them.
-    fn environment(&self) -> Result<Vec<(String, String)>, FieldError> {
+    fn environment(&self) -> Result<(Vec<KeyValue>, Variables), FieldError> {
         if let Some(refused) = of_environment(self.container).into_iter().next() {
             return Err(refused);
         }
-        let mut known = BTreeMap::new();
-        let mut environment: Vec<(String, String)> = Vec::new();
+        let (mut envs, mut variables) = (Vec::<KeyValue>::new(), Variables::new());
         for (at, variable) in self.container.env.iter().flatten().enumerate() {
-            let wrong = |problem: String| FieldError::new(format!("env[{at}].valueFrom"), problem);
-            let source = variable.value_from.as_ref();
-            let value = match source.map(|s| (&s.field_ref, &s.resource_field_ref)) {
+            let value = match &variable.value_from {
                 None => {
                     let value = variable.value.as_deref().unwrap_or_default();
-                    Ok(expand(value, |name| known.get(name)))
+                    Ok(expand(value, |name| variables.get(name)))
                 }
-                Some((Some(field), _)) => self.of.field(&field.field_path),
-                Some((None, Some(selector))) => {
-                    let name = selector.container_name.as_deref().unwrap_or_default();
-                    let container = match name.is_empty() {
-                        true => Some(self.container),
-                        false => container_of(self.of.pod, name),
-                    };
-                    let unknown = || format!("there is no container {name:?}");
-                    let container = container.ok_or_else(unknown);
-                    container.and_then(|container| self.of.resource(container, selector))
+                Some(source) => {
+                    let (field, resource) = (&source.field_ref, &source.resource_field_ref);
+                    self.of.value(field, resource, Some(self.container))
                 }
-                Some((None, None)) => Err(NO_SOURCE.to_owned()),
             };
-            let value = value.map_err(wrong)?;
-            known.insert(variable.name.clone(), value.clone());
-            environment.retain(|(name, _)| *name != variable.name);
-            environment.push((variable.name.clone(), value));
+            let wrong = |problem: String| FieldError::new(format!("env[{at}].valueFrom"), problem);
+            let (key, value) = (variable.name.clone(), value.map_err(wrong)?);
+            envs.retain(|earlier| earlier.key != key);
+            variables.insert(key.clone(), value.clone());
+            let value = value.into();
+            envs.push(KeyValue { key, value });
         }
-        Ok(environment)
+        Ok((envs, variables))
     }
 
     /// A container's mounts: termination message, volumes, and the hosts file, unless a volume is at `/etc/hosts`.
     fn mounts(&self, variables: &Variables) -> Result<(Vec<Mount>, Vec<SubPath>), FieldError> {
-        let (pods, name) = (&self.of.node.pods, &self.container.name);
-        let uid = PodName::of(self.of.pod).uid;
-        let own = |container_path: &str, host_path: Result<PathBuf, VolumeError>| {
-            let host_path =
-                host_path.map_err(|error| FieldError::new("name", error.to_string()))?;
-            Ok(Mount {
-                container_path: absolute(container_path),
-                host_path: text(&host_path),
-                selinux_relabel: true,
-                ..Mount::default()
-            })
-        };
-        let message = pods.termination_log(uid, name, self.attempt);
-        let mut mounts = vec![own(self.message_path(), message)?];
+        let (node, uid) = (self.of.node, PodName::of(self.of.pod).uid);
+        let wrong = |error: VolumeError| FieldError::new("name", error.to_string());
+        let message = node.termination_log(uid, &self.container.name, self.start.attempt);
+        let mut mounts = vec![mount_at(self.message_path(), &message.map_err(wrong)?)];
         let of_volumes = || self.container.volume_mounts.iter().flatten();
         if !of_volumes().any(|mount| absolute(&mount.mount_path) == HOSTS) {
-            mounts.push(own(HOSTS, pods.below(uid, ETC_HOSTS, &[]))?);
+            let hosts = node.pod_path(uid, ETC_HOSTS, &[]).map_err(wrong)?;
+            mounts.push(mount_at(HOSTS, &hosts));
         }
         let mut sub_paths = Vec::new();
         for (at, mount) in of_volumes().enumerate() {
             let made = self.volume_mount(at, mount, variables);
-            let field = || format!("volumeMounts[{at}].name");
-            let (made, sub_path) = made.map_err(|problem| FieldError::new(field(), problem))?;
+            let path = format!("volumeMounts[{at}]");
+            let (made, sub_path) = made.map_err(|error| wrong(error).below(&path))?;
             mounts.push(made);
             sub_paths.extend(sub_path);
         }
         Ok((mounts, sub_paths))
     }
 
-    /// The mount of a volume, and the sub-path that the node must mount first. The error names the volume or its path.
+    /// The mount of a volume, and the sub-path that the node must mount first.
     fn volume_mount(
         &self,
         at: usize,
         mount: &VolumeMount,
         variables: &Variables,
-    ) -> Result<(Mount, Option<SubPath>), String> {
+    ) -> Result<(Mount, Option<SubPath>), VolumeError> {
         let (Fields { pod, node, .. }, name) = (self.of, &mount.name);
         let mut volumes = spec_of(pod).volumes.iter().flatten();
-        let volume = volumes.find(|v| v.name == *name);
         let missing = || format!("there is no volume {name:?}: add it to spec.volumes");
-        let volume = volume.ok_or_else(missing)?;
+        let volume = volumes.find(|volume| volume.name == *name);
+        let volume = volume.ok_or_else(|| VolumeError(missing()))?;
         let unknown = || format!("volume {name:?} is none of hostPath, emptyDir and downwardAPI");
-        let shown = |error: VolumeError| error.to_string();
-        let host_path = path_of(volume, pod, node).ok_or_else(unknown)?;
-        let mut host_path = host_path.map_err(shown)?;
-        let set = |path: &&String| !path.is_empty();
-        let expression = mount.sub_path_expr.as_ref().filter(set);
+        let host_path = path_of(volume, pod, node)?;
+        let mut host_path = host_path.ok_or_else(|| VolumeError(unknown()))?;
         let mut unset = None;
-        let path = expression.map(|path| {
-            expand(path, |name| {
-                let value = variables.get(name).filter(set);
+        let path = match mount.sub_path_expr.as_deref().unwrap_or_default() {
+            "" => mount.sub_path.clone().unwrap_or_default(),
+            expression => expand(expression, |name| {
+                let value = variables.get(name).filter(|value| !value.is_empty());
                 unset = value.is_none().then(|| name.to_owned()).or(unset.take());
                 value
-            })
-        });
+            }),
+        };
         // With an empty variable in `subPathExpr`, the container would get the whole volume or other pods' files.
         if let Some(name) = unset {
-            return Err(format!(
-                "subPathExpr: the variable {name} is missing or empty"
-            ));
+            let problem = format!("subPathExpr: the variable {name} is missing or empty");
+            return Err(VolumeError(problem));
         }
-        let path = path.or_else(|| mount.sub_path.clone().filter(|path| set(&path)));
         let mut sub_path = None;
-        if let Some(path) = path {
+        if !path.is_empty() {
             let names = [&**name, &self.container.name, &at.to_string()];
-            let target = node.pods.below(PodName::of(pod).uid, SUB_PATHS, &names);
-            let target = target.map_err(shown)?;
+            let target = node.pod_path(PodName::of(pod).uid, SUB_PATHS, &names)?;
             sub_path = Some(SubPath {
                 volume: std::mem::replace(&mut host_path, target.clone()),
                 path: path.into(),
@@ -238,25 +204,30 @@ impl ContainerInput<'_> {
             _ => MountPropagation::PropagationPrivate,
         };
         let mount = Mount {
-            container_path: absolute(&mount.mount_path),
-            host_path: text(&host_path),
             // As in upstream's kubelet, containers cannot change the files of `downwardAPI` volumes.
             readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
             propagation: propagation.into(),
             // As in upstream's kubelet, the files of a `hostPath` volume keep their SELinux labels.
             selinux_relabel: volume.host_path.is_none(),
-            ..Mount::default()
+            ..mount_at(&mount.mount_path, &host_path)
         };
         Ok((mount, sub_path))
     }
 }
 
+/// A mount whose files get the container's SELinux labels.
+fn mount_at(container_path: &str, host_path: &Path) -> Mount {
+    Mount {
+        container_path: absolute(container_path),
+        host_path: host_path.display().to_string(),
+        selinux_relabel: true,
+        ..Mount::default()
+    }
+}
+
 /// The path with a `/` in front.
 pub(crate) fn absolute(path: &str) -> String {
-    match path.starts_with('/') {
-        true => path.to_owned(),
-        false => format!("/{path}"),
-    }
+    format!("/{}", path.strip_prefix('/').unwrap_or(path))
 }
 
 /// Replaces each `$(NAME)` whose variable has a value. Other references stay. `$$` is a `$` that begins no reference.
@@ -265,14 +236,10 @@ fn expand<'a>(text: &str, mut value: impl FnMut(&str) -> Option<&'a String>) -> 
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         expanded.push_str(before);
-        rest = after;
-        if let Some(after) = rest.strip_prefix('$') {
+        let reference = after.strip_prefix('(').and_then(|r| r.split_once(')'));
+        let Some((name, after)) = reference else {
             expanded.push('$');
-            rest = after;
-            continue;
-        }
-        let Some((name, after)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) else {
-            expanded.push('$');
+            rest = after.strip_prefix('$').unwrap_or(after);
             continue;
         };
         match value(name) {
@@ -281,6 +248,5 @@ fn expand<'a>(text: &str, mut value: impl FnMut(&str) -> Option<&'a String>) -> 
         }
         rest = after;
     }
-    expanded.push_str(rest);
-    expanded
+    expanded + rest
 }

@@ -10,13 +10,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Pod;
-use pleg::{ContainerStatus, PodStatus, PodUid};
+use pleg::{ContainerStatus, PodStatus};
 use pleg_cri::v1::DnsConfig;
 
 use crate::names::PodName;
-use crate::removal::remove_directory;
-use crate::volumes::{PodDirectories, Result, VolumeError, file_name, names_in};
+use crate::volumes::{Result, file_name};
 
 pub use container::stop_signal;
 pub(crate) use container::{ContainerInput, absolute};
@@ -58,8 +56,8 @@ impl FieldError {
 pub struct NodeConfig {
     /// The directory of logs: `/var/log/pods`.
     pub logs: PathBuf,
-    /// The directories of the pods' files: volumes, hosts files and termination messages.
-    pub pods: PodDirectories,
+    /// The directory of the pods' files (volumes, hosts files, termination messages), such as `/var/lib/kubelet/pods`.
+    pub pods: PathBuf,
     /// The node's CPUs.
     pub cpus: u32,
     /// The node's memory, in bytes.
@@ -92,7 +90,7 @@ impl NodeConfig {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             logs: root.join("logs"),
-            pods: PodDirectories::new(root.join("pods")),
+            pods: root.join("pods"),
             cpus: u32::try_from(cpus).unwrap_or(1),
             memory: kibibytes.unwrap_or(0) * 1024,
             dns: DnsConfig {
@@ -105,43 +103,23 @@ impl NodeConfig {
         }
     }
 
-    /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`.
-    ///
-    /// # Errors
-    /// If the pod's names cannot form the name of a directory, for example because the namespace has a `/`.
-    pub fn log_directory(&self, pod: &Pod) -> Result<PathBuf, VolumeError> {
-        let of = PodName::of(pod);
-        self.logs_of(of.namespace, of.name, of.uid)
-    }
-
-    fn logs_of(&self, namespace: &str, name: &str, uid: &str) -> Result<PathBuf, VolumeError> {
-        let directory = format!("{namespace}_{name}_{uid}");
+    /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`. Fails if the namespace, for example, has a `/`.
+    pub(crate) fn log_directory(&self, pod: PodName<'_>) -> Result<PathBuf> {
+        let directory = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
         Ok(self.logs.join(file_name(&directory)?))
     }
 
     pub(crate) fn log_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Result<PathBuf> {
-        let directory = self.logs_of(&pod.namespace, &pod.name, pod.uid.as_str())?;
+        let directory = self.log_directory(PodName {
+            name: &pod.name,
+            namespace: &pod.namespace,
+            uid: pod.uid.as_str(),
+        })?;
         Ok(directory.join(log_path(file_name(&container.name)?, container.attempt)))
-    }
-
-    /// Removes the logs of the pods that `of` selects. If one directory cannot be removed, still removes the others.
-    pub(crate) fn remove_logs(&self, of: impl Fn(&PodUid) -> bool) -> Result<(), VolumeError> {
-        let mut removed = Ok(());
-        for name in names_in(&self.logs)? {
-            let uid = name.splitn(3, '_').nth(2);
-            if uid.is_some_and(|uid| of(&PodUid::from(uid))) {
-                removed = removed.and(remove_directory(&self.logs.join(name)));
-            }
-        }
-        removed
     }
 }
 
 /// The path of a container's log in the log directory of its pod: `<container>/<attempt>.log`.
 fn log_path(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
-}
-
-pub(crate) fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }

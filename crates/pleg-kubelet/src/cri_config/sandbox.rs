@@ -12,9 +12,7 @@ use crate::names::PodName;
 use crate::spec::{containers_in, spec_of};
 use crate::volumes::Result;
 
-use super::{NodeConfig, security, text};
-
-const HOST_NAME_MAX: usize = 63;
+use super::{NodeConfig, security};
 
 /// The configuration of a pod's sandbox. `attempt` is the attempt number of the sandbox.
 ///
@@ -38,7 +36,7 @@ pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> Result<PodS
             attempt,
         }),
         hostname: host_name,
-        log_directory: text(&node.log_directory(pod)?),
+        log_directory: node.log_directory(name)?.display().to_string(),
         dns_config: Some(node.dns.clone()),
         port_mappings: port_mappings(spec),
         labels: labels.chain(name.labels()).collect(),
@@ -52,30 +50,25 @@ pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> Result<PodS
     })
 }
 
-/// The host name of a pod. Cuts a longer name to 63 characters, then removes each `-` and `.` at its end.
+/// The host name of a pod: at most 63 characters, without `-` and `.` at its end.
 fn host_name_of(pod: &Pod) -> String {
     let own = spec_of(pod).hostname.as_deref();
     let own = own.filter(|name| !name.is_empty());
     let name = own.unwrap_or(PodName::of(pod).name);
-    let short: String = name.chars().take(HOST_NAME_MAX).collect();
-    match name.len() > HOST_NAME_MAX {
-        true => short.trim_end_matches(['-', '.']).to_owned(),
-        false => short,
-    }
+    let short: String = name.chars().take(63).collect();
+    short.trim_end_matches(['-', '.']).to_owned()
 }
 
 fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
     let ports = containers_in(spec).flat_map(|c| c.ports.iter().flatten());
-    let mapping = |port: &ContainerPort| PortMapping {
-        protocol: match port.protocol.as_deref() {
-            Some("UDP") => Protocol::Udp,
-            Some("SCTP") => Protocol::Sctp,
-            _ => Protocol::Tcp,
+    let mapping = |port: &ContainerPort| {
+        let protocol = port.protocol.as_deref().and_then(Protocol::from_str_name);
+        PortMapping {
+            protocol: protocol.unwrap_or(Protocol::Tcp).into(),
+            container_port: port.container_port,
+            host_port: port.host_port.unwrap_or_default(),
+            host_ip: port.host_ip.clone().unwrap_or_default(),
         }
-        .into(),
-        container_port: port.container_port,
-        host_port: port.host_port.unwrap_or_default(),
-        host_ip: port.host_ip.clone().unwrap_or_default(),
     };
     ports.map(mapping).collect()
 }

@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 
 use super::sandbox::{LOCAL, hosts};
 use super::{ContainerInput, FieldError, NodeConfig, sandbox_config};
+use crate::actions::StartContainer;
 use crate::container_hash;
 use crate::downward::Fields;
+use crate::names::PodName;
 use crate::notation::rows;
 
 fn node() -> NodeConfig {
@@ -52,11 +54,18 @@ fn config_of(pod: &Pod, at: usize) -> Result<ContainerConfig, FieldError> {
         node: &node(),
         pod_ips: &[IpAddr::from([10, 0, 0, 7])],
     };
-    let input = ContainerInput {
-        of,
-        container: &pod.spec.as_ref().unwrap().containers[at],
+    let container = &pod.spec.as_ref().unwrap().containers[at];
+    let start = &StartContainer {
+        name: container.name.clone(),
         attempt: 3,
         restart_count: 3,
+        existing: None,
+        back_off_key: String::new(),
+    };
+    let input = ContainerInput {
+        of,
+        container,
+        start,
         image_ref: "sha256:9",
     };
     input.config().map(|(config, _)| config)
@@ -80,7 +89,8 @@ fn security(config: ContainerConfig) -> LinuxContainerSecurityContext {
 fn pod_namespace_that_leaves_the_log_directory_is_an_error() {
     let mut pod = pod(json!({"containers": [{"name": "app"}]}));
     pod.metadata.namespace = Some("../../../x".to_owned());
-    let refused = node().log_directory(&pod).map_err(|e| e.to_string());
+    let refused = node().log_directory(PodName::of(&pod));
+    let refused = refused.map_err(|e| e.to_string());
     let reason = "\"../../../x_web-n1_u-1\" is not a name that a directory can have";
     assert_eq!(refused, Err(reason.to_owned()));
     assert!(sandbox_config(&pod, &node(), 0).is_err());

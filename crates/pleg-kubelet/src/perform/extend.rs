@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EnvVarSource, Pod, Volume};
 use pleg_cri::v1::{AuthConfig, ContainerConfig, PodSandboxConfig};
 
-use crate::cri_config::{NodeConfig, text};
+use crate::cri_config::NodeConfig;
 use crate::volumes::path_of;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -128,7 +128,7 @@ impl<S: Sources> AnySources for S {
             let Some(spec) = spec else { return Ok(with) };
             let mut read_only = BTreeSet::new();
             for volume in spec.volumes.iter_mut().flatten() {
-                if path_of(volume, pod, node).is_some() {
+                if !matches!(path_of(volume, pod, node), Ok(None)) {
                     continue;
                 }
                 let Some(path) = self.volume(pod, volume).await? else {
@@ -140,7 +140,7 @@ impl<S: Sources> AnySources for S {
                 }
                 let mut provided = Volume::default();
                 provided.name.clone_from(&volume.name);
-                provided.host_path.get_or_insert_default().path = text(&path);
+                provided.host_path.get_or_insert_default().path = path.display().to_string();
                 *volume = provided;
             }
             let init = spec.init_containers.iter_mut().flatten();

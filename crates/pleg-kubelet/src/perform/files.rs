@@ -17,10 +17,9 @@ use crate::lock;
 use crate::mounts::SubPath;
 use crate::names;
 use crate::plan::Observed;
+use crate::spec::spec_of;
 use crate::termination::message;
-use crate::volumes::{
-    ETC_HOSTS, VolumeError, file_name, has_files, make_file, make_volumes, unless,
-};
+use crate::volumes::{ETC_HOSTS, VolumeError, file_name, make_file, make_volumes, unless};
 use crate::worker::Run;
 
 use super::{Performer, Performing, Result};
@@ -44,10 +43,7 @@ impl Performer {
         let (node, uid) = (self.node.clone(), run.uid.clone());
         lock(&self.images.pods).remove(&uid);
         self.names.release(&uid);
-        let work = move || {
-            let removed = node.pods.remove(&uid);
-            removed.and(node.remove_logs(|of| *of == uid))
-        };
+        let work = move || node.remove_files(|of| *of == uid);
         Ok(self.files.run(run.clock(), &run.uid, work).await?)
     }
 
@@ -65,11 +61,7 @@ impl Performer {
             return Err(VolumeError(problem.to_owned()));
         }
         let is_gone = |uid: &PodUid| !specs.contains(uid) && !pleg.get(uid).status.exists();
-        let mut removed = Ok(());
-        for uid in self.node.pods.uids()?.iter().filter(|uid| is_gone(uid)) {
-            removed = removed.and(self.node.pods.remove(uid));
-        }
-        removed.and(self.node.remove_logs(is_gone))
+        self.node.remove_files(is_gone)
     }
 
     /// The termination messages of ended containers, by id: the file at `terminationMessagePath` or, if this file is
@@ -107,8 +99,8 @@ impl Performer {
             return None;
         }
         let (name, attempt) = (&container.name, container.attempt);
-        let (directories, uid) = (&self.node.pods, pod.uid.as_str());
-        let file = directories.termination_log(uid, name, attempt).ok()?;
+        let uid = pod.uid.as_str();
+        let file = self.node.termination_log(uid, name, attempt).ok()?;
         let annotations = &container.details.annotations;
         let policy = annotations.get(names::TERMINATION_MESSAGE_POLICY);
         let is_log = code != 0 && policy.is_some_and(|policy| policy == "FallbackToLogsOnError");
@@ -131,15 +123,15 @@ impl<S> Performing<'_, S> {
     /// to open log file"). containerd makes them itself.
     pub(super) async fn make_directories(&self, pod: &Pod, actions: &Actions) -> Result {
         let (node, uid) = (self.performer.node.clone(), self.run.uid.as_str());
-        let logs = node.log_directory(pod)?;
+        let logs = node.log_directory(names::PodName::of(pod))?;
         let mut log_directories = vec![logs.clone()];
         let mut messages = Vec::new();
         for start in actions.start.iter().filter(|s| s.existing.is_none()) {
             log_directories.push(logs.join(file_name(&start.name)?));
-            messages.push(node.pods.termination_log(uid, &start.name, start.attempt)?);
+            messages.push(node.termination_log(uid, &start.name, start.attempt)?);
         }
         let (ips, pod) = (self.performer.pod_ips(self.run, pod), pod.clone());
-        let hosts_file = node.pods.below(uid, ETC_HOSTS, &[])?;
+        let hosts_file = node.pod_path(uid, ETC_HOSTS, &[])?;
         let work = move || {
             make_volumes(&pod, &node, false)?;
             for path in &messages {
@@ -160,7 +152,9 @@ impl<S> Performing<'_, S> {
 
     /// Rewrites the files of `downwardAPI` volumes whose values have changed while the pod runs.
     pub(super) async fn refresh_volumes(&self, pod: &Pod, actions: &Actions) {
-        if !has_files(pod) || actions.terminating || actions.create_sandbox.is_some() {
+        let mut volumes = spec_of(pod).volumes.iter().flatten();
+        let has_files = volumes.any(|volume| volume.downward_api.is_some());
+        if !has_files || actions.terminating || actions.create_sandbox.is_some() {
             return;
         }
         let (node, pod) = (self.performer.node.clone(), pod.clone());
@@ -189,7 +183,7 @@ impl<S> Performing<'_, S> {
         };
         let (name, attempt) = (&container.name, container.attempt);
         let uid = self.run.uid.as_str();
-        let message = node.pods.termination_log(uid, name, attempt)?;
+        let message = node.termination_log(uid, name, attempt)?;
         let paths = [node.log_of(status, container)?, message];
         let remove = |path: &PathBuf| {
             unless(ErrorKind::NotFound, std::fs::remove_file(path)).map_err(VolumeError::at(path))

@@ -143,8 +143,7 @@ impl<S> Performing<'_, S> {
                 pod_ips: &self.performer.pod_ips(self.run, pod),
             },
             container,
-            attempt: start.attempt,
-            restart_count: start.restart_count,
+            start,
             image_ref: image,
         };
         let failed = |error| PerformError::of(format!("container {}", start.name))(error);
