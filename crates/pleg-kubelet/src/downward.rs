@@ -129,9 +129,8 @@ impl Fields<'_> {
             let text = check(item)
                 .and_then(|()| self.value(&item.field_ref, &item.resource_field_ref, None));
             let text = text.map_err(|problem| format!("{}: {problem}", item.path))?;
-            let mode = item.mode.or(source.default_mode);
-            let mode = mode.and_then(|mode| u32::try_from(mode).ok());
-            let mode = mode.unwrap_or(0o644) & 0o777;
+            let mode = item.mode.or(source.default_mode).unwrap_or(0o644);
+            let mode = mode.cast_unsigned() & 0o777;
             Ok((PathBuf::from(&item.path), (text, mode)))
         });
         files.collect()

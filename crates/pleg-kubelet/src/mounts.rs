@@ -33,12 +33,11 @@ pub(crate) fn make_tmpfs(path: &Path, size: u64) -> io::Result<()> {
 /// Unmounts all directories that are `depth` levels below a directory in which no container can write. A mount that is
 /// in use stays, and the removal of the directory then fails.
 pub(crate) fn unmount_below(directory: &Path, depth: usize) {
+    if depth == 0 {
+        return unmount(directory);
+    }
     for name in names_in(directory).unwrap_or_default() {
-        let path = directory.join(name);
-        match depth {
-            0 | 1 => unmount(&path),
-            _ => unmount_below(&path, depth - 1),
-        }
+        unmount_below(&directory.join(name), depth - 1);
     }
 }
 

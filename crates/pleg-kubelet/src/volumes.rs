@@ -78,17 +78,15 @@ impl NodeConfig {
     pub(crate) fn remove_files(&self, of: impl Fn(&PodUid) -> bool) -> Result {
         let is_removed = |uid: &str| of(&PodUid::from(uid));
         let mut removed = Ok(());
-        for uid in names_in(&self.pods)? {
-            if is_removed(&uid) {
-                let path = self.pods.join(uid);
-                unmount_below(&path.join(SUB_PATHS), 3);
-                unmount_below(&path.join(EMPTY_DIRS), 1);
-                removed = removed.and(remove_directory(&path));
-            }
+        for uid in names_in(&self.pods)?.iter().filter(|uid| is_removed(uid)) {
+            let path = self.pods.join(uid);
+            unmount_below(&path.join(SUB_PATHS), 3);
+            unmount_below(&path.join(EMPTY_DIRS), 1);
+            removed = removed.and(remove_directory(&path));
         }
-        for name in names_in(&self.logs)? {
+        for name in &names_in(&self.logs)? {
             if name.splitn(3, '_').nth(2).is_some_and(is_removed) {
-                removed = removed.and(remove_directory(&self.logs.join(&name)));
+                removed = removed.and(remove_directory(&self.logs.join(name)));
             }
         }
         removed
@@ -97,19 +95,17 @@ impl NodeConfig {
 
 /// The names of the entries in a directory, which may not exist. Names that are not UTF-8 are left out.
 pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>> {
-    let failed = VolumeError::at(directory);
-    let entries = match fs::read_dir(directory) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(&failed)?,
-    };
-    let names = entries.map(|entry| Ok(entry.map_err(&failed)?.file_name().into_string().ok()));
-    names.filter_map(Result::transpose).collect()
+    let names = fs::read_dir(directory).and_then(|entries| {
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
+        names.filter_map(io::Result::transpose).collect()
+    });
+    unless(ErrorKind::NotFound, names).map_err(VolumeError::at(directory))
 }
 
 /// Ignores an error of the kind `kind`.
-pub(crate) fn unless(kind: ErrorKind, result: io::Result<()>) -> io::Result<()> {
+pub(crate) fn unless<T: Default>(kind: ErrorKind, result: io::Result<T>) -> io::Result<T> {
     match result {
-        Err(error) if error.kind() == kind => Ok(()),
+        Err(error) if error.kind() == kind => Ok(T::default()),
         result => result,
     }
 }
@@ -181,9 +177,8 @@ fn memory_size(spec: &PodSpec, source: Option<&EmptyDirVolumeSource>, node: u64)
     let bytes = |amount: Amount| u64::try_from(amount.value()).ok();
     let limit = |c: &Container| limit(c.resources.as_ref(), "memory");
     let of_pod: Option<u64> = spec.containers.iter().map(|c| bytes(limit(c)?)).sum();
-    let own = source.size_limit.as_ref();
-    let own = own.and_then(|own| bytes(Amount::try_from(own).ok()?));
-    let sizes = [own, of_pod, Some(node)].into_iter().flatten();
+    let own = || bytes(Amount::try_from(source.size_limit.as_ref()?).ok()?);
+    let sizes = [own(), of_pod, Some(node)].into_iter().flatten();
     // The kernel treats zero as no limit.
     sizes.filter(|size| *size > 0).min().or(Some(0))
 }
@@ -248,20 +243,15 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
     let is_first = current != Path::new("..a");
     let name = if is_first { "..a" } else { "..b" };
     let directory = volume.join(name);
-    for leftover in [fs::remove_dir_all(&directory), fs::remove_file(&next)] {
-        unless(ErrorKind::NotFound, leftover)?;
-    }
+    unless(ErrorKind::NotFound, fs::remove_dir_all(&directory))?;
+    unless(ErrorKind::NotFound, fs::remove_file(&next))?;
     fs::create_dir_all(&directory)?;
     for directory in [volume, &directory] {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
     }
     for (path, (text, mode)) in files {
-        let path = directory.join(path);
-        fs::create_dir_all(path.parent().unwrap_or(&directory))?;
-        fs::write(&path, text)?;
-        chown(&path, None, group)?;
         let for_group = if group.is_some() { 0o440 } else { 0 };
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode | for_group))?;
+        make_file(&directory.join(path), text, mode | for_group, group)?;
     }
     // Make the links before the switch of `..data`: after it, a retry finds the files unchanged and returns early.
     for top in files.keys().filter_map(|path| path.iter().next()) {
@@ -278,14 +268,13 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
     }
 }
 
-/// Makes a file that is mounted into containers. The umask must not restrict its mode, as containers have many users.
-pub(crate) fn make_file(path: &Path, text: &str, mode: u32) -> Result {
-    let make = || {
-        fs::create_dir_all(path.parent().unwrap_or(path))?;
-        fs::write(path, text)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))
-    };
-    make().map_err(VolumeError::at(path))
+/// Makes a file for containers, and its missing directories. The umask must not restrict its mode, as containers have
+/// many users.
+pub(crate) fn make_file(path: &Path, text: &str, mode: u32, group: Option<u32>) -> io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    fs::write(path, text)?;
+    chown(path, None, group)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
 #[cfg(test)]
@@ -328,10 +317,10 @@ mod tests {
     }
 
     #[test]
-    fn file_for_containers_has_its_mode_despite_the_umask() -> Result<(), VolumeError> {
-        let root = tempfile::tempdir().unwrap();
+    fn file_for_containers_has_its_mode_despite_the_umask() -> io::Result<()> {
+        let root = tempfile::tempdir()?;
         let path = root.path().join("new/file");
-        make_file(&path, "text", 0o666)?;
+        make_file(&path, "text", 0o666, None)?;
         let mode = fs::metadata(&path).map(|file| file.permissions().mode() & 0o777);
         assert_eq!(mode.ok(), Some(0o666));
         assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("text"));

@@ -135,12 +135,13 @@ impl<S> Performing<'_, S> {
         let work = move || {
             make_volumes(&pod, &node, false)?;
             for path in &messages {
-                make_file(path, "", 0o666)?;
+                make_file(path, "", 0o666, None).map_err(VolumeError::at(path))?;
             }
             // The hosts file is needed only if a container is created.
             if !messages.is_empty() {
                 let of_node = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
-                make_file(&hosts_file, &hosts(&pod, &ips, &of_node), 0o644)?;
+                let made = make_file(&hosts_file, &hosts(&pod, &ips, &of_node), 0o644, None);
+                made.map_err(VolumeError::at(&hosts_file))?;
             }
             for path in &log_directories {
                 std::fs::create_dir_all(path).map_err(VolumeError::at(path))?;
