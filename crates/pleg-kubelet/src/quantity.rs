@@ -7,6 +7,7 @@ const NANO: i128 = 1_000_000_000;
 
 /// A quantity as a number of billionths, at most 2⁶³ whole units, which is the API's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[must_use]
 pub struct Amount(i128);
 
 /// A text that is not a quantity.
@@ -32,14 +33,11 @@ impl Amount {
     const MAX: i128 = (1 << 63) * NANO;
 
     /// An amount of whole units.
-    #[must_use]
     pub fn whole(units: i64) -> Self {
         Self(i128::from(units) * NANO)
     }
 
-    /// An amount of thousandths.
-    #[must_use]
-    pub fn millis(thousandths: i64) -> Self {
+    pub(crate) fn millis(thousandths: i64) -> Self {
         Self(i128::from(thousandths) * 1_000_000)
     }
 
@@ -61,7 +59,6 @@ impl Amount {
     }
 
     /// The sum of both amounts, at most the API's limit.
-    #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self((self.0 + other.0).clamp(-Self::MAX, Self::MAX))
     }

@@ -11,9 +11,8 @@ use crate::spec::{containers_in, is_sidecar};
 const PERIOD: i64 = 100_000;
 /// The smallest CFS quota that the kernel accepts, in microseconds.
 const MIN_QUOTA: i64 = 1_000;
-/// The fewest CPU shares that the kernel accepts.
+/// The fewest and the most CPU shares that the kernel accepts.
 const MIN_SHARES: i64 = 2;
-/// The most CPU shares that the kernel accepts.
 const MAX_SHARES: i64 = 262_144;
 /// The lowest CPU limit that takes effect, in thousandths of a CPU.
 const MIN_MILLI_CPU_LIMIT: i64 = 10;
@@ -143,19 +142,16 @@ pub fn qos_class(spec: &PodSpec) -> &'static str {
         Some(_) => vec![of_pod],
         None => containers_in(spec).map(|c| c.resources.as_ref()).collect(),
     };
-    let (mut any, mut guaranteed) = (false, true);
-    for resources in each {
-        for name in ["cpu", "memory"] {
-            let amounts = [limit(resources, name), request(resources, name)];
-            let [limit, request] = amounts.map(|of| of.filter(|amount| *amount != Amount::ZERO));
-            any |= limit.is_some() || request.is_some();
-            guaranteed &= limit.is_some() && request == limit;
-        }
-    }
-    match (any, guaranteed) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
+    let amounts = |of| ["cpu", "memory"].map(|name| [limit(of, name), request(of, name)]);
+    let is_set = |amount: &Option<Amount>| amount.is_some_and(|amount| amount != Amount::ZERO);
+    let amounts: Vec<_> = each.into_iter().flat_map(amounts).collect();
+    let is_guaranteed = |[limit, request]: &[Option<Amount>; 2]| is_set(limit) && request == limit;
+    if !amounts.iter().flatten().any(is_set) {
+        "BestEffort"
+    } else if amounts.iter().all(is_guaranteed) {
+        "Guaranteed"
+    } else {
+        "Burstable"
     }
 }
 
