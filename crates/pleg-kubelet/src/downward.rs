@@ -15,7 +15,6 @@ use crate::quantity::Amount;
 use crate::resources::{limit, request};
 use crate::spec::{container_of, spec_of};
 
-/// Advice for the author of a pod whose variable or file has neither `fieldRef` nor `resourceFieldRef`.
 const NO_SOURCE: &str = "write one of fieldRef and resourceFieldRef";
 
 /// The files of a volume, by path: the text and the permissions of each, such as `0o644`.

@@ -74,15 +74,13 @@ impl SubPath {
         // The mount uses the opened file, so that a new symbolic link in the volume cannot redirect it.
         let source = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         unmount(&self.target);
-        let parent = self.target.parent().unwrap_or(&self.target);
-        fs::create_dir_all(parent)?;
+        fs::create_dir_all(self.target.parent().unwrap_or(&self.target))?;
         match fs::metadata(&source)?.is_dir() {
             true => fs::create_dir_all(&self.target)?,
             false => drop(fs::File::create(&self.target)?),
         }
-        let none = None::<&str>;
-        mount(Some(&source), &self.target, none, MsFlags::MS_BIND, none)?;
-        Ok(())
+        let (target, none) = (&self.target, None::<&str>);
+        Ok(mount(Some(&source), target, none, MsFlags::MS_BIND, none)?)
     }
 
     fn open(&self) -> io::Result<OwnedFd> {

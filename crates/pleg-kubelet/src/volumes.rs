@@ -49,9 +49,8 @@ impl VolumeError {
         if paths.len() > 3 {
             shown.push_str(&format!(" and {} more", paths.len() - 3));
         }
-        Self(format!(
-            "not removed, because something is mounted there: {shown}; unmount it"
-        ))
+        let text = format!("not removed, because something is mounted there: {shown}; unmount it");
+        Self(text)
     }
 }
 
@@ -72,9 +71,8 @@ impl NodeConfig {
         self.pod_path(uid, "containers", &[name, &attempt.to_string()])
     }
 
-    /// Removes the directories and the logs of the pods that `of` selects. Symbolic links are not followed. Mounts that a
-    /// container or user made in a volume stay. The error names them, or an entry that cannot be removed; all other
-    /// directories are removed even so.
+    /// Removes the directories and the logs of the pods that `of` selects. Mounts that a container or user made in a
+    /// volume stay. The error names them, or an entry that cannot be removed; the rest is removed even so.
     pub(crate) fn remove_files(&self, of: impl Fn(&PodUid) -> bool) -> Result {
         let is_removed = |uid: &str| of(&PodUid::from(uid));
         let mut removed = Ok(());
@@ -203,11 +201,10 @@ fn check_host_path(path: &Path, kind: Option<&str>) -> io::Result<()> {
         Some("BlockDevice") => (FileType::is_block_device, "block device"),
         _ => return Ok(()),
     };
+    let wrong = || format!("it is not a {expected}, which its hostPath type requires");
     match is_so(&fs::metadata(path)?.file_type()) {
         true => Ok(()),
-        false => Err(io::Error::other(format!(
-            "it is not a {expected}, which its hostPath type requires"
-        ))),
+        false => Err(io::Error::other(wrong())),
     }
 }
 
@@ -268,8 +265,7 @@ fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<(
     }
 }
 
-/// Makes a file for containers, and its missing directories. The umask must not restrict its mode, as containers have
-/// many users.
+/// Makes a file for containers, which have many users: the umask must not restrict its mode.
 pub(crate) fn make_file(path: &Path, text: &str, mode: u32, group: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(path))?;
     fs::write(path, text)?;

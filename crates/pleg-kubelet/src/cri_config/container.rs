@@ -232,8 +232,7 @@ pub(crate) fn absolute(path: &str) -> String {
 
 /// Replaces each `$(NAME)` whose variable has a value. Other references stay. `$$` is a `$` that begins no reference.
 fn expand<'a>(text: &str, mut value: impl FnMut(&str) -> Option<&'a String>) -> String {
-    let mut expanded = String::with_capacity(text.len());
-    let mut rest = text;
+    let (mut expanded, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('$') {
         expanded.push_str(before);
         let reference = after.strip_prefix('(').and_then(|r| r.split_once(')'));

@@ -37,10 +37,8 @@ impl FieldError {
     /// A problem with the field whose path is `field`.
     #[must_use]
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self {
-            field: field.into(),
-            problem: problem.into(),
-        }
+        let (field, problem) = (field.into(), problem.into());
+        Self { field, problem }
     }
 
     /// Returns this error with `path` put before the path of its field.

@@ -1,6 +1,5 @@
 //! The configuration of a pod's sandbox, the pod's host name, and the pod's hosts file.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodSpec};
@@ -98,7 +97,7 @@ pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {
     };
     for alias in spec.host_aliases.iter().flatten() {
         let names = alias.hostnames.as_deref().unwrap_or_default();
-        _ = writeln!(text, "{}\t{}", alias.ip, names.join("\t"));
+        text += &format!("{}\t{}\n", alias.ip, names.join("\t"));
     }
     text
 }

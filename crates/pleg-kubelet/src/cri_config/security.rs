@@ -1,6 +1,6 @@
 //! Security contexts: namespaces, users, capabilities.
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, SeccompProfile, SecurityContext};
+use k8s_openapi::api::core::v1::{Container, PodSpec, SecurityContext};
 use pleg_cri::v1::security_profile::ProfileType;
 use pleg_cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, LinuxSandboxSecurityContext,
@@ -50,20 +50,6 @@ fn effective(spec: &PodSpec, container: &Container) -> SecurityContext {
     }
 }
 
-fn seccomp(profile: Option<SeccompProfile>, default: ProfileType) -> Option<SecurityProfile> {
-    let kind = match profile.as_ref().map(|p| p.type_.as_str()) {
-        Some("RuntimeDefault") => ProfileType::RuntimeDefault,
-        Some("Localhost") => ProfileType::Localhost,
-        Some(_) => ProfileType::Unconfined,
-        None => default,
-    };
-    let path = profile.and_then(|profile| profile.localhost_profile);
-    Some(SecurityProfile {
-        profile_type: kind.into(),
-        localhost_ref: path.unwrap_or_default(),
-    })
-}
-
 /// The security context of a sandbox: that of a container without `securityContext`, except seccomp and `privileged`.
 pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     let bare = Container::default();
@@ -77,8 +63,8 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
         supplemental_groups_policy: context.supplemental_groups_policy,
         selinux_options: context.selinux_options,
         privileged: containers_in(spec).any(is_privileged),
-        // As upstream, ignores the seccomp profiles of the pod and its containers: the sandbox runs only `pause`.
-        seccomp: seccomp(None, ProfileType::RuntimeDefault),
+        // As upstream, `RuntimeDefault`, the CRI's default, and not the pod's profile: the sandbox runs only `pause`.
+        seccomp: Some(SecurityProfile::default()),
         ..LinuxSandboxSecurityContext::default()
     }
 }
@@ -106,7 +92,12 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
     let policy = of_pod.supplemental_groups_policy.as_deref();
     // A runtime without `supplementalGroupsPolicy`, such as containerd 1.7, ignores it: the groups are merged.
     let policy = policy.and_then(SupplementalGroupsPolicy::from_str_name);
-    let policy = policy.unwrap_or(SupplementalGroupsPolicy::Merge);
+    let profile = context.seccomp_profile.unwrap_or_default();
+    let profile_type = match &*profile.type_ {
+        "RuntimeDefault" => ProfileType::RuntimeDefault,
+        "Localhost" => ProfileType::Localhost,
+        _ => ProfileType::Unconfined,
+    };
     let number = |value: Option<i64>| value.map(|value| Int64Value { value });
     let privileged = context.privileged == Some(true);
     let unmasked = context.proc_mount.as_deref() == Some("Unmasked") || privileged;
@@ -133,11 +124,14 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container) -> LinuxContai
         run_as_group: number(context.run_as_group),
         readonly_rootfs: context.read_only_root_filesystem == Some(true),
         supplemental_groups: of_pod.fs_group.into_iter().chain(groups).collect(),
-        supplemental_groups_policy: policy.into(),
+        supplemental_groups_policy: policy.unwrap_or(SupplementalGroupsPolicy::Merge).into(),
         no_new_privs: context.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: seccomp(context.seccomp_profile, ProfileType::Unconfined),
+        seccomp: Some(SecurityProfile {
+            profile_type: profile_type.into(),
+            localhost_ref: profile.localhost_profile.unwrap_or_default(),
+        }),
         ..LinuxContainerSecurityContext::default()
     }
 }
