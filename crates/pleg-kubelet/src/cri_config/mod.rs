@@ -101,7 +101,7 @@ impl NodeConfig {
         }
     }
 
-    /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`. Fails if the namespace, for example, has a `/`.
+    /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`. Fails if one of them has a `/`.
     pub(crate) fn log_directory(&self, pod: PodName<'_>) -> Result<PathBuf> {
         let directory = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
         Ok(self.logs.join(file_name(&directory)?))
