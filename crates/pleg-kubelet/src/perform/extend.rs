@@ -19,7 +19,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 ///
 /// By default, `volume`, `env` and `env_from` provide nothing: pods that need them are refused. The volumes of a pod,
 /// the variables of a container and the credentials of an image must be provided within 30 s. Otherwise the call is
-/// cancelled, and a later run tries again. Pass an implementation to [`Performer::sources`](super::Performer::sources).
+/// cancelled, and a later run tries again.
 pub trait Sources: Send + Sync + 'static {
     /// Returns the path on the node with the contents of a volume. The performer mounts this path as a `hostPath`,
     /// without a change of SELinux labels. Called each time before containers of the pod are created, but not for
@@ -69,8 +69,7 @@ pub trait Sources: Send + Sync + 'static {
     }
 }
 
-/// Changes the configurations of sandboxes and containers just before they are sent to the runtime. Pass an
-/// implementation to [`Performer::last_changes`](super::Performer::last_changes).
+/// Changes the configurations of sandboxes and containers just before they are sent to the runtime.
 pub trait LastChanges: Send + Sync + 'static {
     /// Changes the configuration of a sandbox. Called in each run that creates the sandbox or containers in it.
     ///
@@ -124,8 +123,7 @@ impl<S: Sources> AnySources for S {
     fn with_volumes<'a>(&'a self, pod: &'a Pod, node: &'a NodeConfig) -> Boxed<'a, Pod> {
         within(async move {
             let mut with = pod.clone();
-            let spec = with.spec.as_mut();
-            let Some(spec) = spec else { return Ok(with) };
+            let spec = with.spec.get_or_insert_default();
             let mut read_only = BTreeSet::new();
             for volume in spec.volumes.iter_mut().flatten() {
                 if path_of(volume, pod, node).is_some() {
@@ -138,17 +136,14 @@ impl<S: Sources> AnySources for S {
                 if is_config || volume.projected.is_some() {
                     read_only.insert(volume.name.clone());
                 }
-                let mut provided = Volume::default();
-                provided.name.clone_from(&volume.name);
-                provided.host_path.get_or_insert_default().path = text(&path);
-                *volume = provided;
+                volume.name = std::mem::take(volume).name;
+                volume.host_path.get_or_insert_default().path = text(&path);
             }
             let init = spec.init_containers.iter_mut().flatten();
             let containers = init.chain(&mut spec.containers);
-            for mount in containers.flat_map(|c| c.volume_mounts.iter_mut().flatten()) {
-                if read_only.contains(&mount.name) {
-                    mount.read_only = Some(true);
-                }
+            let mounts = containers.flat_map(|c| c.volume_mounts.iter_mut().flatten());
+            for mount in mounts.filter(|mount| read_only.contains(&mount.name)) {
+                mount.read_only = Some(true);
             }
             Ok(with)
         })
@@ -177,11 +172,9 @@ impl<S: Sources> AnySources for S {
                     _ => env.push(variable.clone()),
                 }
             }
-            Ok(Container {
-                env: Some(env),
-                env_from: None,
-                ..container.clone()
-            })
+            let mut with = container.clone();
+            (with.env, with.env_from) = (Some(env), None);
+            Ok(with)
         })
     }
 
