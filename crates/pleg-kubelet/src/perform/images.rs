@@ -133,7 +133,7 @@ impl<S> Performing<'_, S> {
         let reason = pulling(pod, image, failed.as_deref());
         let (client, sources) = (performer.client.clone(), performer.sources.clone());
         let (permits, pods) = (performer.pull_permits.clone(), performer.pods.clone());
-        let (uid, clock, wake) = (uid.clone(), self.run.clock(), self.run.waker());
+        let (uid, clock, wake) = (uid.clone(), self.run.pleg.clock(), self.run.waker());
         let (key, pod) = (wanted.clone(), pod.clone());
         let task = tokio::spawn(async move {
             // The semaphore is never closed.

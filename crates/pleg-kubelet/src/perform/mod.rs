@@ -245,7 +245,7 @@ impl Performer {
     ) -> PodStatus {
         let messages = self.termination_messages(run, observed).await;
         let waiting = self.remembered(run, |pod| pod.waiting.clone());
-        let now = run.clock().wall();
+        let now = run.pleg.clock().wall();
         let status = pod_status(PodState {
             pod,
             observed,

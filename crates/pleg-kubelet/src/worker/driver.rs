@@ -10,10 +10,11 @@ use futures::FutureExt as _;
 use pleg::{Delivery, Instant, Pleg, PodUid, Subscription};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout_at;
 
 use super::run::may_run;
 use super::{JITTER, RESYNC_PERIOD, Reconcile, Run, RunError, Shared, default_delay};
-use crate::message_of;
+use crate::{lock, message_of};
 
 /// The task that wakes the pod workers, and starts a worker for each pod that has none.
 pub(super) struct Driver<R: Reconcile> {
@@ -50,13 +51,8 @@ impl<R: Reconcile> Driver<R> {
         // Without `shutdown` (`PodWorkers` dropped, generator ended), the drop of `tasks` aborts the runs in progress.
         let deadline = *stop.borrow();
         if let Some(deadline) = deadline {
-            let clock = self.pleg.clock();
             let ends = async { while tasks.join_next().await.is_some() {} };
-            tokio::select! {
-                biased;
-                () = ends => {}
-                () = clock.sleep_until(deadline) => {}
-            }
+            let _ = timeout_at(self.pleg.clock().tokio(deadline), ends).await;
             tasks.shutdown().await;
         }
     }
@@ -74,7 +70,7 @@ impl<R: Reconcile> Driver<R> {
     fn wake_all(&self, subscription: &mut Subscription) {
         // The snapshot below has all changes that the generator has announced, so the loop drops these announcements.
         while subscription.try_next().is_some() {}
-        let mut pods = self.shared.pods();
+        let mut pods = lock(&self.shared.pods);
         for view in self.pleg.snapshot() {
             pods.entry(view.status.uid.clone()).or_default();
         }
@@ -83,7 +79,7 @@ impl<R: Reconcile> Driver<R> {
 
     /// Starts a worker for each pod that was woken and has no worker.
     fn start_workers(self: &Arc<Self>, tasks: &mut JoinSet<PodUid>) {
-        self.shared.pods().retain(|uid, pod| {
+        lock(&self.shared.pods).retain(|uid, pod| {
             if !pod.has_worker && pod.woken.notified().now_or_never().is_some() {
                 pod.has_worker = true;
                 let mut run = Run::of_worker(&self.pleg, uid.clone());
@@ -102,7 +98,7 @@ impl<R: Reconcile> Driver<R> {
 
     /// Records that a worker has ended. Starts another if the pod has a specification or was woken during the last run.
     pub(super) fn worker_ended(&self, uid: &PodUid) {
-        if let Some(pod) = self.shared.pods().get_mut(uid) {
+        if let Some(pod) = lock(&self.shared.pods).get_mut(uid) {
             if pod.spec.is_some() {
                 pod.woken.notify_one();
             }
@@ -136,13 +132,11 @@ impl<R: Reconcile> Worker<R> {
     /// Runs the pod until its worker must end. Returns the uid of the pod.
     async fn work(mut self) -> PodUid {
         let mut stop = self.driver.stop.clone();
-        loop {
-            if stop.borrow().is_some() {
-                break;
-            }
+        while stop.borrow().is_none() {
             self.update();
-            let outcome = self.run_once().await;
-            let Continue(due) = outcome else { break };
+            let Continue(due) = self.run_once().await else {
+                break;
+            };
             tokio::select! {
                 // The end of the generator needs no branch: then the driver ends as well, and aborts this task.
                 _ = self.run.wait(due) => {}
@@ -156,7 +150,7 @@ impl<R: Reconcile> Worker<R> {
     /// terminated, it waits until the termination has ended.
     fn update(&mut self) {
         let run = &mut self.run;
-        let mut pods = self.driver.shared.pods();
+        let mut pods = lock(&self.driver.shared.pods);
         let pod = pods.entry(run.uid.clone()).or_default();
         pod.is_terminating |= pod.spec.is_none();
         run.spec = pod.spec.clone().filter(|_| !pod.is_terminating);

@@ -1,15 +1,9 @@
-//! Pod workers run a reconcile function for each pod whenever it changed. Each pod has one run at a time.
+//! Pod workers run a reconcile function for a pod when the generator announces something about the pod, the pod's
+//! specification is set or deleted, [`PodWorkers::wake`] is called, the last run changed something, failed or requested
+//! a run at a certain instant, or 1 to 1.5 min have passed (the resync).
 //!
-//! The reconcile function is run for a pod when
-//!
-//! * the generator announces something about it,
-//! * its specification is set or deleted, or [`PodWorkers::wake`] is called,
-//! * its last run changed something, failed (see [`Reconcile::error_policy`]), or requested a run at a certain instant,
-//! * 1 to 1.5 min have passed (the resync).
-//!
-//! Each run gets a view that is newer than the worker's own last change: if possible from the cache, without a call.
-//!
-//! Pods without a specification are left alone, unless [`Reconcile::owns`] claims them.
+//! Each pod has one run at a time. A run gets a view that is newer than the worker's own last change: if possible from
+//! the cache, without a call. Pods without a specification are left alone, unless [`Reconcile::owns`] claims them.
 
 mod driver;
 mod run;
@@ -18,7 +12,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pleg::{Instant, Pleg, PodStatus, PodUid};
@@ -83,19 +77,17 @@ fn default_delay(failures: u32) -> Duration {
 /// The next step after a successful run. In any case, the pod is run again at the instant given to [`Run::due_by`].
 #[must_use = "return it from the reconcile function"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Action {
-    at: Option<Instant>,
-}
+pub struct Action(Option<Instant>);
 
 impl Action {
     /// Runs the pod again when it changes, or at the next resync.
     pub const fn await_change() -> Self {
-        Self { at: None }
+        Self(None)
     }
 
     /// Runs the pod again at the instant `at` at the latest.
     pub const fn requeue_at(at: Instant) -> Self {
-        Self { at: Some(at) }
+        Self(Some(at))
     }
 }
 
@@ -166,17 +158,14 @@ impl<S> Slot<S> {
 }
 
 impl<S> Shared<S> {
-    fn pods(&self) -> MutexGuard<'_, BTreeMap<PodUid, Slot<S>>> {
-        lock(&self.pods)
-    }
-
     fn has_spec(&self, uid: &PodUid) -> bool {
-        self.pods().get(uid).is_some_and(|pod| pod.spec.is_some())
+        let pods = lock(&self.pods);
+        pods.get(uid).is_some_and(|pod| pod.spec.is_some())
     }
 
     /// Changes the slot of a pod, and wakes the pod's worker or the driver.
     fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Slot<S>)) {
-        let mut pods = self.pods();
+        let mut pods = lock(&self.pods);
         let pod = pods.entry(uid.clone()).or_default();
         change(pod);
         pod.woken.notify_one();
@@ -225,8 +214,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     }
 
     /// Deletes the specification of a pod, so that the next run terminates the pod. Its worker ends after
-    /// [`Reconcile::finish`] has succeeded. `finish` is called when nothing of the pod exists or, if a specification is
-    /// set again, when nothing of the pod runs.
+    /// [`Reconcile::finish`] has succeeded.
     pub fn delete(&self, uid: &PodUid) {
         self.shared.update(uid, Slot::delete);
     }
@@ -257,7 +245,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// The pods that have a specification.
     #[must_use]
     pub fn specs(&self) -> BTreeMap<PodUid, Arc<S>> {
-        let pods = self.shared.pods();
+        let pods = lock(&self.shared.pods);
         let spec_of = |(uid, pod): (&PodUid, &Slot<S>)| Some((uid.clone(), pod.spec.clone()?));
         pods.iter().filter_map(spec_of).collect()
     }

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use futures::future::OptionFuture;
 use pleg::core::{CallError, SandboxState};
-use pleg::runtime::clock::Clock;
 use pleg::{
     ContainerState, ContainerStatus, Instant, Pleg, PodHandle, PodStatus, PodUid, PodView,
     WaitError,
 };
 use pleg_cri::Written;
-
 use tokio::sync::Notify;
 
 use super::{Action, Shared, VIEW_DEADLINE, default_delay};
@@ -103,9 +101,8 @@ impl<S> Run<S> {
         loop {
             self.wait(due).await?;
             match self.refresh().await {
-                Err(WaitError::Closed) => return Err(WaitError::Closed),
-                Err(_) => due = Some(self.failed()),
-                Ok(()) => return Ok(()),
+                Err(error) if error != WaitError::Closed => due = Some(self.failed()),
+                result => return result,
             }
         }
     }
@@ -121,13 +118,13 @@ impl<S> Run<S> {
         let changed = *lock(&self.last_change);
         match changed.is_some() && self.view.as_of < changed {
             true => Some(self.now()),
-            false => action.at.into_iter().chain(self.due()).min(),
+            false => action.0.into_iter().chain(self.due()).min(),
         }
     }
 
     /// Waits until the pod was woken, has changed or is due.
     pub(super) async fn wait(&mut self, due: Option<Instant>) -> Result<(), WaitError> {
-        let clock = self.clock();
+        let clock = self.pleg.clock();
         let sleep = OptionFuture::from(due.map(|at| clock.sleep_until(at)));
         let changed = OptionFuture::from(self.changes.as_mut().map(PodHandle::changed));
         tokio::select! {
@@ -171,13 +168,12 @@ impl<S> Run<S> {
 
     /// Completes when the pod is deleted after the start of the run. Never completes without `PodWorkers`.
     pub(crate) async fn deleted(&self) {
-        if let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) {
-            let is_deleted = |(): &()| !shared.has_spec(&self.uid);
-            // Cannot fail: the sender lives in `shared`.
-            let _ = shared.changes.subscribe().wait_for(is_deleted).await;
-        } else {
-            std::future::pending::<()>().await;
-        }
+        let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) else {
+            return std::future::pending().await;
+        };
+        let is_deleted = |(): &()| !shared.has_spec(&self.uid);
+        // Cannot fail: the sender lives in `shared`.
+        let _ = shared.changes.subscribe().wait_for(is_deleted).await;
     }
 
     /// Runs the pod again at the instant `at` at the latest. The planner calls `due_by` for each plan that it makes.
@@ -198,8 +194,7 @@ impl<S> Run<S> {
         after: Instant,
         within: Duration,
     ) -> Result<PodView, WaitError> {
-        let own = *lock(&self.last_change);
-        let after = own.map_or(after, |own| own.max(after));
+        let after = lock(&self.last_change).map_or(after, |own| own.max(after));
         self.pleg.details_newer_than(&self.uid, after, within).await
     }
 
@@ -214,10 +209,6 @@ impl<S> Run<S> {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.pleg.now()
-    }
-
-    pub(crate) fn clock(&self) -> Clock {
-        self.pleg.clock()
     }
 
     /// Identifies the worker that this run belongs to.
@@ -237,8 +228,8 @@ pub(crate) fn may_run(status: &PodStatus) -> bool {
 
 /// Returns true if the container runs or may run.
 pub(crate) fn is_live(container: &ContainerStatus) -> bool {
-    let ended = [ContainerState::Created, ContainerState::Exited];
-    !ended.contains(&container.state)
+    use ContainerState::{Created, Exited};
+    !matches!(container.state, Created | Exited)
 }
 
 /// The reason why a run failed.
