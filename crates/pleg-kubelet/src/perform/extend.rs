@@ -1,7 +1,6 @@
 //! Extension points of the performer: sources of data that is not on the node, and final changes of CRI configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,35 +9,30 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EnvVarSource, Pod, Volume};
 use pleg_cri::v1::{AuthConfig, ContainerConfig, PodSandboxConfig};
 
+use super::BoxError;
 use crate::cri_config::{NodeConfig, text};
 use crate::volumes::path_of;
 
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+type Result<T> = std::result::Result<T, BoxError>;
 
-/// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server.
+type Found<T> = Result<Option<T>>;
+
+/// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server. By default, `volume`,
+/// `env` and `env_from` provide nothing: pods that need them are refused.
 ///
-/// By default, `volume`, `env` and `env_from` provide nothing: pods that need them are refused. The volumes of a pod,
-/// the variables of a container and the credentials of an image must be provided within 30 s. Otherwise the call is
-/// cancelled, and a later run tries again.
+/// All volumes of a pod, all variables of a container or the credentials of an image must be provided within 30 s.
+/// Otherwise the call is cancelled, and a later run tries again.
 pub trait Sources: Send + Sync + 'static {
-    /// Returns the path on the node with the contents of a volume. The performer mounts this path as a `hostPath`,
-    /// without a change of SELinux labels. Called each time before containers of the pod are created, but not for
-    /// `hostPath`, `emptyDir` and `downwardAPI` volumes. `None`: the volume is not provided.
-    fn volume(
-        &self,
-        pod: &Pod,
-        volume: &Volume,
-    ) -> impl Future<Output = Result<Option<PathBuf>>> + Send {
+    /// The path on the node with the contents of a volume, which is mounted as a `hostPath`, without a change of SELinux
+    /// labels. `None`: the volume is not provided. Called each time before containers of the pod are created, but not
+    /// for `hostPath`, `emptyDir` and `downwardAPI` volumes.
+    fn volume(&self, pod: &Pod, volume: &Volume) -> impl Future<Output = Found<PathBuf>> + Send {
         let _ = (pod, volume);
         async { Ok(None) }
     }
 
     /// The value of a variable that refers to a ConfigMap or Secret. `None`: the variable is left out.
-    fn env(
-        &self,
-        pod: &Pod,
-        source: &EnvVarSource,
-    ) -> impl Future<Output = Result<Option<String>>> + Send {
+    fn env(&self, pod: &Pod, source: &EnvVarSource) -> impl Future<Output = Found<String>> + Send {
         let _ = (pod, source);
         async { Err("config maps and secrets are not read: write the value".into()) }
     }
@@ -63,7 +57,7 @@ pub trait Sources: Send + Sync + 'static {
         &self,
         pod: &Pod,
         image: &str,
-    ) -> impl Future<Output = Result<Option<AuthConfig>>> + Send {
+    ) -> impl Future<Output = Found<AuthConfig>> + Send {
         let _ = (pod, image);
         async { Ok(None) }
     }

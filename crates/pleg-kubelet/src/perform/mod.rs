@@ -186,8 +186,8 @@ impl Performer {
     /// container waits for its volumes and its image: the pull runs in the background, and wakes the worker at its end.
     /// A sandbox waits while another pod of the same namespace and name may run: the pod before an edit of its manifest.
     ///
-    /// Records in the run when each call that changes the runtime ended ([`Run::changed`]). A failed action does not
-    /// prevent actions that do not need it. A failed removal of garbage is logged, and a later plan retries it.
+    /// A failed action does not prevent actions that do not need it. A failed removal of garbage is logged, and a later
+    /// plan retries it.
     ///
     /// # Cancel safety
     /// If the future is dropped, calls in progress are cancelled. The runtime may still perform them.
@@ -230,7 +230,6 @@ impl Performer {
     /// The status of this run's pod, from the observations of its plan, the termination messages of its containers, and
     /// the reasons why containers waited when a plan was last performed. Call it before a plan is performed, to report
     /// the plan's exits, and again afterwards. A pod with `activeDeadlineSeconds` is run again at its deadline.
-    ///
     /// `previous` is the status reported last. `runtime` is the runtime's name: `containerd` in `containerd://…`.
     ///
     /// # Cancel safety

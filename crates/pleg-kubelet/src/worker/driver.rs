@@ -108,7 +108,7 @@ impl<R: Reconcile> Driver<R> {
     }
 }
 
-/// Completes after a call of [`PodWorkers::shutdown`](super::PodWorkers::shutdown), or the drop of the `PodWorkers`.
+/// Completes after a call of `PodWorkers::shutdown`, or the drop of the `PodWorkers`.
 async fn stopped(stop: &mut watch::Receiver<Option<Instant>>) {
     // `wait_for` fails if the `PodWorkers`, which owns the sender, was dropped.
     let _ = stop.wait_for(Option::is_some).await;

@@ -41,11 +41,9 @@ pub trait Reconcile: Send + Sync + 'static {
         run: &Run<Self::Spec>,
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
-    /// Cleans up after a pod: removes its files, and reports the exits that were not reported yet. If it succeeds, the
-    /// pod's worker ends. After an error, `finish` is called again, as [`error_policy`](Self::error_policy) sets.
-    ///
-    /// `finish` is called when the pod has no specification, no containers and no sandboxes. It is also called when a
-    /// deleted pod has a specification again and nothing of it runs; its next worker removes the ended containers.
+    /// Cleans up after a deleted pod: removes its files, and reports the exits that were not reported yet. Called when
+    /// nothing of the pod exists. If the pod has a specification again, called when nothing of it runs; the pod's next
+    /// worker removes the ended containers. A failed call is repeated as [`error_policy`](Self::error_policy) sets.
     ///
     /// # Cancel safety
     /// As [`reconcile`](Self::reconcile).
@@ -59,10 +57,9 @@ pub trait Reconcile: Send + Sync + 'static {
         false
     }
 
-    /// The delay between a failed run and the next one, unless the pod changes earlier. `failures` is the number
-    /// of failed runs since the last one that succeeded. Up to half of the delay is added at random.
-    ///
-    /// By default, the delay is 1 s, doubling to 10 s. (Upstream always waits 10 s.)
+    /// The delay between a failed run and the next one, unless the pod changes earlier. Up to half of it is added at
+    /// random. `failures` is the number of failed runs since the last one that succeeded. By default, the delay is 1 s,
+    /// doubling to 10 s. (Upstream always waits 10 s.)
     fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
         let _ = (uid, error);
         default_delay(failures)
@@ -98,7 +95,7 @@ const JITTER: f64 = 0.5;
 /// The time limit for a run to get a view that is newer than the worker's last change.
 const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The workers of all pods. Dropping this handle aborts the workers.
+/// The workers of all pods.
 #[must_use = "the workers are aborted when it is dropped"]
 #[derive(Debug)]
 pub struct PodWorkers<S> {
@@ -175,11 +172,9 @@ impl<S> Shared<S> {
 }
 
 impl<S: Send + Sync + 'static> PodWorkers<S> {
-    /// Starts the workers on the tokio runtime of the generator.
-    ///
-    /// The workers wait until the generator is synced, and then run each pod that exists or has a specification, so
-    /// running pods are adopted. Pass all specifications: an existing pod that is not among `specs` is terminated if
-    /// [`Reconcile::owns`] claims it, and is not touched otherwise.
+    /// Starts the workers on the tokio runtime of the generator. They wait until the generator is synced, and then run
+    /// each pod that exists or has a specification, so running pods are adopted. Pass all specifications: an existing
+    /// pod that is not among `specs` is terminated if [`Reconcile::owns`] claims it, and is not touched otherwise.
     pub fn spawn<R: Reconcile<Spec = S>>(
         pleg: Pleg,
         reconciler: Arc<R>,
@@ -213,8 +208,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.update(uid, |pod| pod.spec = Some(spec));
     }
 
-    /// Deletes the specification of a pod, so that the next run terminates the pod. Its worker ends after
-    /// [`Reconcile::finish`] has succeeded.
+    /// Deletes the specification of a pod. Its worker terminates the pod, and ends when [`Reconcile::finish`] succeeds.
     pub fn delete(&self, uid: &PodUid) {
         self.shared.update(uid, Slot::delete);
     }

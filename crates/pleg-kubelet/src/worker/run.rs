@@ -15,9 +15,8 @@ use tokio::sync::Notify;
 use super::{Action, Shared, VIEW_DEADLINE, default_delay};
 use crate::lock;
 
-/// The input of a reconcile function, and a record of what the function changed.
-///
-/// [`PodWorkers`](super::PodWorkers) makes the runs. In a unit test or a loop of your own, call [`Run::new`] instead.
+/// The input of a reconcile function, and a record of what the function changed. [`PodWorkers`](super::PodWorkers)
+/// makes the runs. In a unit test or a loop of your own, call [`Run::new`] instead.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run<S> {
@@ -45,10 +44,8 @@ pub struct Run<S> {
 }
 
 impl<S> Run<S> {
-    /// The first run of a worker for this pod, with the cached view.
-    ///
-    /// The planner forgets a pod when the last run of its worker is dropped. So keep the run, and call
-    /// [`next`](Self::next) on it before each further use. To terminate the pod, set [`spec`](Self::spec) to `None`.
+    /// The first run of a worker for this pod, with the cached view. The planner forgets a pod when its run is dropped:
+    /// keep the run, and call [`next`](Self::next) before each further use. To terminate the pod, set `spec` to `None`.
     #[must_use]
     pub fn new(pleg: &Pleg, uid: impl Into<PodUid>, spec: impl Into<Arc<S>>) -> Self {
         let (uid, spec) = (uid.into(), spec.into());
@@ -198,8 +195,7 @@ impl<S> Run<S> {
         self.pleg.details_newer_than(&self.uid, after, within).await
     }
 
-    /// Returns a function that runs the pod again. It is for tasks that outlive the run, and whose results neither the
-    /// generator nor a specification shows. The function may be called at any time.
+    /// Returns a function that runs the pod again, for tasks that outlive the run.
     pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let woken = self.woken.clone();
         move || woken.notify_one()
