@@ -144,7 +144,8 @@ impl<S> Performing<'_, S> {
             reason: StopReason::HookFailed,
         };
         if let Err(error) = self.stop(&stop).await {
-            tracing::warn!(pod = %self.run.uid, container = name, %error, "not stopped after its postStart hook failed");
+            let uid = &self.run.uid;
+            tracing::warn!(pod = %uid, container = name, %error, "not stopped after its postStart hook failed");
         }
         let what = format!("postStart hook of container {name}");
         Err(PerformError::of(what, error))

@@ -22,18 +22,17 @@ type Found<T> = Result<Option<T>>;
 ///
 /// All volumes of a pod, all variables of a container or the credentials of an image must be provided within 30 s.
 /// Otherwise the call is cancelled, and a later run tries again.
+#[allow(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Sources: Send + Sync + 'static {
-    /// The path on the node with the contents of a volume, which is mounted as a `hostPath`, without a change of SELinux
+    /// The path on the node with the contents of a volume. It is mounted as a `hostPath`, without a change of SELinux
     /// labels. `None`: the volume is not provided. Called each time before containers of the pod are created, but not
     /// for `hostPath`, `emptyDir` and `downwardAPI` volumes.
     fn volume(&self, pod: &Pod, volume: &Volume) -> impl Future<Output = Found<PathBuf>> + Send {
-        let _ = (pod, volume);
         async { Ok(None) }
     }
 
     /// The value of a variable that refers to a ConfigMap or Secret. `None`: the variable is left out.
     fn env(&self, pod: &Pod, source: &EnvVarSource) -> impl Future<Output = Found<String>> + Send {
-        let _ = (pod, source);
         async { Err("config maps and secrets are not read: write the value".into()) }
     }
 
@@ -43,7 +42,6 @@ pub trait Sources: Send + Sync + 'static {
         pod: &Pod,
         source: &EnvFromSource,
     ) -> impl Future<Output = Result<BTreeMap<String, String>>> + Send {
-        let _ = (pod, source);
         async { Err("config maps and secrets are not read: write the variables in env".into()) }
     }
 
@@ -58,19 +56,18 @@ pub trait Sources: Send + Sync + 'static {
         pod: &Pod,
         image: &str,
     ) -> impl Future<Output = Found<AuthConfig>> + Send {
-        let _ = (pod, image);
         async { Ok(None) }
     }
 }
 
 /// Changes the configurations of sandboxes and containers just before they are sent to the runtime.
+#[allow(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait LastChanges: Send + Sync + 'static {
     /// Changes the configuration of a sandbox. Called in each run that creates the sandbox or containers in it.
     ///
     /// # Errors
     /// The reason why the pod cannot run now. A later run of the pod tries again.
     fn sandbox(&self, pod: &Pod, config: &mut PodSandboxConfig) -> Result<()> {
-        let _ = (pod, config);
         Ok(())
     }
 
@@ -79,7 +76,6 @@ pub trait LastChanges: Send + Sync + 'static {
     /// # Errors
     /// The reason why the container cannot be created now. A later run of the pod tries again.
     fn container(&self, pod: &Pod, config: &mut ContainerConfig) -> Result<()> {
-        let _ = (pod, config);
         Ok(())
     }
 }

@@ -13,15 +13,14 @@ use tokio::task::AbortHandle;
 
 use crate::actions::Actions;
 use crate::cri_config::hosts;
-use crate::lock;
 use crate::mounts::SubPath;
-use crate::names;
 use crate::plan::Observed;
 use crate::termination::message;
 use crate::volumes::{
     ETC_HOSTS, VolumeError, file_name, has_files, make_file, make_volumes, unless,
 };
 use crate::worker::Run;
+use crate::{lock, names};
 
 use super::{Performer, Performing, Result};
 
@@ -55,18 +54,17 @@ impl Performer {
     /// show and that are not in `specs`. Call it before the pod workers start. It blocks on the file system.
     ///
     /// # Errors
-    /// If the generator is not synced: then nothing is removed. If directories cannot be listed, or a pod's files cannot
-    /// be removed: the other pods' files are removed even so.
+    /// If the generator is not synced: then nothing is removed. If directories cannot be listed, or the files of a pod
+    /// cannot be removed: the other pods' files are removed even so.
     pub fn remove_orphans(&self, pleg: &Pleg, specs: &BTreeSet<PodUid>) -> Result<(), VolumeError> {
         if !pleg.health().current().synced {
             let problem = "the existing pods are not known yet: call Pleg::wait_until_synced first";
             return Err(VolumeError(problem.to_owned()));
         }
         let is_gone = |uid: &PodUid| !specs.contains(uid) && !pleg.get(uid).status.exists();
-        let mut removed = Ok(());
-        for uid in self.node.pods.uids()?.iter().filter(|uid| is_gone(uid)) {
-            removed = removed.and(self.node.pods.remove(uid));
-        }
+        let gone = self.node.pods.uids()?.into_iter().filter(is_gone);
+        let removed = gone.map(|uid| self.node.pods.remove(&uid));
+        let removed = removed.fold(Ok(()), Result::and);
         removed.and(self.node.remove_logs(is_gone))
     }
 

@@ -15,10 +15,8 @@ use crate::pod_status::waiting;
 
 /// The maximum number of images that are pulled at once. Upstream pulls one at a time unless configured otherwise.
 pub(super) const MAX_PULLS: usize = 5;
-
 /// The time for which a container's status shows `ErrImagePull` after a failed pull, before `ImagePullBackOff`.
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
-
 /// The delay before a failed lookup of an image in the runtime is repeated. A lookup calls no registry: no back-off.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 

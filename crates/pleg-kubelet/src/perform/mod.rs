@@ -184,7 +184,7 @@ impl Performer {
     ///
     /// Actions that cannot be done yet are postponed and not recorded; the returned [`Performed`] has the reasons. A
     /// container waits for its volumes and its image: the pull runs in the background, and wakes the worker at its end.
-    /// A sandbox waits while another pod of the same namespace and name may run: the pod before an edit of its manifest.
+    /// A sandbox waits while another pod of this namespace and name may run: the pod before an edit of its manifest.
     ///
     /// A failed action does not prevent actions that do not need it. A failed removal of garbage is logged, and a later
     /// plan retries it.
@@ -192,10 +192,9 @@ impl Performer {
     /// # Cancel safety
     /// If the future is dropped, calls in progress are cancelled. The runtime may still perform them.
     pub async fn perform<S>(&self, pod: Option<&Pod>, mut plan: Plan<'_, S>) -> Performed {
-        let (performer, run) = (self, plan.run);
         let work = Performing {
-            performer,
-            run,
+            performer: self,
+            run: plan.run,
             pod,
         };
         let mut performed = Performed::default();
@@ -218,10 +217,10 @@ impl Performer {
         let (stops, removes, resizes, ()) = futures::join!(stops, removes, resizes, starts);
         let results = stops.into_iter().chain(removes).chain(resizes);
         performed.errors.extend(results.filter_map(Result::err));
-        self.remembered(run, |pod| pod.waiting.clone_from(&performed.waiting));
+        self.remembered(work.run, |pod| pod.waiting.clone_from(&performed.waiting));
         for removal in &actions.garbage {
             if let Err(error) = work.remove(removal).await {
-                tracing::warn!(pod = %run.uid, %error, "not removed; tried again later");
+                tracing::warn!(pod = %work.run.uid, %error, "not removed; tried again later");
             }
         }
         performed

@@ -12,8 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-use super::run::may_run;
-use super::{JITTER, RESYNC_PERIOD, Reconcile, Run, RunError, Shared, default_delay};
+use super::{JITTER, RESYNC_PERIOD, Reconcile, Run, RunError, Shared, default_delay, may_run};
 use crate::{lock, message_of};
 
 /// The task that wakes the pod workers, and starts a worker for each pod that has none.
@@ -124,8 +123,8 @@ struct Worker<R: Reconcile> {
     error: String,
 }
 
-/// The outcome of a successful run. `Continue`: the pod is run again at this instant or, if `None`, at the next resync.
-/// `Break`: the worker ends, because the pod was cleaned up or belongs to another program.
+/// `Continue`: the pod is run again at this instant or, if `None`, at the next resync. `Break`: the worker ends because
+/// the pod was cleaned up or belongs to another program.
 type Outcome = ControlFlow<(), Option<Instant>>;
 
 impl<R: Reconcile> Worker<R> {
@@ -217,22 +216,17 @@ impl<R: Reconcile> Worker<R> {
     /// Logs an error when it first occurs, and logs when runs succeed again.
     fn log(&mut self, error: String) {
         let (uid, failures) = (&self.run.uid, self.run.failures);
-        if !is_logged(&self.error, &error, failures) {
-            return;
-        }
-        match error.is_empty() {
-            true => tracing::info!(pod = %uid, failures, "the pod is synced again"),
-            false => tracing::warn!(pod = %uid, error, failures, "the pod could not be synced"),
+        match &*error {
+            _ if !is_logged(&self.error, &error, failures) => return,
+            "" => tracing::info!(pod = %uid, failures, "the pod is synced again"),
+            _ => tracing::warn!(pod = %uid, error, failures, "the pod could not be synced"),
         }
         self.error = error;
     }
 }
 
-/// Returns true if `error` must be logged now. While runs keep failing, an error is logged again only if its text has
-/// changed, and less and less often: the text may contain an attempt number that changes each time.
+/// Returns true if `error`, or a success if it is empty, must be logged now. While runs keep failing, an error is logged
+/// again only if its text has changed, and less and less often: the text may contain a rising attempt number.
 pub(super) fn is_logged(last: &str, error: &str, failures: u32) -> bool {
-    match error.is_empty() {
-        true => !last.is_empty(),
-        false => failures.is_power_of_two() && error != last,
-    }
+    error != last && (error.is_empty() || failures.is_power_of_two())
 }

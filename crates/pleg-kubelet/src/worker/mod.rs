@@ -26,6 +26,7 @@ pub(crate) use run::{LastChange, is_live, may_run};
 pub use run::{Run, RunError};
 
 /// The functions that the workers call for each pod.
+#[allow(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Reconcile: Send + Sync + 'static {
     /// The specification of a pod.
     type Spec: Send + Sync + 'static;
@@ -53,7 +54,6 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Returns true for a pod without a specification that must be terminated, such as one that an earlier process of
     /// this kubelet started. The default returns false, because another program may have made the pod.
     fn owns(&self, pod: &PodStatus) -> bool {
-        let _ = pod;
         false
     }
 
@@ -61,7 +61,6 @@ pub trait Reconcile: Send + Sync + 'static {
     /// random. `failures` is the number of failed runs since the last one that succeeded. By default, the delay is 1 s,
     /// doubling to 10 s. (Upstream always waits 10 s.)
     fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
-        let _ = (uid, error);
         default_delay(failures)
     }
 }
@@ -107,20 +106,20 @@ pub struct PodWorkers<S> {
 /// The state that [`PodWorkers`] shares with the driver and the workers.
 #[derive(Debug)]
 struct Shared<S> {
-    pods: Mutex<BTreeMap<PodUid, Slot<S>>>,
+    pods: Mutex<BTreeMap<PodUid, Slot<Option<Arc<S>>>>>,
     /// Announces changes of `pods`.
     changes: watch::Sender<()>,
 }
 
-/// A pod that has a specification or a worker.
-#[derive(Debug)]
-struct Slot<S> {
-    spec: Option<Arc<S>>,
+/// A pod that has a specification or a worker. `T` is the type of specifications, an `Option<Arc<S>>`.
+#[derive(Debug, Default)]
+struct Slot<T> {
+    spec: T,
     /// The newest specification of a deleted pod, until the worker takes it. The worker may know only an older one.
-    deleted: Option<Arc<S>>,
+    deleted: T,
     /// The last specification that was set and deleted while the worker terminated the pod. This worker never runs the
     /// pod with this specification; the next worker terminates the pod with it.
-    unused: Option<Arc<S>>,
+    unused: T,
     /// The shortest grace period that was given to [`PodWorkers::delete_within`].
     grace: Option<Duration>,
     /// True once a worker has run the pod without a specification. The pod must then end before it can start again.
@@ -130,21 +129,7 @@ struct Slot<S> {
     woken: Arc<Notify>,
 }
 
-impl<S> Default for Slot<S> {
-    fn default() -> Self {
-        Self {
-            spec: None,
-            deleted: None,
-            unused: None,
-            grace: None,
-            is_terminating: false,
-            has_worker: false,
-            woken: Arc::default(),
-        }
-    }
-}
-
-impl<S> Slot<S> {
+impl<S> Slot<Option<Arc<S>>> {
     fn delete(&mut self) {
         let deleted = match self.is_terminating {
             true => &mut self.unused,
@@ -161,7 +146,7 @@ impl<S> Shared<S> {
     }
 
     /// Changes the slot of a pod, and wakes the pod's worker or the driver.
-    fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Slot<S>)) {
+    fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Slot<Option<Arc<S>>>)) {
         let mut pods = lock(&self.pods);
         let pod = pods.entry(uid.clone()).or_default();
         change(pod);
@@ -240,8 +225,8 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     #[must_use]
     pub fn specs(&self) -> BTreeMap<PodUid, Arc<S>> {
         let pods = lock(&self.shared.pods);
-        let spec_of = |(uid, pod): (&PodUid, &Slot<S>)| Some((uid.clone(), pod.spec.clone()?));
-        pods.iter().filter_map(spec_of).collect()
+        let specs = pods.iter().map(|(uid, p)| (uid.clone(), p.spec.clone()));
+        specs.filter_map(|(uid, spec)| Some((uid, spec?))).collect()
     }
 
     /// Starts no further run, waits until `deadline` for runs in progress, and then aborts these runs.

@@ -37,7 +37,7 @@ async fn driver() -> (Arc<Driver<Nothing>>, PodWorkers<()>) {
     PodWorkers::parts(pleg, Arc::new(Nothing))
 }
 
-fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<()> {
+fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<Option<Arc<()>>> {
     Slot {
         spec,
         has_worker,
