@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
 use pleg::{Instant, PodUid};
-use pleg_cri::{CriClient, v1};
+use pleg_cri::v1;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{AnySources, Performing, Remembered, not_created};
+use super::{Performing, Remembered, not_created};
 use crate::lock;
 use crate::pod_status::waiting;
 
@@ -136,9 +136,15 @@ impl<S> Performing<'_, S> {
         let task = tokio::spawn(async move {
             // The semaphore is never closed.
             let permit = permits.acquire().await;
-            let pulled = pull(&client, &*sources, &pod, &wanted.1).await;
+            let auth = sources.credentials(&pod, &wanted.1).await;
+            let pull = match auth {
+                Err(error) => Pull::Failed(format!("no pull credentials: {error}"), false),
+                Ok(auth) => match client.pull_image(spec_of(&wanted.1), auth, None).await {
+                    Err(error) => Pull::Failed(error.to_string(), false),
+                    Ok(reference) => Pull::Succeeded(reference),
+                },
+            };
             drop(permit);
-            let pull = pulled.map_or_else(|error| Pull::Failed(error, false), Pull::Succeeded);
             // If the pod was removed during the pull, the result of the pull is dropped.
             if let Some(known) = lock(&pods).get_mut(&uid) {
                 known.pull_ended(&uid, wanted, pull, clock.now());
@@ -149,18 +155,6 @@ impl<S> Performing<'_, S> {
         known.pulls.insert(key, pull);
         (reason, None)
     }
-}
-
-async fn pull(
-    client: &CriClient,
-    sources: &dyn AnySources,
-    pod: &Pod,
-    image: &str,
-) -> Result<String, String> {
-    let auth = sources.credentials(pod, image).await;
-    let auth = auth.map_err(|error| format!("no pull credentials: {error}"))?;
-    let pulled = client.pull_image(spec_of(image), auth, None).await;
-    pulled.map_err(|error| error.to_string())
 }
 
 fn spec_of(image: &str) -> v1::ImageSpec {
@@ -183,7 +177,7 @@ fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaitin
 /// Returns true if a name has the grammar of registries for images: `host:port/path/name:tag@digest`.
 fn is_reference(image: &str) -> bool {
     let (image, digest) = image.split_once('@').unwrap_or((image, "a:"));
-    // A `:` before a `/` comes before the port of the host.
+    // A `:` that has a `/` after it precedes the port of the host.
     let tagged = image.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'));
     let (name, tag) = tagged.unwrap_or((image, "a"));
     let path = match name.split_once('/') {

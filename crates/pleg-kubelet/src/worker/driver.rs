@@ -225,8 +225,8 @@ impl<R: Reconcile> Worker<R> {
     }
 }
 
-/// Returns true if `error`, or a success if it is empty, must be logged now. While runs keep failing, an error is logged
-/// again only if its text has changed, and less and less often: the text may contain a rising attempt number.
+/// Returns true if `error` (empty: a success) must be logged now. While runs keep failing, an error is logged again if
+/// its text has changed, but less and less often: the text may contain an attempt number that changes each time.
 pub(super) fn is_logged(last: &str, error: &str, failures: u32) -> bool {
     error != last && (error.is_empty() || failures.is_power_of_two())
 }

@@ -113,7 +113,7 @@ impl<S> Run<S> {
     /// The instant of the next run after a successful run. `None`: the next run waits for a change of the pod.
     pub(super) fn follows(&self, action: Action) -> Option<Instant> {
         let changed = *lock(&self.last_change);
-        match changed.is_some() && self.view.as_of < changed {
+        match self.view.as_of < changed {
             true => Some(self.now()),
             false => action.0.into_iter().chain(self.due()).min(),
         }
@@ -224,8 +224,7 @@ pub(crate) fn may_run(status: &PodStatus) -> bool {
 
 /// Returns true if the container runs or may run.
 pub(crate) fn is_live(container: &ContainerStatus) -> bool {
-    use ContainerState::{Created, Exited};
-    !matches!(container.state, Created | Exited)
+    !matches!(container.state, ContainerState::Created | ContainerState::Exited)
 }
 
 /// The reason why a run failed.
