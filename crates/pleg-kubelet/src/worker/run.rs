@@ -1,6 +1,6 @@
 //! One run of a pod worker.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -33,7 +33,7 @@ pub struct Run<S> {
     /// The status of the pod, newer than the worker's own last change.
     pub view: PodView,
     pub(crate) pleg: Pleg,
-    last_change: Arc<LastChange>,
+    pub(crate) last_change: Arc<LastChange>,
     pub(super) woken: Arc<Notify>,
     /// The earliest instant that was given to [`due_by`](Self::due_by).
     due: Mutex<Option<Instant>>,
@@ -206,11 +206,6 @@ impl<S> Run<S> {
     pub fn now(&self) -> Instant {
         self.pleg.now()
     }
-
-    /// Identifies the worker that this run belongs to.
-    pub(crate) fn worker(&self) -> Weak<LastChange> {
-        Arc::downgrade(&self.last_change)
-    }
 }
 
 /// The instant at which the worker of a pod last changed something. The address of this value identifies the worker.
@@ -224,7 +219,8 @@ pub(crate) fn may_run(status: &PodStatus) -> bool {
 
 /// Returns true if the container runs or may run.
 pub(crate) fn is_live(container: &ContainerStatus) -> bool {
-    !matches!(container.state, ContainerState::Created | ContainerState::Exited)
+    use ContainerState::{Created, Exited};
+    !matches!(container.state, Created | Exited)
 }
 
 /// The reason why a run failed.
