@@ -35,7 +35,7 @@ impl<'a> Desired<'a> {
     /// Without this call, the performer refuses a pod that has a deadline.
     pub fn until_deadline<S>(mut self, run: &Run<S>, status: Option<&PodStatus>) -> Self {
         self.has_deadline = true;
-        let left = |status| time_left(self.pod?, status, run.clock().wall());
+        let left = |status| time_left(self.pod?, status, run.pleg.clock().wall());
         self.terminating |= status.and_then(left) == Some(Duration::ZERO);
         self
     }

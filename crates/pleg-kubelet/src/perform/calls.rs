@@ -24,11 +24,10 @@ impl<S> Performing<'_, S> {
     pub(super) async fn create_sandbox(&self, attempt: u32, config: PodSandboxConfig) -> Result {
         // The runtime handler is empty, because pods with a runtime class are refused.
         let created = self.performer.client.run_pod_sandbox(config, "").await;
-        let (run, ended) = (self.run, created.ended);
-        let failed = PerformError::of(format!("start of sandbox {attempt}"));
-        let id = run.written(created).map_err(failed)?;
-        self.performer.names.created(&run.uid, ended);
-        tracing::info!(pod = %run.uid, %id, attempt, "started a sandbox");
+        let (uid, ended) = (&self.run.uid, created.ended);
+        let id = self.written(created, format!("start of sandbox {attempt}"))?;
+        self.performer.names.created(uid, ended);
+        tracing::info!(pod = %uid, %id, attempt, "started a sandbox");
         Ok(())
     }
 
@@ -41,23 +40,22 @@ impl<S> Performing<'_, S> {
         prepared: &mut Prepared,
     ) -> Result<Option<StartContainer>, (&'static str, PerformError)> {
         let StartContainer { name, attempt, .. } = start;
-        let (run, client) = (self.run, &self.performer.client);
+        let client = &self.performer.client;
         let config = prepared.containers.remove(name).zip(sandbox);
         let id = match (&start.existing, config.zip(prepared.sandbox.clone())) {
             (Some(id), _) => id.clone(),
             (None, Some(((config, sandbox), of_sandbox))) => {
                 let created = client.create_container(sandbox, config, of_sandbox).await;
                 let what = format!("create of container {name}, attempt {attempt}");
-                let created = run.written(created).map_err(PerformError::of(what));
+                let created = self.written(created, what);
                 created.map_err(|error| ("CreateContainerError", error))?
             }
             (None, None) => return Ok(None),
         };
         let started = client.start_container(&id).await;
-        let failed = PerformError::of(format!("start of container {name} ({id})"));
-        let started = run.written(started).map_err(failed);
+        let started = self.written(started, format!("start of container {name} ({id})"));
         started.map_err(|error| ("RunContainerError", error))?;
-        tracing::info!(pod = %run.uid, container = name, %id, attempt, "started a container");
+        tracing::info!(pod = %self.run.uid, container = name, %id, attempt, "started a container");
         let hook = self.post_start(name, &id).await;
         hook.map_err(|error| ("PostStartHookError", error))?;
         let mut started = start.clone();
@@ -89,8 +87,7 @@ impl<S> Performing<'_, S> {
         };
         let client = &self.performer.client;
         let updated = client.update_container_resources(request).await;
-        let what = format!("change of the resources of {name} ({id})");
-        self.run.written(updated).map_err(PerformError::of(what))
+        self.written(updated, format!("change of the resources of {name} ({id})"))
     }
 
     pub(super) async fn stop_sandbox(&self, id: &Id) -> Result {
@@ -107,21 +104,26 @@ impl<S> Performing<'_, S> {
 
     /// Removes garbage: an ended container, or an ended sandbox, which is stopped first.
     pub(super) async fn remove(&self, removal: &Removal) -> Result {
-        let client = &self.performer.client;
-        match removal {
-            Removal::Container(id) => self.remove_container(id).await,
-            Removal::Sandbox(id) => {
-                self.stop_sandbox(id).await?;
-                let removed = client.remove_pod_sandbox(id).await;
-                self.gone(removed, format!("removal of sandbox {id}"))?;
-                tracing::info!(pod = %self.run.uid, %id, "removed a sandbox");
-                Ok(())
-            }
-        }
+        let id = match removal {
+            Removal::Container(id) => return self.remove_container(id).await,
+            Removal::Sandbox(id) => id,
+        };
+        self.stop_sandbox(id).await?;
+        let removed = self.performer.client.remove_pod_sandbox(id).await;
+        self.gone(removed, format!("removal of sandbox {id}"))?;
+        tracing::info!(pod = %self.run.uid, %id, "removed a sandbox");
+        Ok(())
     }
 
-    fn gone(&self, written: Written<()>, what: String) -> Result {
-        unless_gone(self.run.written(written)).map_err(PerformError::of(what))
+    /// Records the end of a call, and returns its result. `what` names the action in an error.
+    fn written<T>(&self, written: Written<T>, what: String) -> Result<T> {
+        let result = self.run.written(written);
+        result.map_err(|error| PerformError::of(what, error))
+    }
+
+    fn gone(&self, mut written: Written<()>, what: String) -> Result {
+        written.result = unless_gone(written.result);
+        self.written(written, what)
     }
 
     /// Runs the `postStart` hook of a container that was started. If the hook fails, stops the container, as upstream
@@ -130,10 +132,9 @@ impl<S> Performing<'_, S> {
         let (Some(pod), Some(hook)) = (self.pod, self.hook(name, |l| &l.post_start)) else {
             return Ok(());
         };
-        let run = self.run;
         let result = tokio::select! {
             result = self.run_hook(&hook, id, POST_START_WITHIN) => result,
-            () = run.deleted() => Ok(()),
+            () = self.run.deleted() => Ok(()),
         };
         let Err(error) = result else { return Ok(()) };
         let stop = StopContainer {
@@ -143,10 +144,11 @@ impl<S> Performing<'_, S> {
             reason: StopReason::HookFailed,
         };
         if let Err(error) = self.stop(&stop).await {
-            tracing::warn!(pod = %run.uid, container = name, %error, "not stopped after its postStart hook failed");
+            let uid = &self.run.uid;
+            tracing::warn!(pod = %uid, container = name, %error, "not stopped after its postStart hook failed");
         }
         let what = format!("postStart hook of container {name}");
-        Err(PerformError::of(what)(error))
+        Err(PerformError::of(what, error))
     }
 
     /// Runs the `preStop` hook of a container before it is stopped, and returns the grace period that is left after the
@@ -155,12 +157,9 @@ impl<S> Performing<'_, S> {
         let Some(hook) = self.hook(name, |l| &l.pre_stop) else {
             return grace;
         };
-        let (clock, since) = (self.run.clock(), self.run.now());
-        let result = tokio::select! {
-            result = self.run_hook(&hook, id, grace) => result,
-            () = clock.sleep_until(since.after(grace)) => Err(CheckError::timed_out(grace)),
-        };
-        if let Err(error) = result {
+        let since = self.run.now();
+        let result = tokio::time::timeout(grace, self.run_hook(&hook, id, grace)).await;
+        if let Err(error) = result.unwrap_or_else(|_| Err(CheckError::timed_out(grace))) {
             tracing::warn!(pod = %self.run.uid, container = name, %id, %error, "a preStop hook failed");
         }
         let used = self.run.now().since(since);

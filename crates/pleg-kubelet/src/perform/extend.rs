@@ -1,7 +1,6 @@
 //! Extension points of the performer: sources of data that is not on the node, and final changes of CRI configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,36 +9,30 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EnvVarSource, Pod, Volume};
 use pleg_cri::v1::{AuthConfig, ContainerConfig, PodSandboxConfig};
 
+use super::BoxError;
 use crate::cri_config::NodeConfig;
 use crate::volumes::path_of;
 
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+type Result<T> = std::result::Result<T, BoxError>;
 
-/// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server.
+type Found<T> = Result<Option<T>>;
+
+/// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server. By default, `volume`,
+/// `env` and `env_from` provide nothing: pods that need them are refused.
 ///
-/// By default, `volume`, `env` and `env_from` provide nothing: pods that need them are refused. The volumes of a pod,
-/// the variables of a container and the credentials of an image must be provided within 30 s. Otherwise the call is
-/// cancelled, and a later run tries again. Pass an implementation to [`Performer::sources`](super::Performer::sources).
+/// All volumes of a pod, all variables of a container or the credentials of an image must be provided within 30 s.
+/// Otherwise the call is cancelled, and a later run tries again.
+#[allow(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Sources: Send + Sync + 'static {
-    /// Returns the path on the node with the contents of a volume. The performer mounts this path as a `hostPath`,
-    /// without a change of SELinux labels. Called each time before containers of the pod are created, but not for
-    /// `hostPath`, `emptyDir` and `downwardAPI` volumes. `None`: the volume is not provided.
-    fn volume(
-        &self,
-        pod: &Pod,
-        volume: &Volume,
-    ) -> impl Future<Output = Result<Option<PathBuf>>> + Send {
-        let _ = (pod, volume);
+    /// The path on the node with the contents of a volume. It is mounted as a `hostPath`, without a change of SELinux
+    /// labels. `None`: the volume is not provided. Called each time before containers of the pod are created, but not
+    /// for `hostPath`, `emptyDir` and `downwardAPI` volumes.
+    fn volume(&self, pod: &Pod, volume: &Volume) -> impl Future<Output = Found<PathBuf>> + Send {
         async { Ok(None) }
     }
 
     /// The value of a variable that refers to a ConfigMap or Secret. `None`: the variable is left out.
-    fn env(
-        &self,
-        pod: &Pod,
-        source: &EnvVarSource,
-    ) -> impl Future<Output = Result<Option<String>>> + Send {
-        let _ = (pod, source);
+    fn env(&self, pod: &Pod, source: &EnvVarSource) -> impl Future<Output = Found<String>> + Send {
         async { Err("config maps and secrets are not read: write the value".into()) }
     }
 
@@ -49,7 +42,6 @@ pub trait Sources: Send + Sync + 'static {
         pod: &Pod,
         source: &EnvFromSource,
     ) -> impl Future<Output = Result<BTreeMap<String, String>>> + Send {
-        let _ = (pod, source);
         async { Err("config maps and secrets are not read: write the variables in env".into()) }
     }
 
@@ -63,21 +55,19 @@ pub trait Sources: Send + Sync + 'static {
         &self,
         pod: &Pod,
         image: &str,
-    ) -> impl Future<Output = Result<Option<AuthConfig>>> + Send {
-        let _ = (pod, image);
+    ) -> impl Future<Output = Found<AuthConfig>> + Send {
         async { Ok(None) }
     }
 }
 
-/// Changes the configurations of sandboxes and containers just before they are sent to the runtime. Pass an
-/// implementation to [`Performer::last_changes`](super::Performer::last_changes).
+/// Changes the configurations of sandboxes and containers just before they are sent to the runtime.
+#[allow(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait LastChanges: Send + Sync + 'static {
     /// Changes the configuration of a sandbox. Called in each run that creates the sandbox or containers in it.
     ///
     /// # Errors
     /// The reason why the pod cannot run now. A later run of the pod tries again.
     fn sandbox(&self, pod: &Pod, config: &mut PodSandboxConfig) -> Result<()> {
-        let _ = (pod, config);
         Ok(())
     }
 
@@ -86,7 +76,6 @@ pub trait LastChanges: Send + Sync + 'static {
     /// # Errors
     /// The reason why the container cannot be created now. A later run of the pod tries again.
     fn container(&self, pod: &Pod, config: &mut ContainerConfig) -> Result<()> {
-        let _ = (pod, config);
         Ok(())
     }
 }
@@ -124,8 +113,7 @@ impl<S: Sources> AnySources for S {
     fn with_volumes<'a>(&'a self, pod: &'a Pod, node: &'a NodeConfig) -> Boxed<'a, Pod> {
         within(async move {
             let mut with = pod.clone();
-            let spec = with.spec.as_mut();
-            let Some(spec) = spec else { return Ok(with) };
+            let spec = with.spec.get_or_insert_default();
             let mut read_only = BTreeSet::new();
             for volume in spec.volumes.iter_mut().flatten() {
                 if !matches!(path_of(volume, pod, node), Ok(None)) {
@@ -138,17 +126,14 @@ impl<S: Sources> AnySources for S {
                 if is_config || volume.projected.is_some() {
                     read_only.insert(volume.name.clone());
                 }
-                let mut provided = Volume::default();
-                provided.name.clone_from(&volume.name);
-                provided.host_path.get_or_insert_default().path = path.display().to_string();
-                *volume = provided;
+                volume.name = std::mem::take(volume).name;
+                volume.host_path.get_or_insert_default().path = path.display().to_string();
             }
             let init = spec.init_containers.iter_mut().flatten();
             let containers = init.chain(&mut spec.containers);
-            for mount in containers.flat_map(|c| c.volume_mounts.iter_mut().flatten()) {
-                if read_only.contains(&mount.name) {
-                    mount.read_only = Some(true);
-                }
+            let mounts = containers.flat_map(|c| c.volume_mounts.iter_mut().flatten());
+            for mount in mounts.filter(|mount| read_only.contains(&mount.name)) {
+                mount.read_only = Some(true);
             }
             Ok(with)
         })
@@ -177,11 +162,9 @@ impl<S: Sources> AnySources for S {
                     _ => env.push(variable.clone()),
                 }
             }
-            Ok(Container {
-                env: Some(env),
-                env_from: None,
-                ..container.clone()
-            })
+            let mut with = container.clone();
+            (with.env, with.env_from) = (Some(env), None);
+            Ok(with)
         })
     }
 

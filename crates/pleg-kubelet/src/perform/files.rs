@@ -1,26 +1,25 @@
 //! Directories and logs of pods: work that may block on the file system.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use pleg::runtime::clock::Clock;
 use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid};
 use tokio::task::AbortHandle;
 
 use crate::actions::Actions;
 use crate::cri_config::hosts;
-use crate::lock;
 use crate::mounts::SubPath;
-use crate::names;
 use crate::plan::Observed;
 use crate::spec::spec_of;
 use crate::termination::message;
 use crate::volumes::{ETC_HOSTS, VolumeError, file_name, make_file, make_volumes, unless};
 use crate::worker::Run;
+use crate::{lock, names};
 
 use super::{Performer, Performing, Result};
 
@@ -41,20 +40,18 @@ impl Performer {
     /// If the future is dropped, file operations in progress go on. Call `remove_pod` again.
     pub async fn remove_pod<S>(&self, run: &Run<S>) -> Result {
         let (node, uid) = (self.node.clone(), run.uid.clone());
-        lock(&self.images.pods).remove(&uid);
+        lock(&self.pods).remove(&uid);
         self.names.release(&uid);
         let work = move || node.remove_files(|of| *of == uid);
-        Ok(self.files.run(run.clock(), &run.uid, work).await?)
+        Ok(self.files.run(&run.uid, work).await?)
     }
 
     /// Removes directories and logs of pods that were deleted while no kubelet ran: of all pods that `pleg` does not
-    /// show and that are not in `specs`. Call it when the generator is synced, and before the pod workers start.
-    ///
-    /// It blocks on the file system.
+    /// show and that are not in `specs`. Call it before the pod workers start. It blocks on the file system.
     ///
     /// # Errors
-    /// If the generator is not synced: then nothing is removed, because the existing pods are not known yet. If
-    /// directories cannot be listed, or a pod's files cannot be removed: the other pods' files are removed even so.
+    /// If the generator is not synced: then nothing is removed. If directories cannot be listed, or the files of a pod
+    /// cannot be removed: the other pods' files are removed even so.
     pub fn remove_orphans(&self, pleg: &Pleg, specs: &BTreeSet<PodUid>) -> Result<(), VolumeError> {
         if !pleg.health().current().synced {
             let problem = "the existing pods are not known yet: call Pleg::wait_until_synced first";
@@ -81,12 +78,10 @@ impl Performer {
         if !sources.is_empty() {
             let read = |(id, file, log): Source| (id, message(&file, log.as_deref()));
             let work = move || Ok(sources.into_iter().map(read).collect::<Vec<_>>());
-            match self.files.run(run.clock(), &run.uid, work).await {
-                Ok(messages) => known.extend(messages),
-                Err(error) => {
-                    tracing::warn!(pod = %run.uid, %error, "termination messages not read");
-                }
-            }
+            let read = self.files.run(&run.uid, work).await.inspect_err(|error| {
+                tracing::warn!(pod = %run.uid, %error, "termination messages not read");
+            });
+            known.extend(read.into_iter().flatten());
         }
         self.remembered(run, |pod| pod.messages.clone_from(&known));
         known
@@ -94,61 +89,53 @@ impl Performer {
 
     /// The message file of an ended container with a known exit code, and its log if that may replace an empty file.
     fn message_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Option<Source> {
-        let code = container.details.exit_code?;
-        if container.state != ContainerState::Exited {
-            return None;
-        }
+        let has_exited = container.state == ContainerState::Exited;
+        let code = container.details.exit_code.filter(|_| has_exited)?;
         let (name, attempt) = (&container.name, container.attempt);
         let uid = pod.uid.as_str();
         let file = self.node.termination_log(uid, name, attempt).ok()?;
         let annotations = &container.details.annotations;
         let policy = annotations.get(names::TERMINATION_MESSAGE_POLICY);
-        let is_log = code != 0 && policy.is_some_and(|policy| policy == "FallbackToLogsOnError");
+        let is_log = code != 0 && policy == Some("FallbackToLogsOnError");
         let log = is_log.then(|| self.node.log_of(pod, container).ok());
         Some((container.id.clone(), file, log.flatten()))
     }
 }
 
 impl<S> Performing<'_, S> {
-    async fn on_disk(
-        &self,
-        work: impl FnOnce() -> Result<(), VolumeError> + Send + 'static,
-    ) -> Result<(), VolumeError> {
-        let run = self.run;
-        self.performer.files.run(run.clock(), &run.uid, work).await
-    }
-
     /// Makes the volumes of the pod, its log directories, its hosts file, and the files for its termination messages.
     /// The log directories of containers are made for CRI-O: its conmon fails to start a container without one ("Failed
     /// to open log file"). containerd makes them itself.
     pub(super) async fn make_directories(&self, pod: &Pod, actions: &Actions) -> Result {
-        let (node, uid) = (self.performer.node.clone(), self.run.uid.as_str());
-        let logs = node.log_directory(names::PodName::of(pod))?;
-        let mut log_directories = vec![logs.clone()];
-        let mut messages = Vec::new();
-        for start in actions.start.iter().filter(|s| s.existing.is_none()) {
-            log_directories.push(logs.join(file_name(&start.name)?));
-            messages.push(node.termination_log(uid, &start.name, start.attempt)?);
-        }
+        let (node, uid) = (self.performer.node.clone(), self.run.uid.clone());
         let (ips, pod) = (self.performer.pod_ips(self.run, pod), pod.clone());
-        let hosts_file = node.pod_path(uid, ETC_HOSTS, &[])?;
+        let mut created = actions.start.clone();
+        created.retain(|start| start.existing.is_none());
         let work = move || {
+            let (logs, uid) = (node.log_directory(names::PodName::of(&pod))?, uid.as_str());
+            let make = |path: &Path| fs::create_dir_all(path).map_err(VolumeError::at(path));
+            let write = |path: &Path, text: &str, mode| {
+                make_file(path, text, mode, None).map_err(VolumeError::at(path))
+            };
+            make(&logs)?;
             make_volumes(&pod, &node, false)?;
-            for path in &messages {
-                make_file(path, "", 0o666, None).map_err(VolumeError::at(path))?;
+            for start in &created {
+                make(&logs.join(file_name(&start.name)?))?;
+                write(
+                    &node.termination_log(uid, &start.name, start.attempt)?,
+                    "",
+                    0o666,
+                )?;
             }
             // The hosts file is needed only if a container is created.
-            if !messages.is_empty() {
-                let of_node = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
-                let made = make_file(&hosts_file, &hosts(&pod, &ips, &of_node), 0o644, None);
-                made.map_err(VolumeError::at(&hosts_file))?;
-            }
-            for path in &log_directories {
-                std::fs::create_dir_all(path).map_err(VolumeError::at(path))?;
+            if !created.is_empty() {
+                let of_node = fs::read_to_string("/etc/hosts").unwrap_or_default();
+                let hosts_file = node.pod_path(uid, ETC_HOSTS, &[])?;
+                write(&hosts_file, &hosts(&pod, &ips, &of_node), 0o644)?;
             }
             Ok(())
         };
-        Ok(self.on_disk(work).await?)
+        Ok(self.performer.files.run(&self.run.uid, work).await?)
     }
 
     /// Rewrites the files of `downwardAPI` volumes whose values have changed while the pod runs.
@@ -159,8 +146,8 @@ impl<S> Performing<'_, S> {
             return;
         }
         let (node, pod) = (self.performer.node.clone(), pod.clone());
-        let refreshed = self.on_disk(move || make_volumes(&pod, &node, true)).await;
-        if let Err(error) = refreshed {
+        let work = move || make_volumes(&pod, &node, true);
+        if let Err(error) = self.performer.files.run(&self.run.uid, work).await {
             tracing::warn!(pod = %self.run.uid, %error, "the files of a downwardAPI volume may be old");
         }
     }
@@ -173,7 +160,8 @@ impl<S> Performing<'_, S> {
             let of_volume = path.volume.join(&path.path);
             path.mount().map_err(VolumeError::at(&of_volume))
         };
-        self.on_disk(move || paths.iter().try_for_each(mount)).await
+        let work = move || paths.iter().try_for_each(mount);
+        self.performer.files.run(&self.run.uid, work).await
     }
 
     /// Removes the log of a container that was removed, and the file of its termination message.
@@ -182,15 +170,14 @@ impl<S> Performing<'_, S> {
         let Some(container) = status.containers.iter().find(|c| c.id == *id) else {
             return Ok(());
         };
-        let (name, attempt) = (&container.name, container.attempt);
-        let uid = self.run.uid.as_str();
-        let message = node.termination_log(uid, name, attempt)?;
+        let (uid, name, attempt) = (&self.run.uid, &container.name, container.attempt);
+        let message = node.termination_log(uid.as_str(), name, attempt)?;
         let paths = [node.log_of(status, container)?, message];
         let remove = |path: &PathBuf| {
-            unless(ErrorKind::NotFound, std::fs::remove_file(path)).map_err(VolumeError::at(path))
+            unless(ErrorKind::NotFound, fs::remove_file(path)).map_err(VolumeError::at(path))
         };
         let work = move || paths.iter().try_for_each(remove);
-        self.on_disk(work).await
+        self.performer.files.run(uid, work).await
     }
 }
 
@@ -201,7 +188,6 @@ pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
 impl Files {
     async fn run<T: Send + 'static>(
         &self,
-        clock: Clock,
         uid: &PodUid,
         work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
@@ -217,10 +203,9 @@ impl Files {
             busy.insert(uid.clone(), task.abort_handle());
             task
         };
-        tokio::select! {
-            done = task => done.unwrap_or_else(|panic| Err(VolumeError(panic.to_string()))),
-            () = clock.sleep_until(clock.now().after(DEADLINE)) => Err(hangs()),
-        }
+        let done = tokio::time::timeout(DEADLINE, task).await;
+        let done = done.map_err(|_| hangs())?;
+        done.unwrap_or_else(|panic| Err(VolumeError(panic.to_string())))
     }
 }
 
@@ -228,14 +213,11 @@ impl Files {
 mod tests {
     use std::sync::mpsc;
 
-    use pleg::WallTime;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn hung_file_operation_times_out_and_is_not_started_twice() {
         let (files, uid) = (Files::default(), PodUid::from("p"));
-        let clock = Clock::start_at(WallTime::from_nanos(1));
         let (release, hangs) = mpsc::channel::<()>();
         let work = move || {
             // Hangs until the test ends.
@@ -243,13 +225,13 @@ mod tests {
             Ok(())
         };
         let pass = tokio::time::advance(2 * DEADLINE);
-        let (first, ()) = tokio::join!(files.run(clock, &uid, work), pass);
+        let (first, ()) = tokio::join!(files.run(&uid, work), pass);
         assert!(first.is_err());
-        assert!(files.run(clock, &uid, || Ok(())).await.is_err());
-        let other = files.run(clock, &PodUid::from("q"), || Ok(())).await;
+        assert!(files.run(&uid, || Ok(())).await.is_err());
+        let other = files.run(&PodUid::from("q"), || Ok(())).await;
         assert!(other.is_ok(), "{other:?}");
         drop(release);
-        while files.run(clock, &uid, || Ok(())).await.is_err() {
+        while files.run(&uid, || Ok(())).await.is_err() {
             tokio::task::yield_now().await;
         }
     }

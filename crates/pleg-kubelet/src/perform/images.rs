@@ -2,36 +2,21 @@
 //!
 //! A pull runs in a task of its own, so a pod can be stopped during a slow pull. The end of the pull wakes the worker.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateWaiting, Pod};
 use pleg::{Instant, PodUid};
-use pleg_cri::{CriClient, v1};
-use tokio::sync::Semaphore;
+use pleg_cri::v1;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{AnySources, Performing, Remembered, not_created};
-use crate::backoff::BackOffSettings;
+use super::{Performing, Remembered, not_created};
 use crate::lock;
 use crate::pod_status::waiting;
 
-/// The images that containers need.
-#[derive(Debug)]
-pub(super) struct Images {
-    client: CriClient,
-    back_off: BackOffSettings,
-    pub(super) pods: Mutex<BTreeMap<PodUid, Remembered>>,
-    permits: Semaphore,
-}
-
 /// The maximum number of images that are pulled at once. Upstream pulls one at a time unless configured otherwise.
-const MAX_PULLS: usize = 5;
-
+pub(super) const MAX_PULLS: usize = 5;
 /// The time for which a container's status shows `ErrImagePull` after a failed pull, before `ImagePullBackOff`.
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
-
 /// The delay before a failed lookup of an image in the runtime is repeated. A lookup calls no registry: no back-off.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -40,85 +25,53 @@ pub(super) type Wanted = (String, String);
 
 #[derive(Debug)]
 pub(super) enum Pull {
-    Running {
-        task: AbortOnDropHandle<()>,
-        /// The error of the previous pull.
-        failed: Option<String>,
-    },
+    /// The task of the pull, and the error of the previous pull.
+    Running(AbortOnDropHandle<()>, Option<String>),
+    /// The name of the pulled image in the runtime's image service.
     Succeeded(String),
-    /// The pull failed with this error, which no status has shown yet.
-    Failed(String),
-    /// The pull failed with this error, which a status has shown.
-    BackingOff(String),
+    /// The error of the pull, and true once a status has shown this error.
+    Failed(String, bool),
 }
-
-/// The name of the pulled image in the runtime's image service, or the error of the pull.
-type Pulled = Result<String, String>;
 
 /// Why a container has no image yet, and when its pod's worker runs again. `None`: when the pull ends or pod changes.
 type Absent = (ContainerStateWaiting, Option<Instant>);
 
-impl Images {
-    pub(super) fn new(client: CriClient, back_off: BackOffSettings) -> Arc<Self> {
-        Arc::new(Self {
-            client,
-            back_off,
-            pods: Mutex::default(),
-            permits: Semaphore::new(MAX_PULLS),
-        })
-    }
-
-    async fn pull(&self, from: &dyn AnySources, pod: &Pod, image: &str) -> Pulled {
-        // The semaphore is never closed.
-        let _permit = self.permits.acquire().await;
-        let auth = from.credentials(pod, image).await;
-        let auth = auth.map_err(|error| format!("no pull credentials: {error}"))?;
-        let pulled = self.client.pull_image(spec_of(image), auth, None);
-        pulled.await.map_err(|error| error.to_string())
-    }
-
-    fn pull_ended(&self, uid: &PodUid, wanted: Wanted, pulled: Pulled, now: Instant) {
+impl Remembered {
+    fn pull_ended(&mut self, uid: &PodUid, wanted: Wanted, pull: Pull, now: Instant) {
         let (container, image) = &wanted;
-        let mut pods = lock(&self.pods);
-        // If the pod was removed during the pull, the result of the pull is dropped.
-        let Some(pod) = pods.get_mut(uid) else { return };
-        let pull = pulled.map_or_else(Pull::Failed, Pull::Succeeded);
-        if let Pull::Failed(error) = &pull {
+        if let Pull::Failed(error, _) = &pull {
             tracing::warn!(pod = %uid, container, image, error, "an image could not be pulled");
-            pod.back_off.settings = self.back_off;
             // If containers pull the same image at the same time and the pulls fail, that is one failure.
-            if pod.back_off.delayed_retry(image, now).is_none() {
-                pod.back_off.restarted(image, now, now);
+            if self.back_off.delayed_retry(image, now).is_none() {
+                self.back_off.restarted(image, now, now);
             }
         }
-        pod.pulls.insert(wanted, pull);
+        self.pulls.insert(wanted, pull);
     }
 }
 
 impl<S> Performing<'_, S> {
     /// The name of a container's image in the runtime's image service. Starts a pull of the image if one is needed.
     pub(super) async fn image(&self, pod: &Pod, container: &Container) -> Result<String, Absent> {
-        let images = &self.performer.images;
-        let image = container.image.clone().unwrap_or_default();
-        if !is_reference(&image) {
+        let image = container.image.as_deref().unwrap_or_default();
+        if !is_reference(image) {
             let message = format!("{image:?} is not the name of an image");
             return Err((waiting("InvalidImageName", message), None));
         }
-        let wanted = (container.name.clone(), image.clone());
-        let policy = container.image_pull_policy.as_deref();
-        // As in upstream's kubelet, an image without a tag and without a digest has the tag `latest` by default.
-        let name = image.rsplit('/').next().unwrap_or_default();
-        let is_latest = name.ends_with(":latest") || !name.contains([':', '@']);
-        let may_be_present = policy.map_or(!is_latest, |policy| policy != "Always");
+        let wanted = (container.name.clone(), image.to_owned());
         let waits = match self.pulled(pod, &wanted) {
             // Another pod or a user may have pulled the image after this failed pull, so the runtime is asked first.
             Some(Err((reason, Some(due)))) => Some((reason, Some(due))),
             Some(pulled) => return pulled,
             None => None,
         };
-        let present = match may_be_present {
-            true => images.client.image_status(spec_of(&image)).await,
-            false => Ok(None),
+        let policy = container.image_pull_policy.as_deref();
+        // As in upstream's kubelet, an image without a tag and without a digest has the tag `latest` by default.
+        let name = image.rsplit('/').next().unwrap_or_default();
+        let is_latest = name.ends_with(":latest") || !name.contains([':', '@']);
+        let present = match policy.map_or(is_latest, |policy| policy == "Always") {
+            true => Ok(None),
+            false => self.performer.client.image_status(spec_of(image)).await,
         };
         let (reason, message) = match (present, waits) {
             (Ok(Some(found)), _) => return Ok(found.id),
@@ -139,57 +92,67 @@ impl<S> Performing<'_, S> {
 
     /// The result of the last pull for this container. `None` if there was no pull, or if another one must be made.
     fn pulled(&self, pod: &Pod, wanted: &Wanted) -> Option<Result<String, Absent>> {
-        let mut pods = lock(&self.performer.images.pods);
+        let (mut pods, now) = (lock(&self.performer.pods), self.run.now());
         let known = pods.get_mut(&self.run.uid)?;
         let (_, image) = wanted;
-        let pull = known.pulls.get_mut(wanted)?;
-        match pull {
+        let absent = match known.pulls.get_mut(wanted)? {
             // The task of the pull has ended without storing a result, so it has panicked.
-            Pull::Running { task, .. } if task.is_finished() => None,
-            Pull::Running { failed, .. } => {
-                let reason = pulling(pod, image, failed.as_deref());
-                Some(Err((reason, None)))
-            }
+            Pull::Running(task, _) if task.is_finished() => return None,
+            Pull::Running(_, failed) => (pulling(pod, image, failed.as_deref()), None),
             Pull::Succeeded(reference) => {
                 let reference = reference.clone();
                 known.pulls.remove(wanted);
-                Some(Ok(reference))
+                return Some(Ok(reference));
             }
-            Pull::Failed(error) => {
-                let (now, error) = (self.run.now(), error.clone());
+            Pull::Failed(error, is_shown) => {
                 let (until, _) = known.back_off.delayed_retry(image, now)?;
-                *pull = Pull::BackingOff(error.clone());
-                let due = until.min(now.after(ERROR_SHOWN));
-                Some(Err((waiting("ErrImagePull", error), Some(due))))
+                match std::mem::replace(is_shown, true) {
+                    true => (pulling(pod, image, Some(error)), Some(until)),
+                    false => {
+                        let due = until.min(now.after(ERROR_SHOWN));
+                        (waiting("ErrImagePull", error.clone()), Some(due))
+                    }
+                }
             }
-            Pull::BackingOff(error) => {
-                let (until, _) = known.back_off.delayed_retry(image, self.run.now())?;
-                Some(Err((pulling(pod, image, Some(error)), Some(until))))
-            }
-        }
+        };
+        Some(Err(absent))
     }
 
     fn begin_pull(&self, pod: &Pod, wanted: Wanted) -> Absent {
-        let (uid, (container, image)) = (self.run.uid.clone(), &wanted);
+        let (performer, uid, (container, image)) = (self.performer, &self.run.uid, &wanted);
         tracing::info!(pod = %uid, container, image, "pulling an image");
-        let mut pods = lock(&self.performer.images.pods);
-        let pulls = &mut pods.entry(uid.clone()).or_default().pulls;
-        let failed = match pulls.remove(&wanted) {
-            Some(Pull::Failed(error) | Pull::BackingOff(error)) => Some(error),
+        let mut all = lock(&performer.pods);
+        let known = all.entry(uid.clone()).or_default();
+        known.back_off.settings = performer.image_back_off;
+        let failed = match known.pulls.remove(&wanted) {
+            Some(Pull::Failed(error, _)) => Some(error),
             _ => None,
         };
         let reason = pulling(pod, image, failed.as_deref());
-        let (key, pod, clock) = (wanted.clone(), pod.clone(), self.run.clock());
-        let images = self.performer.images.clone();
-        let sources = self.performer.sources.clone();
-        let wake = self.run.waker();
+        let (client, sources) = (performer.client.clone(), performer.sources.clone());
+        let (permits, pods) = (performer.pull_permits.clone(), performer.pods.clone());
+        let (uid, clock, wake) = (uid.clone(), self.run.pleg.clock(), self.run.waker());
+        let (key, pod) = (wanted.clone(), pod.clone());
         let task = tokio::spawn(async move {
-            let pulled = images.pull(&*sources, &pod, &wanted.1).await;
-            images.pull_ended(&uid, wanted, pulled, clock.now());
+            // The semaphore is never closed.
+            let permit = permits.acquire().await;
+            let auth = sources.credentials(&pod, &wanted.1).await;
+            let pull = match auth {
+                Err(error) => Pull::Failed(format!("no pull credentials: {error}"), false),
+                Ok(auth) => match client.pull_image(spec_of(&wanted.1), auth, None).await {
+                    Err(error) => Pull::Failed(error.to_string(), false),
+                    Ok(reference) => Pull::Succeeded(reference),
+                },
+            };
+            drop(permit);
+            // If the pod was removed during the pull, the result of the pull is dropped.
+            if let Some(known) = lock(&pods).get_mut(&uid) {
+                known.pull_ended(&uid, wanted, pull, clock.now());
+            }
             wake();
         });
-        let task = AbortOnDropHandle::new(task);
-        pulls.insert(key, Pull::Running { task, failed });
+        let pull = Pull::Running(AbortOnDropHandle::new(task), failed);
+        known.pulls.insert(key, pull);
         (reason, None)
     }
 }
@@ -214,17 +177,17 @@ fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaitin
 /// Returns true if a name has the grammar of registries for images: `host:port/path/name:tag@digest`.
 fn is_reference(image: &str) -> bool {
     let (image, digest) = image.split_once('@').unwrap_or((image, "a:"));
-    let slash = image.rfind('/').map_or(0, |at| at + 1);
-    let colon = image[slash..].find(':').map(|at| slash + at);
-    let (name, tag) = colon.map_or((image, "a"), |at| (&image[..at], &image[at + 1..]));
+    // A `:` that has a `/` after it precedes the port of the host.
+    let tagged = image.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'));
+    let (name, tag) = tagged.unwrap_or((image, "a"));
     let path = match name.split_once('/') {
         Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => path,
         _ => name,
     };
     let is_plain = |part: &str| {
         let is_inner = |c| matches!(c, 'a'..='z' | '0'..='9' | '.' | '_' | '-');
-        let ends = part.starts_with(|c: char| c.is_ascii_alphanumeric());
-        ends && !part.ends_with(['.', '_', '-']) && part.chars().all(is_inner)
+        let is_outer = !part.is_empty() && part.trim_matches(['.', '_', '-']) == part;
+        is_outer && part.chars().all(is_inner)
     };
     let is_tag = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     path.split('/').all(is_plain)

@@ -10,12 +10,13 @@ mod prepare;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures::future::{FutureExt as _, join_all};
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
-use pleg::{Id, InvalidSetting};
+use pleg::{Id, InvalidSetting, PodUid};
 use pleg_cri::CriClient;
+use tokio::sync::Semaphore;
 
 use crate::actions::{Actions, StartContainer};
 use crate::backoff::{BackOff, BackOffSettings};
@@ -31,7 +32,7 @@ pub use extend::{LastChanges, Sources};
 
 use extend::{AnySources, Nothing};
 use files::Files;
-use images::{Images, Pull, Wanted};
+use images::{MAX_PULLS, Pull, Wanted};
 use predecessor::Names;
 use prepare::Prepared;
 
@@ -42,7 +43,9 @@ pub struct Performer {
     node: NodeConfig,
     sources: Arc<dyn AnySources>,
     last_changes: Box<dyn LastChanges>,
-    images: Arc<Images>,
+    image_back_off: BackOffSettings,
+    pull_permits: Arc<Semaphore>,
+    pods: Arc<Mutex<BTreeMap<PodUid, Remembered>>>,
     files: Files,
     names: Names,
 }
@@ -59,8 +62,7 @@ struct Remembered {
 
 impl fmt::Debug for Performer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Performer");
-        debug.field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("Performer").finish_non_exhaustive()
     }
 }
 
@@ -85,12 +87,9 @@ pub enum PerformError {
 }
 
 impl PerformError {
-    fn of<E: Into<BoxError>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
-        let what = what.into();
-        move |error| Self::Failed {
-            what,
-            source: error.into(),
-        }
+    fn of(what: String, source: impl Into<BoxError>) -> Self {
+        let source = source.into();
+        Self::Failed { what, source }
     }
 }
 
@@ -146,11 +145,13 @@ impl Performer {
     /// A performer that makes its calls to the runtime through `client`.
     pub fn new(client: CriClient, node: NodeConfig) -> Self {
         Self {
-            images: Images::new(client.clone(), BackOffSettings::default()),
             client,
             node,
             sources: Arc::new(Nothing),
             last_changes: Box::new(Nothing),
+            image_back_off: BackOffSettings::default(),
+            pull_permits: Arc::new(Semaphore::new(MAX_PULLS)),
+            pods: Arc::default(),
             files: Files::default(),
             names: Names::default(),
         }
@@ -162,7 +163,7 @@ impl Performer {
     /// If a setting is invalid.
     pub fn image_back_off(mut self, settings: BackOffSettings) -> Result<Self, InvalidSetting> {
         settings.validate()?;
-        self.images = Images::new(self.client.clone(), settings);
+        self.image_back_off = settings;
         Ok(self)
     }
 
@@ -182,20 +183,18 @@ impl Performer {
     /// the garbage of the pod. `pod` is `None` if a pod must be terminated and its specification was never known.
     ///
     /// Actions that cannot be done yet are postponed and not recorded; the returned [`Performed`] has the reasons. A
-    /// container waits until its image was pulled: the pull runs in the background, and wakes the worker at its end.
-    /// All containers wait until their volumes can be made. A sandbox waits while another pod of the same namespace and
-    /// name may run, because an edited manifest is another pod of the same name.
+    /// container waits for its volumes and its image: the pull runs in the background, and wakes the worker at its end.
+    /// A sandbox waits while another pod of this namespace and name may run: the pod before an edit of its manifest.
     ///
-    /// Records in the run when each call that changes the runtime ended ([`Run::changed`]). A failed action does not
-    /// prevent actions that do not need it. A failed removal of garbage is logged, and a later plan retries it.
+    /// A failed action does not prevent actions that do not need it. A failed removal of garbage is logged, and a later
+    /// plan retries it.
     ///
     /// # Cancel safety
     /// If the future is dropped, calls in progress are cancelled. The runtime may still perform them.
     pub async fn perform<S>(&self, pod: Option<&Pod>, mut plan: Plan<'_, S>) -> Performed {
-        let (performer, run) = (self, plan.run);
         let work = Performing {
-            performer,
-            run,
+            performer: self,
+            run: plan.run,
             pod,
         };
         let mut performed = Performed::default();
@@ -218,10 +217,10 @@ impl Performer {
         let (stops, removes, resizes, ()) = futures::join!(stops, removes, resizes, starts);
         let results = stops.into_iter().chain(removes).chain(resizes);
         performed.errors.extend(results.filter_map(Result::err));
-        self.remembered(run, |pod| pod.waiting.clone_from(&performed.waiting));
+        self.remembered(work.run, |pod| pod.waiting.clone_from(&performed.waiting));
         for removal in &actions.garbage {
             if let Err(error) = work.remove(removal).await {
-                tracing::warn!(pod = %run.uid, %error, "not removed; tried again later");
+                tracing::warn!(pod = %work.run.uid, %error, "not removed; tried again later");
             }
         }
         performed
@@ -230,7 +229,6 @@ impl Performer {
     /// The status of this run's pod, from the observations of its plan, the termination messages of its containers, and
     /// the reasons why containers waited when a plan was last performed. Call it before a plan is performed, to report
     /// the plan's exits, and again afterwards. A pod with `activeDeadlineSeconds` is run again at its deadline.
-    ///
     /// `previous` is the status reported last. `runtime` is the runtime's name: `containerd` in `containerd://…`.
     ///
     /// # Cancel safety
@@ -245,7 +243,7 @@ impl Performer {
     ) -> PodStatus {
         let messages = self.termination_messages(run, observed).await;
         let waiting = self.remembered(run, |pod| pod.waiting.clone());
-        let now = run.clock().wall();
+        let now = run.pleg.clock().wall();
         let status = pod_status(PodState {
             pod,
             observed,
@@ -264,7 +262,7 @@ impl Performer {
     }
 
     fn remembered<S, T>(&self, run: &Run<S>, of: impl FnOnce(&mut Remembered) -> T) -> T {
-        of(lock(&self.images.pods).entry(run.uid.clone()).or_default())
+        of(lock(&self.pods).entry(run.uid.clone()).or_default())
     }
 
     fn pod_ips<S>(&self, run: &Run<S>, pod: &Pod) -> Vec<IpAddr> {
@@ -302,9 +300,8 @@ impl<S> Performing<'_, S> {
 
 /// The waiting reason that upstream's kubelet shows for a container that was not created yet.
 pub(crate) fn not_created(pod: &Pod) -> &'static str {
-    let init = spec_of(pod).init_containers.as_ref();
-    match init.is_some_and(|init| !init.is_empty()) {
-        true => "PodInitializing",
-        false => "ContainerCreating",
+    match spec_of(pod).init_containers.as_deref() {
+        None | Some([]) => "ContainerCreating",
+        Some(_) => "PodInitializing",
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use pleg_cri::v1::{ContainerConfig, PodSandboxConfig};
 
-use super::{PerformError, Performed, Performing, Result};
+use super::{PerformError, Performed, Performer, Performing, Result};
 use crate::actions::{StartContainer, WaitReason};
 use crate::cri_config::{ContainerInput, FieldError, sandbox_config};
 use crate::downward::Fields;
@@ -15,7 +15,6 @@ use crate::plan::Plan;
 use crate::pod_status::crash_loop_back_off;
 use crate::spec::container_of;
 use crate::unsupported::{DEADLINE, OF_POD, PROBES, PULL_SECRETS, of_pod};
-use crate::volumes::VolumeError;
 
 /// The period at which the worker of a waiting pod checks if an earlier pod of the same name has ended.
 const PREDECESSOR_PERIOD: Duration = Duration::from_millis(200);
@@ -68,8 +67,8 @@ impl<S> Performing<'_, S> {
 
     /// Makes directories, volumes and a sandbox configuration. Returns the pod with volumes of `Sources` as `hostPath`.
     async fn prepare_pod(&self, pod: &Pod, plan: &Plan<'_, S>) -> Result<(Pod, PodSandboxConfig)> {
-        let sources = &self.performer.sources;
-        let pod = sources.with_volumes(pod, &self.performer.node).await?;
+        let (sources, node) = (&self.performer.sources, &self.performer.node);
+        let pod = sources.with_volumes(pod, node).await?;
         // `of_pod` skips environment variables: `config` checks them once `Sources` has provided their values.
         let probes = plan.observed.probes.is_none().then_some(PROBES);
         let deadline = (!plan.has_deadline).then_some(DEADLINE);
@@ -85,7 +84,7 @@ impl<S> Performing<'_, S> {
             let mut sandboxes = plan.observed.view.status.sandboxes.iter();
             Some(sandboxes.find(|s| Some(&s.id) == used)?.attempt)
         });
-        let mut config = sandbox_config(&pod, &self.performer.node, attempt.unwrap_or(0))?;
+        let mut config = sandbox_config(&pod, node, attempt.unwrap_or(0))?;
         self.performer.last_changes.sandbox(&pod, &mut config)?;
         Ok((pod, config))
     }
@@ -99,28 +98,25 @@ impl<S> Performing<'_, S> {
         done: &mut Performed,
     ) -> BTreeMap<String, ContainerConfig> {
         let mut containers = BTreeMap::new();
-        for start in plan.actions.start.clone() {
-            if start.existing.is_some() {
-                continue;
-            }
+        let mut created = plan.actions.start.clone();
+        created.retain(|start| start.existing.is_none());
+        for start in created {
             let Some(container) = container_of(pod, &start.name) else {
                 plan.postpone(&start.name, None);
                 continue;
             };
-            let image = match self.image(pod, container).await {
-                Ok(image) => image,
+            match self.image(pod, container).await {
                 Err((reason, due)) => {
                     plan.postpone(&start.name, due);
                     done.waiting.insert(start.name, reason);
-                    continue;
                 }
-            };
-            match self.config(pod, container, &start, &image).await {
-                Ok(config) => drop(containers.insert(start.name, config)),
-                Err(error) => {
-                    plan.postpone(&start.name, None);
-                    done.failed(&start.name, "CreateContainerConfigError", error);
-                }
+                Ok(image) => match self.config(pod, container, &start, &image).await {
+                    Ok(config) => drop(containers.insert(start.name, config)),
+                    Err(error) => {
+                        plan.postpone(&start.name, None);
+                        done.failed(&start.name, "CreateContainerConfigError", error);
+                    }
+                },
             }
         }
         containers
@@ -134,23 +130,20 @@ impl<S> Performing<'_, S> {
         start: &StartContainer,
         image: &str,
     ) -> Result<ContainerConfig> {
-        let sources = &self.performer.sources;
+        let Performer { node, sources, .. } = self.performer;
         let container = &sources.with_env(pod, container).await?;
+        let pod_ips = &self.performer.pod_ips(self.run, pod);
         let input = ContainerInput {
-            of: Fields {
-                pod,
-                node: &self.performer.node,
-                pod_ips: &self.performer.pod_ips(self.run, pod),
-            },
+            of: Fields { pod, node, pod_ips },
             container,
             start,
             image_ref: image,
         };
-        let failed = |error| PerformError::of(format!("container {}", start.name))(error);
+        let what = || format!("container {}", start.name);
+        let failed = |error: FieldError| PerformError::of(what(), error);
         let (mut config, sub_paths) = input.config().map_err(failed)?;
         let mounted = self.mount_sub_paths(sub_paths).await;
-        let wrong = |error: VolumeError| FieldError::new("volumeMounts", error.to_string());
-        mounted.map_err(|error| failed(wrong(error)))?;
+        mounted.map_err(|error| failed(FieldError::new("volumeMounts", error.to_string())))?;
         self.performer.last_changes.container(pod, &mut config)?;
         Ok(config)
     }

@@ -1,7 +1,7 @@
 //! The planner's memory between runs: the history of each pod, its crash back-off, and the reported exits.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use pleg::{Exit, Id, Instant, Pleg, PodUid};
 
@@ -29,7 +29,7 @@ impl Memory {
     /// Returns the memory of this run's pod. Forgets every pod whose worker has ended, even an earlier pod with this
     /// uid. Its container and sandbox ids, reported exits and `unanswered` stay until the generator forgets the pod.
     pub(super) fn update<S>(&mut self, run: &Run<S>) -> &mut Remembered {
-        let (own, pleg) = (run.worker(), &run.pleg);
+        let (own, pleg) = (Arc::downgrade(&run.last_change), &run.pleg);
         for (uid, pod) in &mut self.pods {
             let has_ended = |worker: &Weak<_>| match *uid == run.uid {
                 true => !worker.ptr_eq(&own),

@@ -10,10 +10,10 @@ use futures::FutureExt as _;
 use pleg::{Delivery, Instant, Pleg, PodUid, Subscription};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout_at;
 
-use super::run::may_run;
-use super::{JITTER, RESYNC_PERIOD, Reconcile, Run, RunError, Shared, default_delay};
-use crate::message_of;
+use super::{JITTER, RESYNC_PERIOD, Reconcile, Run, RunError, Shared, default_delay, may_run};
+use crate::{lock, message_of};
 
 /// The task that wakes the pod workers, and starts a worker for each pod that has none.
 pub(super) struct Driver<R: Reconcile> {
@@ -50,13 +50,8 @@ impl<R: Reconcile> Driver<R> {
         // Without `shutdown` (`PodWorkers` dropped, generator ended), the drop of `tasks` aborts the runs in progress.
         let deadline = *stop.borrow();
         if let Some(deadline) = deadline {
-            let clock = self.pleg.clock();
             let ends = async { while tasks.join_next().await.is_some() {} };
-            tokio::select! {
-                biased;
-                () = ends => {}
-                () = clock.sleep_until(deadline) => {}
-            }
+            let _ = timeout_at(self.pleg.clock().tokio(deadline), ends).await;
             tasks.shutdown().await;
         }
     }
@@ -74,7 +69,7 @@ impl<R: Reconcile> Driver<R> {
     fn wake_all(&self, subscription: &mut Subscription) {
         // The snapshot below has all changes that the generator has announced, so the loop drops these announcements.
         while subscription.try_next().is_some() {}
-        let mut pods = self.shared.pods();
+        let mut pods = lock(&self.shared.pods);
         for view in self.pleg.snapshot() {
             pods.entry(view.status.uid.clone()).or_default();
         }
@@ -83,7 +78,7 @@ impl<R: Reconcile> Driver<R> {
 
     /// Starts a worker for each pod that was woken and has no worker.
     fn start_workers(self: &Arc<Self>, tasks: &mut JoinSet<PodUid>) {
-        self.shared.pods().retain(|uid, pod| {
+        lock(&self.shared.pods).retain(|uid, pod| {
             if !pod.has_worker && pod.woken.notified().now_or_never().is_some() {
                 pod.has_worker = true;
                 let mut run = Run::of_worker(&self.pleg, uid.clone());
@@ -102,7 +97,7 @@ impl<R: Reconcile> Driver<R> {
 
     /// Records that a worker has ended. Starts another if the pod has a specification or was woken during the last run.
     pub(super) fn worker_ended(&self, uid: &PodUid) {
-        if let Some(pod) = self.shared.pods().get_mut(uid) {
+        if let Some(pod) = lock(&self.shared.pods).get_mut(uid) {
             if pod.spec.is_some() {
                 pod.woken.notify_one();
             }
@@ -112,7 +107,7 @@ impl<R: Reconcile> Driver<R> {
     }
 }
 
-/// Completes after a call of [`PodWorkers::shutdown`](super::PodWorkers::shutdown), or the drop of the `PodWorkers`.
+/// Completes after a call of `PodWorkers::shutdown`, or the drop of the `PodWorkers`.
 async fn stopped(stop: &mut watch::Receiver<Option<Instant>>) {
     // `wait_for` fails if the `PodWorkers`, which owns the sender, was dropped.
     let _ = stop.wait_for(Option::is_some).await;
@@ -128,21 +123,19 @@ struct Worker<R: Reconcile> {
     error: String,
 }
 
-/// The outcome of a successful run. `Continue`: the pod is run again at this instant or, if `None`, at the next resync.
-/// `Break`: the worker ends, because the pod was cleaned up or belongs to another program.
+/// `Continue`: the pod is run again at this instant or, if `None`, at the next resync. `Break`: the worker ends because
+/// the pod was cleaned up or belongs to another program.
 type Outcome = ControlFlow<(), Option<Instant>>;
 
 impl<R: Reconcile> Worker<R> {
     /// Runs the pod until its worker must end. Returns the uid of the pod.
     async fn work(mut self) -> PodUid {
         let mut stop = self.driver.stop.clone();
-        loop {
-            if stop.borrow().is_some() {
-                break;
-            }
+        while stop.borrow().is_none() {
             self.update();
-            let outcome = self.run_once().await;
-            let Continue(due) = outcome else { break };
+            let Continue(due) = self.run_once().await else {
+                break;
+            };
             tokio::select! {
                 // The end of the generator needs no branch: then the driver ends as well, and aborts this task.
                 _ = self.run.wait(due) => {}
@@ -156,7 +149,7 @@ impl<R: Reconcile> Worker<R> {
     /// terminated, it waits until the termination has ended.
     fn update(&mut self) {
         let run = &mut self.run;
-        let mut pods = self.driver.shared.pods();
+        let mut pods = lock(&self.driver.shared.pods);
         let pod = pods.entry(run.uid.clone()).or_default();
         pod.is_terminating |= pod.spec.is_none();
         run.spec = pod.spec.clone().filter(|_| !pod.is_terminating);
@@ -223,22 +216,17 @@ impl<R: Reconcile> Worker<R> {
     /// Logs an error when it first occurs, and logs when runs succeed again.
     fn log(&mut self, error: String) {
         let (uid, failures) = (&self.run.uid, self.run.failures);
-        if !is_logged(&self.error, &error, failures) {
-            return;
-        }
-        match error.is_empty() {
-            true => tracing::info!(pod = %uid, failures, "the pod is synced again"),
-            false => tracing::warn!(pod = %uid, error, failures, "the pod could not be synced"),
+        match &*error {
+            _ if !is_logged(&self.error, &error, failures) => return,
+            "" => tracing::info!(pod = %uid, failures, "the pod is synced again"),
+            _ => tracing::warn!(pod = %uid, error, failures, "the pod could not be synced"),
         }
         self.error = error;
     }
 }
 
-/// Returns true if `error` must be logged now. While runs keep failing, an error is logged again only if its text has
-/// changed, and less and less often: the text may contain an attempt number that changes each time.
+/// Returns true if `error` (empty: a success) must be logged now. While runs keep failing, an error is logged again if
+/// its text has changed, but less and less often: the text may contain an attempt number that changes each time.
 pub(super) fn is_logged(last: &str, error: &str, failures: u32) -> bool {
-    match error.is_empty() {
-        true => !last.is_empty(),
-        false => failures.is_power_of_two() && error != last,
-    }
+    error != last && (error.is_empty() || failures.is_power_of_two())
 }

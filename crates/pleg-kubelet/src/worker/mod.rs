@@ -1,15 +1,9 @@
-//! Pod workers run a reconcile function for each pod whenever it changed. Each pod has one run at a time.
+//! Pod workers run a reconcile function for a pod when the generator announces something about the pod, the pod's
+//! specification is set or deleted, [`PodWorkers::wake`] is called, the last run changed something, failed or requested
+//! a run at a certain instant, or 1 to 1.5 min have passed (the resync).
 //!
-//! The reconcile function is run for a pod when
-//!
-//! * the generator announces something about it,
-//! * its specification is set or deleted, or [`PodWorkers::wake`] is called,
-//! * its last run changed something, failed (see [`Reconcile::error_policy`]), or requested a run at a certain instant,
-//! * 1 to 1.5 min have passed (the resync).
-//!
-//! Each run gets a view that is newer than the worker's own last change: if possible from the cache, without a call.
-//!
-//! Pods without a specification are left alone, unless [`Reconcile::owns`] claims them.
+//! Each pod has one run at a time. A run gets a view that is newer than the worker's own last change: if possible from
+//! the cache, without a call. Pods without a specification are left alone, unless [`Reconcile::owns`] claims them.
 
 mod driver;
 mod run;
@@ -18,7 +12,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pleg::{Instant, Pleg, PodStatus, PodUid};
@@ -32,6 +26,7 @@ pub(crate) use run::{LastChange, is_live, may_run};
 pub use run::{Run, RunError};
 
 /// The functions that the workers call for each pod.
+#[allow(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Reconcile: Send + Sync + 'static {
     /// The specification of a pod.
     type Spec: Send + Sync + 'static;
@@ -47,11 +42,9 @@ pub trait Reconcile: Send + Sync + 'static {
         run: &Run<Self::Spec>,
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
-    /// Cleans up after a pod: removes its files, and reports the exits that were not reported yet. If it succeeds, the
-    /// pod's worker ends. After an error, `finish` is called again, as [`error_policy`](Self::error_policy) sets.
-    ///
-    /// `finish` is called when the pod has no specification, no containers and no sandboxes. It is also called when a
-    /// deleted pod has a specification again and nothing of it runs; its next worker removes the ended containers.
+    /// Cleans up after a deleted pod: removes its files, and reports the exits that were not reported yet. Called when
+    /// nothing of the pod exists. If the pod has a specification again, called when nothing of it runs; the pod's next
+    /// worker removes the ended containers. A failed call is repeated as [`error_policy`](Self::error_policy) sets.
     ///
     /// # Cancel safety
     /// As [`reconcile`](Self::reconcile).
@@ -61,16 +54,13 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Returns true for a pod without a specification that must be terminated, such as one that an earlier process of
     /// this kubelet started. The default returns false, because another program may have made the pod.
     fn owns(&self, pod: &PodStatus) -> bool {
-        let _ = pod;
         false
     }
 
-    /// The delay between a failed run and the next one, unless the pod changes earlier. `failures` is the number
-    /// of failed runs since the last one that succeeded. Up to half of the delay is added at random.
-    ///
-    /// By default, the delay is 1 s, doubling to 10 s. (Upstream always waits 10 s.)
+    /// The delay between a failed run and the next one, unless the pod changes earlier. Up to half of it is added at
+    /// random. `failures` is the number of failed runs since the last one that succeeded. By default, the delay is 1 s,
+    /// doubling to 10 s. (Upstream always waits 10 s.)
     fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
-        let _ = (uid, error);
         default_delay(failures)
     }
 }
@@ -83,19 +73,17 @@ fn default_delay(failures: u32) -> Duration {
 /// The next step after a successful run. In any case, the pod is run again at the instant given to [`Run::due_by`].
 #[must_use = "return it from the reconcile function"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Action {
-    at: Option<Instant>,
-}
+pub struct Action(Option<Instant>);
 
 impl Action {
     /// Runs the pod again when it changes, or at the next resync.
     pub const fn await_change() -> Self {
-        Self { at: None }
+        Self(None)
     }
 
     /// Runs the pod again at the instant `at` at the latest.
     pub const fn requeue_at(at: Instant) -> Self {
-        Self { at: Some(at) }
+        Self(Some(at))
     }
 }
 
@@ -106,7 +94,7 @@ const JITTER: f64 = 0.5;
 /// The time limit for a run to get a view that is newer than the worker's last change.
 const VIEW_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The workers of all pods. Dropping this handle aborts the workers.
+/// The workers of all pods.
 #[must_use = "the workers are aborted when it is dropped"]
 #[derive(Debug)]
 pub struct PodWorkers<S> {
@@ -118,20 +106,20 @@ pub struct PodWorkers<S> {
 /// The state that [`PodWorkers`] shares with the driver and the workers.
 #[derive(Debug)]
 struct Shared<S> {
-    pods: Mutex<BTreeMap<PodUid, Slot<S>>>,
+    pods: Mutex<BTreeMap<PodUid, Slot<Option<Arc<S>>>>>,
     /// Announces changes of `pods`.
     changes: watch::Sender<()>,
 }
 
-/// A pod that has a specification or a worker.
-#[derive(Debug)]
-struct Slot<S> {
-    spec: Option<Arc<S>>,
+/// A pod that has a specification or a worker. `T` is the type of specifications, an `Option<Arc<S>>`.
+#[derive(Debug, Default)]
+struct Slot<T> {
+    spec: T,
     /// The newest specification of a deleted pod, until the worker takes it. The worker may know only an older one.
-    deleted: Option<Arc<S>>,
+    deleted: T,
     /// The last specification that was set and deleted while the worker terminated the pod. This worker never runs the
     /// pod with this specification; the next worker terminates the pod with it.
-    unused: Option<Arc<S>>,
+    unused: T,
     /// The shortest grace period that was given to [`PodWorkers::delete_within`].
     grace: Option<Duration>,
     /// True once a worker has run the pod without a specification. The pod must then end before it can start again.
@@ -141,21 +129,7 @@ struct Slot<S> {
     woken: Arc<Notify>,
 }
 
-impl<S> Default for Slot<S> {
-    fn default() -> Self {
-        Self {
-            spec: None,
-            deleted: None,
-            unused: None,
-            grace: None,
-            is_terminating: false,
-            has_worker: false,
-            woken: Arc::default(),
-        }
-    }
-}
-
-impl<S> Slot<S> {
+impl<S> Slot<Option<Arc<S>>> {
     fn delete(&mut self) {
         let deleted = match self.is_terminating {
             true => &mut self.unused,
@@ -166,17 +140,14 @@ impl<S> Slot<S> {
 }
 
 impl<S> Shared<S> {
-    fn pods(&self) -> MutexGuard<'_, BTreeMap<PodUid, Slot<S>>> {
-        lock(&self.pods)
-    }
-
     fn has_spec(&self, uid: &PodUid) -> bool {
-        self.pods().get(uid).is_some_and(|pod| pod.spec.is_some())
+        let pods = lock(&self.pods);
+        pods.get(uid).is_some_and(|pod| pod.spec.is_some())
     }
 
     /// Changes the slot of a pod, and wakes the pod's worker or the driver.
-    fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Slot<S>)) {
-        let mut pods = self.pods();
+    fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Slot<Option<Arc<S>>>)) {
+        let mut pods = lock(&self.pods);
         let pod = pods.entry(uid.clone()).or_default();
         change(pod);
         pod.woken.notify_one();
@@ -186,11 +157,9 @@ impl<S> Shared<S> {
 }
 
 impl<S: Send + Sync + 'static> PodWorkers<S> {
-    /// Starts the workers on the tokio runtime of the generator.
-    ///
-    /// The workers wait until the generator is synced, and then run each pod that exists or has a specification, so
-    /// running pods are adopted. Pass all specifications: an existing pod that is not among `specs` is terminated if
-    /// [`Reconcile::owns`] claims it, and is not touched otherwise.
+    /// Starts the workers on the tokio runtime of the generator. They wait until the generator is synced, and then run
+    /// each pod that exists or has a specification, so running pods are adopted. Pass all specifications: an existing
+    /// pod that is not among `specs` is terminated if [`Reconcile::owns`] claims it, and is not touched otherwise.
     pub fn spawn<R: Reconcile<Spec = S>>(
         pleg: Pleg,
         reconciler: Arc<R>,
@@ -224,9 +193,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.update(uid, |pod| pod.spec = Some(spec));
     }
 
-    /// Deletes the specification of a pod, so that the next run terminates the pod. Its worker ends after
-    /// [`Reconcile::finish`] has succeeded. `finish` is called when nothing of the pod exists or, if a specification is
-    /// set again, when nothing of the pod runs.
+    /// Deletes the specification of a pod. Its worker terminates the pod, and ends when [`Reconcile::finish`] succeeds.
     pub fn delete(&self, uid: &PodUid) {
         self.shared.update(uid, Slot::delete);
     }
@@ -257,9 +224,9 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
     /// The pods that have a specification.
     #[must_use]
     pub fn specs(&self) -> BTreeMap<PodUid, Arc<S>> {
-        let pods = self.shared.pods();
-        let spec_of = |(uid, pod): (&PodUid, &Slot<S>)| Some((uid.clone(), pod.spec.clone()?));
-        pods.iter().filter_map(spec_of).collect()
+        let pods = lock(&self.shared.pods);
+        let specs = pods.iter().map(|(uid, p)| (uid.clone(), p.spec.clone()));
+        specs.filter_map(|(uid, spec)| Some((uid, spec?))).collect()
     }
 
     /// Starts no further run, waits until `deadline` for runs in progress, and then aborts these runs.

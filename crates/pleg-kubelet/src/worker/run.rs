@@ -1,25 +1,22 @@
 //! One run of a pod worker.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::OptionFuture;
 use pleg::core::{CallError, SandboxState};
-use pleg::runtime::clock::Clock;
 use pleg::{
     ContainerState, ContainerStatus, Instant, Pleg, PodHandle, PodStatus, PodUid, PodView,
     WaitError,
 };
 use pleg_cri::Written;
-
 use tokio::sync::Notify;
 
 use super::{Action, Shared, VIEW_DEADLINE, default_delay};
 use crate::lock;
 
-/// The input of a reconcile function, and a record of what the function changed.
-///
-/// [`PodWorkers`](super::PodWorkers) makes the runs. In a unit test or a loop of your own, call [`Run::new`] instead.
+/// The input of a reconcile function, and a record of what the function changed. [`PodWorkers`](super::PodWorkers)
+/// makes the runs. In a unit test or a loop of your own, call [`Run::new`] instead.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run<S> {
@@ -36,7 +33,7 @@ pub struct Run<S> {
     /// The status of the pod, newer than the worker's own last change.
     pub view: PodView,
     pub(crate) pleg: Pleg,
-    last_change: Arc<LastChange>,
+    pub(crate) last_change: Arc<LastChange>,
     pub(super) woken: Arc<Notify>,
     /// The earliest instant that was given to [`due_by`](Self::due_by).
     due: Mutex<Option<Instant>>,
@@ -47,10 +44,8 @@ pub struct Run<S> {
 }
 
 impl<S> Run<S> {
-    /// The first run of a worker for this pod, with the cached view.
-    ///
-    /// The planner forgets a pod when the last run of its worker is dropped. So keep the run, and call
-    /// [`next`](Self::next) on it before each further use. To terminate the pod, set [`spec`](Self::spec) to `None`.
+    /// The first run of a worker for this pod, with the cached view. The planner forgets a pod when its run is dropped:
+    /// keep the run, and call [`next`](Self::next) before each further use. To terminate the pod, set `spec` to `None`.
     #[must_use]
     pub fn new(pleg: &Pleg, uid: impl Into<PodUid>, spec: impl Into<Arc<S>>) -> Self {
         let (uid, spec) = (uid.into(), spec.into());
@@ -103,9 +98,8 @@ impl<S> Run<S> {
         loop {
             self.wait(due).await?;
             match self.refresh().await {
-                Err(WaitError::Closed) => return Err(WaitError::Closed),
-                Err(_) => due = Some(self.failed()),
-                Ok(()) => return Ok(()),
+                Err(error) if error != WaitError::Closed => due = Some(self.failed()),
+                result => return result,
             }
         }
     }
@@ -119,15 +113,15 @@ impl<S> Run<S> {
     /// The instant of the next run after a successful run. `None`: the next run waits for a change of the pod.
     pub(super) fn follows(&self, action: Action) -> Option<Instant> {
         let changed = *lock(&self.last_change);
-        match changed.is_some() && self.view.as_of < changed {
+        match self.view.as_of < changed {
             true => Some(self.now()),
-            false => action.at.into_iter().chain(self.due()).min(),
+            false => action.0.into_iter().chain(self.due()).min(),
         }
     }
 
     /// Waits until the pod was woken, has changed or is due.
     pub(super) async fn wait(&mut self, due: Option<Instant>) -> Result<(), WaitError> {
-        let clock = self.clock();
+        let clock = self.pleg.clock();
         let sleep = OptionFuture::from(due.map(|at| clock.sleep_until(at)));
         let changed = OptionFuture::from(self.changes.as_mut().map(PodHandle::changed));
         tokio::select! {
@@ -171,13 +165,12 @@ impl<S> Run<S> {
 
     /// Completes when the pod is deleted after the start of the run. Never completes without `PodWorkers`.
     pub(crate) async fn deleted(&self) {
-        if let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) {
-            let is_deleted = |(): &()| !shared.has_spec(&self.uid);
-            // Cannot fail: the sender lives in `shared`.
-            let _ = shared.changes.subscribe().wait_for(is_deleted).await;
-        } else {
-            std::future::pending::<()>().await;
-        }
+        let Some(shared) = self.shared.as_ref().filter(|_| self.spec.is_some()) else {
+            return std::future::pending().await;
+        };
+        let is_deleted = |(): &()| !shared.has_spec(&self.uid);
+        // Cannot fail: the sender lives in `shared`.
+        let _ = shared.changes.subscribe().wait_for(is_deleted).await;
     }
 
     /// Runs the pod again at the instant `at` at the latest. The planner calls `due_by` for each plan that it makes.
@@ -198,13 +191,11 @@ impl<S> Run<S> {
         after: Instant,
         within: Duration,
     ) -> Result<PodView, WaitError> {
-        let own = *lock(&self.last_change);
-        let after = own.map_or(after, |own| own.max(after));
+        let after = lock(&self.last_change).map_or(after, |own| own.max(after));
         self.pleg.details_newer_than(&self.uid, after, within).await
     }
 
-    /// Returns a function that runs the pod again. It is for tasks that outlive the run, and whose results neither the
-    /// generator nor a specification shows. The function may be called at any time.
+    /// Returns a function that runs the pod again, for tasks that outlive the run.
     pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let woken = self.woken.clone();
         move || woken.notify_one()
@@ -214,15 +205,6 @@ impl<S> Run<S> {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.pleg.now()
-    }
-
-    pub(crate) fn clock(&self) -> Clock {
-        self.pleg.clock()
-    }
-
-    /// Identifies the worker that this run belongs to.
-    pub(crate) fn worker(&self) -> Weak<LastChange> {
-        Arc::downgrade(&self.last_change)
     }
 }
 
@@ -237,8 +219,8 @@ pub(crate) fn may_run(status: &PodStatus) -> bool {
 
 /// Returns true if the container runs or may run.
 pub(crate) fn is_live(container: &ContainerStatus) -> bool {
-    let ended = [ContainerState::Created, ContainerState::Exited];
-    !ended.contains(&container.state)
+    use ContainerState::{Created, Exited};
+    !matches!(container.state, Created | Exited)
 }
 
 /// The reason why a run failed.

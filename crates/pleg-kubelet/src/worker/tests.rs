@@ -37,7 +37,7 @@ async fn driver() -> (Arc<Driver<Nothing>>, PodWorkers<()>) {
     PodWorkers::parts(pleg, Arc::new(Nothing))
 }
 
-fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<()> {
+fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<Option<Arc<()>>> {
     Slot {
         spec,
         has_worker,
@@ -51,9 +51,9 @@ async fn lagged_subscription_wakes_existing_or_specified_pods_and_all_workers() 
     let specified = slot(Some(Arc::default()), false);
     let pods = [("specified", specified), ("known", slot(None, true))];
     let pods = pods.map(|(uid, slot)| (PodUid::from(uid), slot));
-    workers.shared.pods().extend(pods);
+    lock(&workers.shared.pods).extend(pods);
     let woken = |uid: &str| {
-        let woken = workers.shared.pods()[&PodUid::from(uid)].woken.clone();
+        let woken = lock(&workers.shared.pods)[&PodUid::from(uid)].woken.clone();
         woken.notified().now_or_never().is_some()
     };
     let mut subscription = driver.pleg.subscribe();
@@ -68,12 +68,12 @@ async fn next_worker_gets_shortest_grace_period_of_deletions_during_termination(
     let ((driver, workers), uid) = (driver().await, PodUid::from("p"));
     let mut terminating = slot(Some(Arc::default()), true);
     terminating.is_terminating = true;
-    workers.shared.pods().insert(uid.clone(), terminating);
+    lock(&workers.shared.pods).insert(uid.clone(), terminating);
     for seconds in [60, 10, 30] {
         workers.delete_within(&uid, Duration::from_secs(seconds));
     }
     driver.worker_ended(&uid);
-    let pod = &workers.shared.pods()[&uid];
+    let pod = &lock(&workers.shared.pods)[&uid];
     assert_eq!(pod.grace, Some(Duration::from_secs(10)));
     assert!(pod.deleted.is_some() && !pod.has_worker && !pod.is_terminating);
 }
