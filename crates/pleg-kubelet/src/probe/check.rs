@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
+use hyper::client::conn::http1;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::HTTPGetAction;
 use pleg::Id;
 use pleg::core::{CallError, CallErrorKind};
 use pleg_cri::CriClient;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::Endpoint;
 use tonic_health::ServingStatus;
@@ -33,12 +34,8 @@ const USER_AGENT: &str = "kube-probe/1.37";
 pub(crate) enum Check {
     /// Opens a connection.
     Tcp { host: String, port: u16 },
-    /// Sends a GET request. A status from 200 to 399 is a success. As upstream, the TLS certificate is not verified.
-    Http {
-        tls: bool,
-        port: u16,
-        http: HTTPGetAction,
-    },
+    /// Sends a GET request to this port. A status from 200 to 399 is a success.
+    Http(u16, HTTPGetAction),
     /// Calls `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success. Empty `service`: the whole server.
     Grpc { port: u16, service: String },
     /// Runs a command in the container. Exit code 0 is a success.
@@ -46,8 +43,6 @@ pub(crate) enum Check {
     /// Waits (hooks only).
     Sleep(Duration),
 }
-
-type BoxError = Box<dyn Error + Send + Sync>;
 
 type Result<T = (), E = CheckError> = std::result::Result<T, E>;
 
@@ -118,13 +113,12 @@ impl Check {
         let or_pod = |host: &str| if host.is_empty() { address } else { host }.to_owned();
         match self {
             Self::Tcp { host, port } => {
-                let host = or_pod(host);
-                within(timeout, async { connect(&host, *port).await.map(drop) }).await
+                let connected = within(timeout, connect(&or_pod(host), *port)).await;
+                connected.map(drop)
             }
-            Self::Http { tls, port, http } => {
+            Self::Http(port, http) => {
                 let host = or_pod(http.host.as_deref().unwrap_or_default());
-                let request = request(&host_and_port(&host, *port), http)?;
-                within(timeout, exchange(*tls, &host, *port, request)).await
+                within(timeout, get(&host, *port, http)).await
             }
             Self::Grpc { port, service } => {
                 within(timeout, grpc(host_and_port(address, *port), service)).await
@@ -143,56 +137,50 @@ impl Check {
 
 /// A GET request with upstream's headers where the probe has none. Fails if the path or a header is not valid.
 fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>> {
-    let path = http.path.as_deref().unwrap_or_default();
-    let mut request = Request::get(absolute(path)).header(header::CONNECTION, "close");
-    let headers = || http.http_headers.iter().flatten();
-    for (name, value) in [
-        (header::USER_AGENT, USER_AGENT),
-        (header::ACCEPT, "*/*"),
-        (header::HOST, address),
-    ] {
-        if !headers().any(|header| header.name.eq_ignore_ascii_case(name.as_str())) {
-            request = request.header(name, value);
-        }
-    }
-    for header in headers() {
-        request = request.header(&header.name, &header.value);
+    let given = || http.http_headers.iter().flatten();
+    let is_given = |name: &str| given().any(|header| header.name.eq_ignore_ascii_case(name));
+    let defaults = [
+        ("user-agent", USER_AGENT),
+        ("accept", "*/*"),
+        ("host", address),
+    ];
+    let missing = defaults.into_iter().filter(|(name, _)| !is_given(name));
+    let given = given().map(|header| (&*header.name, &*header.value));
+    let path = absolute(http.path.as_deref().unwrap_or_default());
+    let mut request = Request::get(path).header(header::CONNECTION, "close");
+    for (name, value) in missing.chain(given) {
+        request = request.header(name, value);
     }
     let request = request.body(Empty::<Bytes>::new());
     request.map_err(|e| CheckError::Invalid(format!("the HTTP probe is not valid: {e}")))
 }
 
-/// Sends a request. Fails if the status of the response is not between 200 and 399.
-async fn exchange(is_tls: bool, host: &str, port: u16, request: Request<Empty<Bytes>>) -> Result {
-    let stream = connect(host, port).await?;
+/// Sends a GET request. Fails if the status of the response is not between 200 and 399.
+async fn get(host: &str, port: u16, http: &HTTPGetAction) -> Result {
     let address = host_and_port(host, port);
-    let status = match is_tls {
-        false => status_of(stream, request).await,
-        true => {
-            let stream = tls::begin(stream, host).await;
+    let request = request(&address, http)?;
+    let stream = connect(host, port).await?;
+    let stream = match http.scheme.as_deref() {
+        Some("HTTPS") => {
             let failed = CheckError::failed(format!("cannot connect to {address}"));
-            status_of(stream.map_err(failed)?, request).await
+            Either::Right(tls::begin(stream, host).await.map_err(failed)?)
         }
+        _ => Either::Left(stream),
     };
-    let status = status.map_err(CheckError::failed(format!("request to {address} failed")))?;
-    match (200..400).contains(&status) {
-        true => Ok(()),
-        false => Err(CheckError::Status(status)),
+    let status = async {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        // Nobody awaits this task, which drives the connection: its error is also the error of `send_request`.
+        let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+        let (head, body) = sender.send_request(request).await?.into_parts();
+        // The HTTP status decides about success, even if the body exceeds the limit or its transfer fails.
+        let _ = Limited::new(body, MAX_BODY).collect().await;
+        Ok::<_, hyper::Error>(head.status.as_u16())
+    };
+    let failed = CheckError::failed(format!("request to {address} failed"));
+    match status.await.map_err(failed)? {
+        200..400 => Ok(()),
+        status => Err(CheckError::Status(status)),
     }
-}
-
-async fn status_of(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    request: Request<Empty<Bytes>>,
-) -> Result<u16, hyper::Error> {
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await?;
-    // Nobody awaits this task, which drives the connection: its error is also the error of `send_request`.
-    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
-    let (head, body) = sender.send_request(request).await?.into_parts();
-    // The HTTP status decides about success, even if the body exceeds the limit or its transfer fails.
-    let _ = Limited::new(body, MAX_BODY).collect().await;
-    Ok(head.status.as_u16())
 }
 
 /// Asks the gRPC server at `address` if the service is healthy. Fails if it is not, or if there is no answer.
@@ -202,7 +190,7 @@ async fn grpc(address: String, service: &str) -> Result {
         let channel = endpoint.user_agent(USER_AGENT)?.connect().await?;
         let (mut client, service) = (HealthClient::new(channel), service.to_owned());
         let response = client.check(HealthCheckRequest { service }).await?;
-        Ok::<_, BoxError>(response.into_inner().status)
+        Ok::<_, Box<dyn Error + Send + Sync>>(response.into_inner().status)
     };
     let failed = CheckError::failed(format!("gRPC call to {address} failed"));
     match answer.await.map_err(failed)? {
@@ -213,7 +201,7 @@ async fn grpc(address: String, service: &str) -> Result {
     }
 }
 
-async fn within(timeout: Duration, check: impl Future<Output = Result>) -> Result {
+async fn within<T>(timeout: Duration, check: impl Future<Output = Result<T>>) -> Result<T> {
     let checked = tokio::time::timeout(timeout, check).await;
     checked.unwrap_or_else(|_| Err(CheckError::timed_out(timeout)))
 }

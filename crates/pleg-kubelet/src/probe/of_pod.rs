@@ -83,16 +83,13 @@ fn exec_or_http(
         return Ok(Check::Exec(exec.command.clone().unwrap_or_default()));
     }
     let http = http.clone().ok_or(FieldError::new("", missing))?;
-    let tls = match http.scheme.as_deref() {
-        None | Some("HTTP") => false,
-        Some("HTTPS") => true,
-        Some(scheme) => {
-            let problem = format!("{scheme} is not provided: use HTTP or HTTPS");
-            return Err(FieldError::new("httpGet.scheme", problem));
-        }
-    };
+    let scheme = http.scheme.as_deref().unwrap_or("HTTP");
+    if !["HTTP", "HTTPS"].contains(&scheme) {
+        let problem = format!("{scheme} is not provided: use HTTP or HTTPS");
+        return Err(FieldError::new("httpGet.scheme", problem));
+    }
     let port = port_of(container, &http.port, "httpGet.port")?;
-    Ok(Check::Http { tls, port, http })
+    Ok(Check::Http(port, http))
 }
 
 /// Resolves a port: a number, or the name of a port of the container.

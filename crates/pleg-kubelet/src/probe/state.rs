@@ -50,13 +50,13 @@ impl ProbeState {
         Self { probe, container }
     }
 
-    /// Records which container runs and for how long it has run, or that none runs. A new container resets the probe.
-    /// Returns true if the probe's result changed.
+    /// Records which container runs and for how long it has run, or that none runs. Resets the probe and returns true if
+    /// that is another container than before.
     pub(super) fn observe(&mut self, running: Option<(&Id, Duration)>, now: Instant) -> bool {
-        if self.container() == running.map(|(id, _)| id) {
+        let before = self.container.as_ref().map(|container| &container.id);
+        if before == running.map(|(id, _)| id) {
             return false;
         }
-        let before = self.succeeds();
         self.container = running.map(|(id, age)| Observed {
             id: id.clone(),
             first_check: now.after(self.probe.initial_delay.saturating_sub(age)),
@@ -65,7 +65,7 @@ impl ProbeState {
             in_a_row: 0,
             on_hold: false,
         });
-        before != self.succeeds()
+        true
     }
 
     /// The container to check now. `None` in the initial delay, after a startup probe succeeded, and if it must stop.
@@ -103,21 +103,11 @@ impl ProbeState {
         changed
     }
 
-    /// Returns true if the probe succeeds now. A liveness probe succeeds until it has failed. Probes of the other kinds
-    /// fail until they have succeeded. Without a running container, no probe succeeds.
-    pub(super) fn succeeds(&self) -> bool {
-        self.container.as_ref().is_some_and(|c| c.succeeds)
-    }
-
-    pub(super) fn succeeds_for(&self, id: &Id) -> bool {
-        match &self.container {
-            Some(container) => container.id == *id && container.succeeds,
-            None => self.probe.kind == ProbeKind::Liveness,
-        }
-    }
-
-    pub(super) fn container(&self) -> Option<&Id> {
-        self.container.as_ref().map(|c| &c.id)
+    /// The container for which the probe succeeds now. A liveness probe succeeds until it has failed. Probes of the other
+    /// kinds fail until they have succeeded.
+    pub(super) fn succeeds_for(&self) -> Option<&Id> {
+        let container = self.container.as_ref()?;
+        container.succeeds.then_some(&container.id)
     }
 
     /// The container that must be stopped because its startup or liveness probe failed.
@@ -170,7 +160,8 @@ mod tests {
                 let changed = state.checked(&id, outcome.eq_ignore_ascii_case(&'s'));
                 assert_eq!(changed, outcome.is_uppercase(), "{outcome} of {outcomes}");
             }
-            assert_eq!(state.succeeds(), succeeds, "{outcomes}");
+            let expected = succeeds.then_some(&id);
+            assert_eq!(state.succeeds_for(), expected, "{outcomes}");
             let failed = state.failed_container();
             assert_eq!(failed, has_failed.then_some(&id), "{outcomes}");
             // No check is due for a container that must be stopped, nor after the first success of a startup probe.
@@ -185,7 +176,7 @@ mod tests {
         assert!(state.checked(&id, false));
         let next = Id::from("b");
         assert!(state.observe(Some((&next, Duration::ZERO)), at(10)));
-        assert!(!state.checked(&id, false) && state.succeeds());
+        assert!(!state.checked(&id, false) && state.succeeds_for() == Some(&next));
         assert_eq!(state.due(at(14)), None, "the initial delay");
     }
 }
