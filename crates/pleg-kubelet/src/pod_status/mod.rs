@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{
-    ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodStatus,
-};
+use k8s_openapi::api::core::v1::{ContainerStateWaiting, HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use pleg::{Id, WallTime};
@@ -78,8 +76,7 @@ pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
         return PodStatus::default();
     }
     state.previous = state.previous.or(state.pod.status.as_ref());
-    let (init, regular) = (state.statuses(true), state.statuses(false));
-    let all: Vec<_> = init.iter().chain(&regular).cloned().collect();
+    let all = state.statuses();
     let start_time = state.previous.and_then(|p| p.start_time.clone());
     let mut status = PodStatus {
         qos_class: Some(qos_class(spec_of(state.pod)).to_owned()),
@@ -90,6 +87,9 @@ pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
     state.set_phase(&mut status, &all);
     let phase = status.phase.as_deref().unwrap_or_default();
     status.conditions = Some(state.conditions(&all, phase));
+    let (_, init): (Vec<_>, Vec<_>) = all.init.into_iter().unzip();
+    let (_, mut regular): (Vec<_>, Vec<_>) = all.regular.into_iter().unzip();
+    regular.sort_by(|a, b| a.name.cmp(&b.name));
     status.container_statuses = Some(regular);
     status.init_container_statuses = (!init.is_empty()).then_some(init);
     set_addresses(&mut status, &state);
@@ -118,8 +118,4 @@ fn set_addresses(status: &mut PodStatus, state: &PodState<'_>) {
     let host: Vec<_> = host.map(|ip| HostIP { ip: ip.to_string() }).collect();
     status.host_ip = host.first().map(|first| first.ip.clone());
     status.host_ips = (!host.is_empty()).then_some(host);
-}
-
-fn find<'a>(statuses: &'a [ContainerStatus], name: &str) -> Option<&'a ContainerStatus> {
-    statuses.iter().find(|status| status.name == name)
 }
