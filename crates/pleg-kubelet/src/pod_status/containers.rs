@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
     ContainerStateWaiting, ContainerStatus, VolumeMountStatus,
 };
 use pleg::core;
-use pleg::{Exit, Id, WallTime};
+use pleg::{Id, WallTime};
 
 use super::{PodState, api_time};
 use crate::history::restart_count;
@@ -38,14 +38,22 @@ impl<'a> PodState<'a> {
         });
         let containers = self.observed.view.status.containers.iter();
         let mut instances = containers.filter(|c| *c.name == *container.name);
+        let newest = instances.next();
         let one = One {
             state: self,
             container,
             previous,
-            newest: instances.next(),
+            newest,
             init,
         };
-        one.status(instances.next())
+        let mut status = match newest {
+            Some(newest) => one.existing(newest, instances.next()),
+            None => one.absent(),
+        };
+        status.volume_mounts = volume_mounts(container);
+        one.apply_waiting(&mut status);
+        one.apply_probes(&mut status);
+        status
     }
 }
 
@@ -60,87 +68,59 @@ struct One<'a> {
 }
 
 impl<'a> One<'a> {
-    /// The status. `older` is the second newest container of this name that exists.
-    fn status(&self, older: Option<&core::ContainerStatus>) -> ContainerStatus {
-        let mut status = match self.newest {
-            Some(newest) => self.existing(newest),
-            None => self.absent(),
-        };
-        if let Some(older) = older {
-            status.last_state = Some(self.state_of(older));
-        } else if let Some(record) = self.last_record(status.container_id.as_deref()) {
-            status.last_state = Some(ended_state(Terminated {
-                finished_at: record.finished_at.map(api_time),
-                ..self.ended(&record.id, record.exit_code, &record.reason, "")
-            }));
-        } else if let Some(previous) = self.previous_of(&status) {
-            // No earlier container of this name and no exit record of one is left: keep the reported `last_state`.
-            status.last_state.clone_from(&previous.last_state);
-        }
-        status.volume_mounts = self.volume_mounts();
-        self.infer_lost_end(&mut status);
-        self.apply_waiting(&mut status);
-        self.apply_probes(&mut status);
-        status
-    }
-
-    /// The previously reported status of this container name, if it has the same container id as `status`.
-    fn previous_of(&self, status: &ContainerStatus) -> Option<&'a ContainerStatus> {
-        let previous = self.previous;
-        previous.filter(|p| p.container_id == status.container_id)
-    }
-
-    fn volume_mounts(&self) -> Option<Vec<VolumeMountStatus>> {
-        let mounts = self.container.volume_mounts.as_ref()?.iter();
-        let mounts = mounts.map(|mount| VolumeMountStatus {
-            name: mount.name.clone(),
-            mount_path: mount.mount_path.clone(),
-            read_only: mount.read_only.filter(|read_only| *read_only),
-            // No mount is recursively read-only: the performer refuses pods with `recursiveReadOnly: Enabled`.
-            recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
-            ..VolumeMountStatus::default()
-        });
-        Some(mounts.collect()).filter(|mounts: &Vec<_>| !mounts.is_empty())
-    }
-
     fn id(&self, id: &Id) -> String {
         format!("{}://{id}", self.state.runtime)
     }
 
-    /// The last exit record of a container that has the name of `self.container` and not the id `except`.
-    fn last_record(&self, except: Option<&str>) -> Option<&'a Exit> {
+    /// The state from the last exit record of a container that has this name and not the id `except`.
+    fn recorded(&self, except: Option<&str>) -> Option<ContainerState> {
         let records = self.state.observed.ended.iter();
         let records = records.filter(|r| *r.name == *self.container.name);
         let others = records.filter(|r| Some(&*self.id(&r.id)) != except);
-        others.max_by_key(|record| record.detected)
+        let last = others.max_by_key(|record| record.detected)?;
+        Some(ended_state(Terminated {
+            finished_at: last.finished_at.map(api_time),
+            ..self.ended(&last.id, last.exit_code, &last.reason, "")
+        }))
     }
 
-    /// The status for a container name, from the newest container of that name.
-    fn existing(&self, newest: &core::ContainerStatus) -> ContainerStatus {
-        let (details, specified) = (&newest.details, self.container.resources.as_ref());
+    /// The status from the newest container of this name. `older` is the second newest one.
+    fn existing(
+        &self,
+        newest: &core::ContainerStatus,
+        older: Option<&core::ContainerStatus>,
+    ) -> ContainerStatus {
+        let (details, previous) = (&newest.details, self.previous);
+        let id = self.id(&newest.id);
+        let older = older.map(|older| self.state_of(older));
+        let older = older.or_else(|| self.recorded(Some(&id)));
+        let same = previous.filter(|p| p.container_id.as_ref() == Some(&id));
         let runs = newest.state == pleg::ContainerState::Running;
         let in_effect = details.resources.as_deref().filter(|_| runs);
+        let specified = self.container.resources.as_ref();
         let image = text(&details.image).or_else(|| self.container.image.clone());
         let mut status = ContainerStatus {
             name: self.container.name.clone(),
             image: image.unwrap_or_default(),
             // As in upstream's kubelet, `image_id` is the image's reference, not its id.
             image_id: details.image_ref.to_string(),
-            container_id: Some(self.id(&newest.id)),
             restart_count: i32::try_from(restart_count(newest)).unwrap_or(i32::MAX),
             state: Some(self.state_of(newest)),
+            // If no earlier container of this name and no exit record of one is left, keeps the reported `last_state`.
+            last_state: older.or_else(|| same?.last_state.clone()),
+            container_id: Some(id),
             resources: resources::reported(self.container, in_effect),
             allocated_resources: specified.and_then(|r| r.requests.clone()),
             ..ContainerStatus::default()
         };
         let is_unknown = matches!(newest.state, pleg::ContainerState::Unknown { .. });
-        if let Some(previous) = self.previous.filter(|p| is_unknown && is_running(p)) {
+        if let Some(previous) = previous.filter(|p| is_unknown && is_running(p)) {
             let message = "The container could not be located when the pod was terminated";
             status.state = Some(ended_state(unknown(message)));
             status.restart_count = previous.restart_count.saturating_add(1);
         }
         if self.code_may_come(newest) {
-            let before = self.previous_of(&status).and_then(|p| p.state.clone());
+            let before = same.and_then(|p| p.state.clone());
             status.state = before.or_else(|| Some(waiting(ContainerStateWaiting::default())));
         }
         status
@@ -184,9 +164,9 @@ impl<'a> One<'a> {
     fn ended(&self, id: &Id, code: Option<i32>, reason: &str, message: &str) -> Terminated {
         const OF_POD: usize = 12 << 10;
         let left = self.state.messages.get(id).map_or("", |left| left);
-        let both = !message.is_empty() && !left.is_empty();
-        let separator = if both { ": " } else { "" };
-        let mut message = format!("{message}{separator}{left}");
+        let mut texts = vec![message, left];
+        texts.retain(|text| !text.is_empty());
+        let mut message = texts.join(": ");
         let most = OF_POD / containers_in(spec_of(self.state.pod)).count().max(1);
         message.truncate(message.floor_char_boundary(most));
         let mut ended = unknown(&message);
@@ -197,32 +177,29 @@ impl<'a> One<'a> {
         ended
     }
 
-    /// The status of a container name if no container of this name exists.
+    /// The status if no container of this name exists, as implied by `previous`, exit records or regular containers.
     fn absent(&self) -> ContainerStatus {
         let previous = self.previous.cloned().unwrap_or_default();
-        if terminated(&previous).is_some() {
-            return previous;
+        if terminated(&previous.state).is_some() {
+            let recorded = self.recorded(previous.container_id.as_deref());
+            return ContainerStatus {
+                last_state: recorded.or(previous.last_state),
+                ..previous
+            };
         }
         let reason = ContainerStateWaiting {
             reason: text(not_created(self.state.pod)),
             message: None,
         };
-        ContainerStatus {
+        let mut status = ContainerStatus {
             name: self.container.name.clone(),
             image: self.container.image.clone().unwrap_or_default(),
             restart_count: previous.restart_count,
-            last_state: previous.last_state,
+            last_state: self.recorded(None).or(previous.last_state),
             state: Some(waiting(reason)),
             ..ContainerStatus::default()
-        }
-    }
-
-    /// Sets the (last) terminated state of a container that is gone, as implied by `previous` or by regular containers.
-    fn infer_lost_end(&self, status: &mut ContainerStatus) {
-        if self.newest.is_some() || terminated(status).is_some() {
-            return;
-        }
-        if self.previous.is_some_and(is_running) && last_terminated(status).is_none() {
+        };
+        if self.previous.is_some_and(is_running) && terminated(&status.last_state).is_none() {
             let message = "The container could not be located when the pod was deleted.  \
                            The container used to be Running";
             status.last_state = Some(ended_state(unknown(message)));
@@ -240,6 +217,7 @@ impl<'a> One<'a> {
             (success.exit_code, success.reason) = (0, text("Completed"));
             status.state = Some(ended_state(success));
         }
+        status
     }
 
     /// Sets the waiting reason of a container that will be started or restarted, if the reason is known.
@@ -257,7 +235,7 @@ impl<'a> One<'a> {
             }
             _ => true,
         });
-        let ended = terminated(status).map(|ended| ended.exit_code);
+        let ended = terminated(&status.state).map(|ended| ended.exit_code);
         let may_repeat = self.newest.is_some() && is_sidecar(self.container);
         let has_succeeded = self.init && ended == Some(0) && !is_replaced && !may_repeat;
         // A container that has run before does not show `ContainerCreating` or `PodInitializing`.
@@ -283,10 +261,23 @@ impl<'a> One<'a> {
         let started = started && is_running(status);
         status.started = Some(started);
         status.ready = match self.init && !is_sidecar(container) {
-            true => terminated(status).is_some_and(|t| t.exit_code == 0),
+            true => terminated(&status.state).is_some_and(|t| t.exit_code == 0),
             false => started && ready,
         };
     }
+}
+
+fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = container.volume_mounts.as_ref()?.iter();
+    let mounts = mounts.map(|mount| VolumeMountStatus {
+        name: mount.name.clone(),
+        mount_path: mount.mount_path.clone(),
+        read_only: mount.read_only.filter(|read_only| *read_only),
+        // No mount is recursively read-only: the performer refuses pods with `recursiveReadOnly: Enabled`.
+        recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+        ..VolumeMountStatus::default()
+    });
+    Some(mounts.collect()).filter(|mounts: &Vec<_>| !mounts.is_empty())
 }
 
 /// The terminated state that upstream's kubelet reports if it is not known how a container ended.
@@ -317,12 +308,8 @@ fn waiting(waiting: ContainerStateWaiting) -> ContainerState {
     }
 }
 
-pub(super) fn terminated(status: &ContainerStatus) -> Option<&Terminated> {
-    status.state.as_ref()?.terminated.as_ref()
-}
-
-pub(super) fn last_terminated(status: &ContainerStatus) -> Option<&Terminated> {
-    status.last_state.as_ref()?.terminated.as_ref()
+pub(super) fn terminated(state: &Option<ContainerState>) -> Option<&Terminated> {
+    state.as_ref()?.terminated.as_ref()
 }
 
 pub(super) fn is_running(status: &ContainerStatus) -> bool {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use pleg::core::SandboxState;
 use pleg::{ContainerState, WallTime};
 
-use super::containers::{Statuses, is_running, last_terminated, terminated, text};
+use super::containers::{Statuses, is_running, terminated, text};
 use super::{PodState, api_time};
 use crate::names;
 use crate::spec::{is_sidecar, restarts, spec_of};
@@ -81,11 +81,11 @@ impl PodState<'_> {
             match end(status) {
                 _ if is_running(status) => runs = true,
                 Some(code) => {
-                    let is_replaced = is_replaced(container);
                     are_stopped = true;
-                    is_restarted |= is_replaced || restarts(container, spec, code);
+                    is_restarted |= is_replaced(container) || restarts(container, spec, code);
                     // A container that has exited and waits for its restart has not succeeded.
-                    all_succeeded &= code == 0 && terminated(status).is_some() && !is_replaced;
+                    let has_succeeded = code == 0 && terminated(&status.state).is_some();
+                    all_succeeded &= has_succeeded && !is_replaced(container);
                 }
                 None => is_pending = true,
             }
@@ -119,8 +119,8 @@ impl PodState<'_> {
 
 /// The last exit code of a container that has ended, or that waits for its restart after it ended.
 fn end(status: &ContainerStatus) -> Option<i32> {
-    let last = last_terminated(status).filter(|_| !is_running(status));
-    Some(terminated(status).or(last)?.exit_code)
+    let last = terminated(&status.last_state).filter(|_| !is_running(status));
+    Some(terminated(&status.state).or(last)?.exit_code)
 }
 
 /// The time until the pod's `activeDeadlineSeconds` have passed, or zero. `None`: no deadline, or no start time.
@@ -214,7 +214,7 @@ fn initialized(all: &Statuses<'_>, phase: &str) -> Verdict {
     });
     // An initialized pod stays initialized while a sidecar restarts.
     let mut regular = all.regular.iter();
-    let has_been = regular.any(|(_, s)| is_running(s) || terminated(s).is_some());
+    let has_been = regular.any(|(_, s)| is_running(s) || terminated(&s.state).is_some());
     match listed("incomplete", incomplete) {
         _ if phase == SUCCEEDED => Ok("PodCompleted"),
         Some(message) if !has_been => Err(("ContainersNotInitialized", message)),

@@ -53,11 +53,9 @@ pub(crate) enum CheckError {
     Failed(String),
     #[error("HTTP probe failed with statuscode: {0}")]
     Status(u16),
-    /// The command could not be run.
-    #[error(transparent)]
-    Exec(#[from] CallError),
+    /// The check could not be made: as in upstream's kubelet, the probe's result then stays unchanged.
     #[error("{0}")]
-    Invalid(String),
+    NotMade(String),
 }
 
 impl CheckError {
@@ -67,16 +65,6 @@ impl CheckError {
 
     pub(crate) fn timed_out(within: Duration) -> Self {
         Self::Failed(format!("no response within {within:?}"))
-    }
-
-    /// Returns false if the check could not be made: as in upstream's kubelet, the probe's result then stays unchanged.
-    /// A command that took too long counts as a failed check.
-    pub(super) fn is_failure(&self) -> bool {
-        match self {
-            Self::Exec(error) => error.kind == CallErrorKind::DeadlineExceeded,
-            Self::Invalid(_) => false,
-            _ => true,
-        }
     }
 }
 
@@ -123,9 +111,13 @@ impl Check {
             Self::Grpc { port, service } => {
                 within(timeout, grpc(host_and_port(address, *port), service)).await
             }
-            Self::Exec(command) => match exec.exec(container, command, timeout).await? {
-                0 => Ok(()),
-                code => Err(CheckError::Failed(format!("its exit code is {code}"))),
+            Self::Exec(command) => match exec.exec(container, command, timeout).await {
+                Ok(0) => Ok(()),
+                Ok(code) => Err(CheckError::Failed(format!("its exit code is {code}"))),
+                Err(error) if error.kind == CallErrorKind::DeadlineExceeded => {
+                    Err(CheckError::Failed(error.to_string()))
+                }
+                Err(error) => Err(CheckError::NotMade(error.to_string())),
             },
             Self::Sleep(time) => {
                 let _ = tokio::time::timeout(*time, std::future::pending::<()>()).await;
@@ -152,7 +144,7 @@ fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>>
         request = request.header(name, value);
     }
     let request = request.body(Empty::<Bytes>::new());
-    request.map_err(|e| CheckError::Invalid(format!("the HTTP probe is not valid: {e}")))
+    request.map_err(|e| CheckError::NotMade(format!("the HTTP probe is not valid: {e}")))
 }
 
 /// Sends a GET request. Fails if the status of the response is not between 200 and 399.

@@ -179,7 +179,7 @@ impl<E: Exec> States<E> {
                 tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind, %error,
                     "a probe failed");
             }
-            if result.as_ref().err().is_none_or(CheckError::is_failure) {
+            if !matches!(result, Err(CheckError::NotMade(_))) {
                 changed |= lock(&self.by_probe)[at].checked(&id, result.is_ok());
             }
         }

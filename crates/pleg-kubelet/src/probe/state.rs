@@ -7,19 +7,17 @@ use pleg::{Id, Instant};
 
 use super::{Check, ProbeKind};
 
-/// A probe of a container: when it is checked, and how many equal outcomes in a row make its result.
+/// A probe of a container: when it is checked, and how many equal outcomes in a row make its result. The period and the
+/// thresholds are not zero.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Probe {
     pub(super) container: String,
     pub(super) kind: ProbeKind,
     /// The time from the start of the container to the first check.
     pub(super) initial_delay: Duration,
-    /// The time between two checks, not zero.
     pub(super) period: Duration,
     pub(super) timeout: Duration,
-    /// The number of successes in a row that make a failed probe succeed, at least 1.
     pub(super) success_threshold: u32,
-    /// The number of failures in a row that make a probe fail, at least 1.
     pub(super) failure_threshold: u32,
     pub(super) check: Check,
 }
