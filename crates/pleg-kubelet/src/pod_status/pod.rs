@@ -20,8 +20,8 @@ const SUCCEEDED: &str = "Succeeded";
 const FAILED: &str = "Failed";
 
 impl PodState<'_> {
-    /// Sets the phase of the pod, with a reason and a message if the pod has reached its `activeDeadlineSeconds`. If
-    /// the phase of the previous status is terminal, the new phase is terminal as well.
+    /// Sets the phase, with a reason and a message if the pod has reached its `activeDeadlineSeconds`. A terminal phase
+    /// of the previous status stays terminal.
     pub(super) fn set_phase(&self, status: &mut PodStatus, all: &Statuses<'_>) {
         const REASON: &str = "DeadlineExceeded";
         let before = self.previous.and_then(|p| p.phase.as_deref());
@@ -59,13 +59,19 @@ impl PodState<'_> {
     fn phase(&self, all: &Statuses<'_>) -> &'static str {
         let spec = spec_of(self.pod);
         let is_replaced = |container: &Container| self.observed.replaced.contains(&container.name);
+        // True once a regular container of the active sandbox has been started.
+        let is_initialized = self.observed.view.status.active_containers().any(|found| {
+            let started = [ContainerState::Running, ContainerState::Exited];
+            let is_regular = spec.containers.iter().any(|c| *c.name == *found.name);
+            is_regular && started.contains(&found.state)
+        });
         let (mut is_pending, mut runs) = (false, false);
         for (container, status) in &all.init {
             let ended = end(status);
             if is_sidecar(container) {
                 runs |= is_running(status);
                 is_pending |= match is_running(status) {
-                    true => status.started != Some(true) && !self.has_been_initialized(),
+                    true => status.started != Some(true) && !is_initialized,
                     false => ended.is_none(),
                 };
                 continue;
@@ -104,16 +110,6 @@ impl PodState<'_> {
         let annotations = self.pod.metadata.annotations.as_ref();
         let source = annotations.and_then(|a| a.get(names::CONFIG_SOURCE));
         source.is_some_and(|source| source != "api")
-    }
-
-    /// Returns true if a regular container of the active sandbox has been started.
-    fn has_been_initialized(&self) -> bool {
-        let (spec, status) = (spec_of(self.pod), &self.observed.view.status);
-        status.active_containers().any(|status| {
-            let regular = spec.containers.iter().any(|c| *c.name == *status.name);
-            let started = [ContainerState::Running, ContainerState::Exited];
-            regular && started.contains(&status.state)
-        })
     }
 }
 
@@ -184,8 +180,7 @@ impl PodState<'_> {
         conditions
     }
 
-    /// Returns true if the pod's sandbox and network are ready: exactly one sandbox is ready, it is the newest, and it
-    /// has an address unless it uses the host's network.
+    /// Returns true if exactly one sandbox is ready, it is the newest, and it has an address or the host's network.
     fn has_sandbox(&self) -> bool {
         let status = &self.observed.view.status;
         let ready = status.sandboxes.iter();

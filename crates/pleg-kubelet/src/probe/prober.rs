@@ -111,17 +111,16 @@ impl<E: Exec> Prober<E> {
         let states = states.as_deref().map(Vec::as_slice).unwrap_or_default();
         let mut results = ProbeResults::default();
         for container in running(status) {
-            let (id, name) = (&container.id, container.name.to_string());
+            let result = |kind| result(states, container, kind);
             for kind in [ProbeKind::Startup, ProbeKind::Liveness] {
-                let state = find(states, &name, kind);
-                if state.and_then(ProbeState::failed_container) == Some(id) {
-                    results.failed.insert(id.clone(), kind);
+                if result(kind) == Some(false) {
+                    results.failed.insert(container.id.clone(), kind);
                 }
             }
-            if succeeds(states, container, ProbeKind::Startup) {
-                results.started.insert(name.clone());
-                if succeeds(states, container, ProbeKind::Readiness) {
-                    results.ready.insert(name);
+            if result(ProbeKind::Startup) == Some(true) {
+                results.started.insert(container.name.to_string());
+                if result(ProbeKind::Readiness) == Some(true) {
+                    results.ready.insert(container.name.to_string());
                 }
             }
         }
@@ -129,16 +128,11 @@ impl<E: Exec> Prober<E> {
     }
 }
 
-/// The state of a container's probe of one kind. A container has at most one probe of each kind.
-fn find<'a>(states: &'a [ProbeState], name: &str, kind: ProbeKind) -> Option<&'a ProbeState> {
-    let mut states = states.iter();
-    states.find(|state| state.probe.container == name && state.probe.kind == kind)
-}
-
-/// Returns true if the container has no probe of this kind, or if the probe succeeds.
-fn succeeds(states: &[ProbeState], container: &ContainerStatus, kind: ProbeKind) -> bool {
-    let probe = find(states, &container.name, kind);
-    probe.is_none_or(|probe| probe.succeeds_for() == Some(&container.id))
+/// The result of a container's probe. `None` if there is none yet. A probe that the container does not have succeeds.
+fn result(states: &[ProbeState], container: &ContainerStatus, kind: ProbeKind) -> Option<bool> {
+    let mut states = states.iter().filter(|state| state.probe.kind == kind);
+    let state = states.find(|state| *state.probe.container == *container.name);
+    state.map_or(Some(true), |state| state.result(&container.id))
 }
 
 fn running(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
@@ -169,21 +163,19 @@ impl<E: Exec> States<E> {
     async fn check(&self, at: usize, probe: &Probe, is_recheck: bool) {
         let (shared, uid) = (&self.shared, &self.uid);
         let status = shared.pleg.get(uid).status;
-        let (mut changed, due) = self.observe(at, &status, is_recheck);
-        if let Some(id) = due {
-            let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
-            let check = &probe.check;
-            let checked = check.perform(&shared.exec, &id, address, probe.timeout);
-            let result = checked.await;
-            if let Err(error) = &result {
-                tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind, %error,
-                    "a probe failed");
-            }
-            if !matches!(result, Err(CheckError::NotMade(_))) {
-                changed |= lock(&self.by_probe)[at].checked(&id, result.is_ok());
-            }
+        let Some(id) = self.observe(at, &status, is_recheck) else {
+            return;
+        };
+        let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
+        let check = &probe.check;
+        let checked = check.perform(&shared.exec, &id, address, probe.timeout);
+        let result = checked.await;
+        if let Err(error) = &result {
+            tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind, %error,
+                "a probe failed");
         }
-        if changed {
+        let is_made = !matches!(result, Err(CheckError::NotMade(_)));
+        if is_made && lock(&self.by_probe)[at].checked(&id, result.is_ok()) {
             if probe.kind == ProbeKind::Startup {
                 self.recheck.send_replace(());
             }
@@ -191,14 +183,14 @@ impl<E: Exec> States<E> {
         }
     }
 
-    /// Records the running container of the probe. Returns true if that changed the probe's result. Also returns the
-    /// container to check, if a check is due. Between two periods (`is_recheck`), that can only be a new container.
-    fn observe(&self, at: usize, status: &PodStatus, is_recheck: bool) -> (bool, Option<Id>) {
+    /// Records the running container of the probe, and returns it if a check is due. Between two periods (`is_recheck`),
+    /// a check is due only for a new container.
+    fn observe(&self, at: usize, status: &PodStatus, is_recheck: bool) -> Option<Id> {
         let (clock, mut states) = (self.shared.pleg.clock(), lock(&self.by_probe));
         let probe = states[at].probe.clone();
         let running = running(status).find(|c| *c.name == *probe.container);
         let has_started = |c: &&ContainerStatus| {
-            probe.kind == ProbeKind::Startup || succeeds(&states, c, ProbeKind::Startup)
+            probe.kind == ProbeKind::Startup || result(&states, c, ProbeKind::Startup) == Some(true)
         };
         let running = running.filter(has_started).map(|container| {
             let started = container.details.started_at;
@@ -207,9 +199,8 @@ impl<E: Exec> States<E> {
             (&container.id, age)
         });
         let (state, now) = (&mut states[at], clock.now());
-        let succeeded = state.succeeds_for().is_some();
         let is_new = state.observe(running, now);
         let due = state.due(now).filter(|_| is_new || !is_recheck);
-        (succeeded != state.succeeds_for().is_some(), due.cloned())
+        due.cloned()
     }
 }

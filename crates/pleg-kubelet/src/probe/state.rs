@@ -33,12 +33,11 @@ pub(super) struct ProbeState {
 struct Observed {
     id: Id,
     first_check: Instant,
-    succeeds: bool,
+    /// The result, once there were enough equal outcomes.
+    result: Option<bool>,
     /// The last outcome, which occurred `in_a_row` times. A check that could not be performed has no outcome.
-    last: Option<bool>,
+    last: bool,
     in_a_row: u32,
-    /// True if the probe has failed and the container will be stopped. No further checks are made.
-    on_hold: bool,
 }
 
 impl ProbeState {
@@ -58,10 +57,9 @@ impl ProbeState {
         self.container = running.map(|(id, age)| Observed {
             id: id.clone(),
             first_check: now.after(self.probe.initial_delay.saturating_sub(age)),
-            succeeds: self.probe.kind == ProbeKind::Liveness,
-            last: None,
+            result: None,
+            last: false,
             in_a_row: 0,
-            on_hold: false,
         });
         true
     }
@@ -69,9 +67,13 @@ impl ProbeState {
     /// The container to check now. `None` in the initial delay, after a startup probe succeeded, and if it must stop.
     pub(super) fn due(&self, now: Instant) -> Option<&Id> {
         let container = self.container.as_ref()?;
-        let done = self.probe.kind == ProbeKind::Startup && container.succeeds;
-        let began = now >= container.first_check;
-        (began && !done && !container.on_hold).then_some(&container.id)
+        let is_over = match self.probe.kind {
+            ProbeKind::Startup => container.result.is_some(),
+            // As upstream, makes no more checks until a new container runs, because this container will be stopped.
+            ProbeKind::Liveness => container.result == Some(false),
+            ProbeKind::Readiness => false,
+        };
+        (now >= container.first_check && !is_over).then_some(&container.id)
     }
 
     /// Records the outcome of a check of the container `id`. Returns true if the outcome changed the probe's result.
@@ -79,8 +81,8 @@ impl ProbeState {
         let Some(container) = self.container.as_mut().filter(|c| c.id == *id) else {
             return false;
         };
-        if container.last.replace(succeeds) != Some(succeeds) {
-            container.in_a_row = 0;
+        if container.last != succeeds {
+            (container.last, container.in_a_row) = (succeeds, 0);
         }
         container.in_a_row = container.in_a_row.saturating_add(1);
         let enough = match succeeds {
@@ -90,28 +92,18 @@ impl ProbeState {
         if container.in_a_row < enough {
             return false;
         }
-        if !succeeds && self.probe.kind != ProbeKind::Readiness {
-            // As upstream, makes no more checks until a new container runs, because this container will be stopped.
-            container.on_hold = true;
+        let before = container.result.replace(succeeds);
+        match self.probe.kind {
+            ProbeKind::Startup => true,
+            // A container is alive, and not ready, until a result shows otherwise.
+            kind => before.unwrap_or(kind == ProbeKind::Liveness) != succeeds,
         }
-        let changed = container.succeeds != succeeds
-            // A startup probe has `succeeds == false` from the start: the failure that stops its container is a change.
-            || container.on_hold && self.probe.kind == ProbeKind::Startup;
-        container.succeeds = succeeds;
-        changed
     }
 
-    /// The container for which the probe succeeds now. A liveness probe succeeds until it has failed. Probes of the other
-    /// kinds fail until they have succeeded.
-    pub(super) fn succeeds_for(&self) -> Option<&Id> {
-        let container = self.container.as_ref()?;
-        container.succeeds.then_some(&container.id)
-    }
-
-    /// The container that must be stopped because its startup or liveness probe failed.
-    pub(super) fn failed_container(&self) -> Option<&Id> {
-        let container = self.container.as_ref()?;
-        container.on_hold.then_some(&container.id)
+    /// The result for the container `id`. `None` if it has none yet.
+    pub(super) fn result(&self, id: &Id) -> Option<bool> {
+        let container = self.container.as_ref();
+        container.filter(|c| c.id == *id)?.result
     }
 }
 
@@ -140,30 +132,27 @@ mod tests {
     }
 
     /// A row: the kind, its thresholds, the outcomes of checks (s: success, f: failure, upper case: `checked` returns
-    /// true), the probe's last result, and true if the container must be stopped.
+    /// true), the probe's last result, and true if no further check is due.
     #[test]
     fn probe_result_changes_at_its_thresholds() {
-        for (kind, thresholds, outcomes, succeeds, has_failed) in [
-            (Liveness, (1, 3), "", true, false),
-            (Liveness, (1, 3), "fsff", true, false),
-            (Liveness, (1, 3), "fsffF", false, true),
-            (Readiness, (2, 1), "", false, false),
-            (Readiness, (2, 1), "sS", true, false),
-            (Readiness, (2, 1), "sSF", false, false),
-            (Startup, (1, 3), "S", true, false),
-            (Startup, (1, 3), "ffF", false, true),
+        for (kind, thresholds, outcomes, result, ends) in [
+            (Liveness, (1, 3), "", None, false),
+            (Liveness, (1, 3), "fsff", Some(true), false),
+            (Liveness, (1, 3), "fsffF", Some(false), true),
+            (Readiness, (2, 1), "", None, false),
+            (Readiness, (2, 1), "f", Some(false), false),
+            (Readiness, (2, 1), "sS", Some(true), false),
+            (Readiness, (2, 1), "sSF", Some(false), false),
+            (Startup, (1, 3), "ff", None, false),
+            (Startup, (1, 3), "S", Some(true), true),
+            (Startup, (1, 3), "ffF", Some(false), true),
         ] {
             let (mut state, id) = running(kind, thresholds);
             for outcome in outcomes.chars() {
                 let changed = state.checked(&id, outcome.eq_ignore_ascii_case(&'s'));
                 assert_eq!(changed, outcome.is_uppercase(), "{outcome} of {outcomes}");
             }
-            let expected = succeeds.then_some(&id);
-            assert_eq!(state.succeeds_for(), expected, "{outcomes}");
-            let failed = state.failed_container();
-            assert_eq!(failed, has_failed.then_some(&id), "{outcomes}");
-            // No check is due for a container that must be stopped, nor after the first success of a startup probe.
-            let ends = has_failed || (kind == Startup && succeeds);
+            assert_eq!(state.result(&id), result, "{outcomes}");
             assert_eq!(state.due(at(100)).is_none(), ends, "{outcomes}");
         }
     }
@@ -174,7 +163,7 @@ mod tests {
         assert!(state.checked(&id, false));
         let next = Id::from("b");
         assert!(state.observe(Some((&next, Duration::ZERO)), at(10)));
-        assert!(!state.checked(&id, false) && state.succeeds_for() == Some(&next));
+        assert!(!state.checked(&id, false) && state.result(&next).is_none());
         assert_eq!(state.due(at(14)), None, "the initial delay");
     }
 }
