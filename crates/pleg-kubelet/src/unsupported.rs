@@ -53,7 +53,7 @@ env.valueFrom.fileKeyRef: files of containers are not read: write the value
 env.valueFrom.secretKeyRef: secrets are not read: write the value
 envFrom: config maps and secrets are not read: write the variables in env";
 
-/// Like `OF_POD`, for fields without effect if the plan was made without probe results, or without the pod's deadline.
+/// Like `OF_POD`, for a plan that was made without probe results, or without the pod's deadline.
 pub(crate) const PROBES: &str =
     "spec.@.*Probe: the plan has no results of probes: pass Some(probes) to Planner::plan";
 pub(crate) const DEADLINE: &str =
@@ -154,7 +154,7 @@ pub fn fields_at<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     found
 }
 
-/// Adds the values at `path` below `value` to `found`. `at` is the path at which `value` was found.
+/// Adds the values at `path` below `value`, which is at the path `at`.
 fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &'a Value)>) {
     if let Value::Array(elements) = value
         && !path.is_empty()

@@ -57,12 +57,11 @@ impl<'a> PodState<'a> {
     }
 }
 
-/// A container of the specification, with the inputs of its status.
+/// A container of the specification, with the inputs of its status, such as the newest existing container of its name.
 struct One<'a> {
     state: &'a PodState<'a>,
     container: &'a Container,
     previous: Option<&'a ContainerStatus>,
-    /// The newest container of this name that exists.
     newest: Option<&'a core::ContainerStatus>,
     init: bool,
 }
@@ -119,22 +118,17 @@ impl<'a> One<'a> {
             status.state = Some(ended_state(unknown(message)));
             status.restart_count = previous.restart_count.saturating_add(1);
         }
-        if self.code_may_come(newest) {
+        let mut records = self.state.observed.ended.iter();
+        let code_may_come = match records.any(|record| record.id == newest.id) {
+            true => self.state.observed.unread.contains(&newest.id),
+            false => newest.error.is_some() || newest.status_missing,
+        };
+        let has_exited = newest.state == pleg::ContainerState::Exited;
+        if has_exited && details.exit_code.is_none() && code_may_come {
             let before = same.and_then(|p| p.state.clone());
             status.state = before.or_else(|| Some(waiting(ContainerStateWaiting::default())));
         }
         status
-    }
-
-    /// Returns true if a container has exited and its missing exit code may still become known.
-    fn code_may_come(&self, status: &core::ContainerStatus) -> bool {
-        let mut records = self.state.observed.ended.iter();
-        let may_come = match records.any(|record| record.id == status.id) {
-            true => self.state.observed.unread.contains(&status.id),
-            false => status.error.is_some() || status.status_missing,
-        };
-        let has_exited = status.state == pleg::ContainerState::Exited;
-        has_exited && status.details.exit_code.is_none() && may_come
     }
 
     /// The state of one container. Waiting if it was created and not started, or if its state is unknown.
@@ -250,7 +244,6 @@ impl<'a> One<'a> {
         status.state = Some(waiting(reason.clone()));
     }
 
-    /// Sets `started` and `ready`.
     fn apply_probes(&self, status: &mut ContainerStatus) {
         let (container, name) = (self.container, &self.container.name);
         // A container with a probe that has no result yet counts as not started or not ready.

@@ -40,8 +40,7 @@ pub(crate) fn crash_loop_back_off(delay: Duration, name: &str, pod: &Pod) -> Con
     waiting("CrashLoopBackOff", message)
 }
 
-/// The waiting state of a container, with one of upstream's reasons: `CrashLoopBackOff`, `ErrImagePull`,
-/// `ImagePullBackOff`, `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError` and others.
+/// The waiting state of a container, with one of upstream's reasons, such as `ErrImagePull`.
 pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     ContainerStateWaiting {
         reason: Some(reason.to_owned()),
@@ -52,7 +51,6 @@ pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
 pub(crate) struct PodState<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) observed: &'a Observed,
-    /// The status that was reported last.
     pub(crate) previous: Option<&'a PodStatus>,
     /// The termination messages of containers, by id.
     pub(crate) messages: &'a BTreeMap<Id, String>,
@@ -66,11 +64,10 @@ pub(crate) struct PodState<'a> {
 
 /// The status of a pod.
 ///
-/// It differs from upstream in these ways. If the predecessor of a container was removed, the container's last state
-/// comes from an exit record or the previous status; upstream loses it. An exited container whose exit code stays
-/// unknown gets the reason `ContainerStatusUnknown` and the exit code 137, like a container that vanished; upstream
-/// shows whatever exit code the runtime sends. While the code may still become known, the container keeps the state of
-/// the previous status; upstream reports no state. Probe results are applied before the phase is computed, not after.
+/// It differs from upstream. If the predecessor of a container was removed, the container's last state comes from an
+/// exit record or the previous status; upstream loses it. An exited container whose exit code stays unknown is shown
+/// like a container that vanished; upstream shows any exit code that the runtime sends. While the code may still become
+/// known, the container keeps its reported state; upstream reports none. The phase depends on the new probe results.
 pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
     if state.pod.spec.is_none() {
         return PodStatus::default();

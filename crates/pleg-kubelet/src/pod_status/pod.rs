@@ -55,7 +55,7 @@ impl PodState<'_> {
         status.phase = Some(phase.to_owned());
     }
 
-    /// The phase that upstream's kubelet computes for a pod with the container statuses `all`.
+    /// The phase that upstream's kubelet computes for these statuses.
     fn phase(&self, all: &Statuses<'_>) -> &'static str {
         let spec = spec_of(self.pod);
         let is_replaced = |container: &Container| self.observed.replaced.contains(&container.name);
@@ -194,6 +194,7 @@ impl PodState<'_> {
 fn containers_ready(all: &Statuses<'_>, phase: &str) -> Verdict {
     let sidecars = all.init.iter().filter(|(c, _)| is_sidecar(c));
     let unready = sidecars.chain(&all.regular).filter(|(_, s)| !s.ready);
+    let unready = unready.map(|(c, _)| &*c.name).collect();
     match listed("unready", unready) {
         _ if phase == SUCCEEDED => Err(("PodCompleted", String::new())),
         _ if phase == FAILED => Err(("PodFailed", String::new())),
@@ -207,6 +208,7 @@ fn initialized(all: &Statuses<'_>, phase: &str) -> Verdict {
         true => status.started != Some(true),
         false => !status.ready,
     });
+    let incomplete = incomplete.map(|(c, _)| &*c.name).collect();
     // An initialized pod stays initialized while a sidecar restarts.
     let mut regular = all.regular.iter();
     let has_been = regular.any(|(_, s)| is_running(s) || terminated(&s.state).is_some());
@@ -218,11 +220,7 @@ fn initialized(all: &Statuses<'_>, phase: &str) -> Verdict {
 }
 
 /// Upstream's message that lists containers in Go's format. `None` if there are none.
-fn listed<'a>(
-    what: &str,
-    containers: impl Iterator<Item = &'a (&'a Container, ContainerStatus)>,
-) -> Option<String> {
-    let names: Vec<_> = containers.map(|(c, _)| &*c.name).collect();
+fn listed(what: &str, names: Vec<&str>) -> Option<String> {
     let is_any = !names.is_empty();
     is_any.then(|| format!("containers with {what} status: [{}]", names.join(" ")))
 }
@@ -232,15 +230,12 @@ fn readiness_gates(spec: &PodSpec, conditions: &[PodCondition]) -> Verdict {
     for gate in spec.readiness_gates.iter().flatten() {
         let kind = &gate.condition_type;
         let condition = conditions.iter().find(|c| c.type_ == *kind);
-        match condition.map(|c| &*c.status) {
-            None => messages.push(format!(
-                "corresponding condition of pod readiness gate \"{kind}\" does not exist."
-            )),
-            Some("True") => {}
-            Some(status) => messages.push(format!(
-                "the status of pod readiness gate \"{kind}\" is not \"True\", but {status}"
-            )),
-        }
+        let gate = format!("pod readiness gate \"{kind}\"");
+        messages.push(match condition.map(|c| &*c.status) {
+            None => format!("corresponding condition of {gate} does not exist."),
+            Some("True") => continue,
+            Some(status) => format!("the status of {gate} is not \"True\", but {status}"),
+        });
     }
     match messages.is_empty() {
         true => Ok(""),

@@ -9,7 +9,8 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::core::v1::HTTPGetAction;
+use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, LifecycleHandler, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use pleg::Id;
 use pleg::core::{CallError, CallErrorKind};
 use pleg_cri::CriClient;
@@ -22,11 +23,10 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::tls;
-use crate::cri_config::absolute;
+use crate::cri_config::{FieldError, absolute};
 
 /// The maximum number of bytes of a response body that are read, as in upstream's kubelet.
 const MAX_BODY: usize = 10 << 10;
-
 const USER_AGENT: &str = "kube-probe/1.37";
 
 /// A check of a probe or hook. If `host` is empty, the check uses the pod's address.
@@ -42,6 +42,68 @@ pub(crate) enum Check {
     Exec(Vec<String>),
     /// Waits (hooks only).
     Sleep(Duration),
+}
+
+/// The action of a container's hook. The error names the field that cannot be used, by its path in the hook.
+pub(crate) fn hook_of(container: &Container, hook: &LifecycleHandler) -> Result<Check, FieldError> {
+    if let Some(sleep) = &hook.sleep {
+        let seconds = u64::try_from(sleep.seconds).unwrap_or(0);
+        return Ok(Check::Sleep(Duration::from_secs(seconds)));
+    }
+    let missing = "write one of exec, httpGet and sleep";
+    exec_or_http(container, &hook.exec, &hook.http_get, missing)
+}
+
+/// The action of a container's probe. The error names the field that cannot be used, by its path in the probe.
+pub(crate) fn check_of(container: &Container, probe: &Probe) -> Result<Check, FieldError> {
+    if let Some(tcp) = &probe.tcp_socket {
+        return Ok(Check::Tcp {
+            host: tcp.host.clone().unwrap_or_default(),
+            port: port_of(container, &tcp.port, "tcpSocket.port")?,
+        });
+    }
+    if let Some(grpc) = &probe.grpc {
+        return Ok(Check::Grpc {
+            port: port_of(container, &IntOrString::Int(grpc.port), "grpc.port")?,
+            service: grpc.service.clone().unwrap_or_default(),
+        });
+    }
+    let missing = "it does nothing: write one of exec, tcpSocket, httpGet and grpc";
+    exec_or_http(container, &probe.exec, &probe.http_get, missing)
+}
+
+fn exec_or_http(
+    container: &Container,
+    exec: &Option<ExecAction>,
+    http: &Option<HTTPGetAction>,
+    missing: &str,
+) -> Result<Check, FieldError> {
+    if let Some(exec) = exec {
+        return Ok(Check::Exec(exec.command.clone().unwrap_or_default()));
+    }
+    let http = http.clone().ok_or(FieldError::new("", missing))?;
+    let scheme = http.scheme.as_deref().unwrap_or("HTTP");
+    if !["HTTP", "HTTPS"].contains(&scheme) {
+        let problem = format!("{scheme} is not provided: use HTTP or HTTPS");
+        return Err(FieldError::new("httpGet.scheme", problem));
+    }
+    let port = port_of(container, &http.port, "httpGet.port")?;
+    Ok(Check::Http(port, http))
+}
+
+fn port_of(container: &Container, port: &IntOrString, field: &str) -> Result<u16, FieldError> {
+    let (number, problem) = match port {
+        IntOrString::Int(number) => (*number, "it must be between 1 and 65535".to_owned()),
+        IntOrString::String(name) => {
+            let mut ports = container.ports.iter().flatten();
+            let named = ports.find(|port| port.name.as_ref() == Some(name));
+            let number = named.map_or_else(|| name.parse().ok(), |port| Some(port.container_port));
+            let problem = format!("the container has no port named {name:?}: add it to ports");
+            (number.unwrap_or(0), problem)
+        }
+    };
+    let number = u16::try_from(number).ok().filter(|number| *number != 0);
+    number.ok_or_else(|| FieldError::new(field, problem))
 }
 
 type Result<T = (), E = CheckError> = std::result::Result<T, E>;
@@ -144,7 +206,6 @@ fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>>
     request.map_err(|e| CheckError::NotMade(format!("the HTTP probe is not valid: {e}")))
 }
 
-/// Sends a GET request. Fails if the status of the response is not between 200 and 399.
 async fn get(host: &str, port: u16, http: &HTTPGetAction) -> Result {
     let address = host_and_port(host, port);
     let request = request(&address, http)?;
@@ -172,7 +233,6 @@ async fn get(host: &str, port: u16, http: &HTTPGetAction) -> Result {
     }
 }
 
-/// Asks the gRPC server at `address` if the service is healthy. Fails if it is not, or if there is no answer.
 async fn grpc(address: String, service: &str) -> Result {
     let answer = async {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?;

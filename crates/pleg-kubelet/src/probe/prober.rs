@@ -14,8 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::check::{CheckError, Exec};
-use super::of_pod::probes_of;
-use super::state::{Probe, ProbeState};
+use super::state::{Probe, ProbeState, probes_of};
 use super::{ProbeKind, ProbeResults};
 use crate::{lock, message_of};
 
@@ -47,7 +46,6 @@ type Pod<E> = (Arc<States<E>>, JoinSet<()>);
 struct States<E> {
     shared: Arc<Shared<E>>,
     uid: PodUid,
-    /// The states of the probes, in the order in which `probes_of` returns the probes.
     by_probe: Mutex<Vec<ProbeState>>,
     /// Tells each task that a container of the pod may have started, or that the result of a startup probe has changed.
     recheck: watch::Sender<()>,
@@ -89,12 +87,9 @@ impl<E: Exec> Prober<E> {
             recheck: watch::Sender::new(()),
             changed: Box::new(changed),
         });
-        let mut tasks = JoinSet::new();
-        self.shared.pleg.in_tokio(|| {
-            for (at, probe) in probes.into_iter().enumerate() {
-                tasks.spawn(states.clone().run(at, probe));
-            }
-        });
+        let probes = probes.into_iter().enumerate();
+        let tasks = probes.map(|(at, probe)| states.clone().run(at, probe));
+        let tasks = self.shared.pleg.in_tokio(|| tasks.collect());
         pods.insert(uid.clone(), (states, tasks));
     }
 

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use pleg::{Id, Instant};
 
-use super::{Check, ProbeKind};
+use super::{Check, ProbeKind, check_of};
+use crate::spec::{containers_in, spec_of};
 
 /// A probe of a container: when it is checked, and how many equal outcomes in a row make its result. The period and the
 /// thresholds are not zero.
@@ -13,13 +15,43 @@ use super::{Check, ProbeKind};
 pub(super) struct Probe {
     pub(super) container: String,
     pub(super) kind: ProbeKind,
-    /// The time from the start of the container to the first check.
     pub(super) initial_delay: Duration,
     pub(super) period: Duration,
     pub(super) timeout: Duration,
     pub(super) success_threshold: u32,
     pub(super) failure_threshold: u32,
     pub(super) check: Check,
+}
+
+/// The probes of a pod's containers. Fields that are not set have the API's defaults. Probes that [`Check`] cannot
+/// perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
+pub(super) fn probes_of(pod: &Pod) -> Vec<Arc<Probe>> {
+    let given = |value: Option<i32>, default| {
+        let value = value.and_then(|value| u32::try_from(value).ok());
+        value.filter(|value| *value > 0).unwrap_or(default)
+    };
+    let seconds = move |value, default| Duration::from_secs(given(value, default).into());
+    let probes = containers_in(spec_of(pod)).flat_map(|container| {
+        let kinds = [
+            (ProbeKind::Startup, &container.startup_probe),
+            (ProbeKind::Liveness, &container.liveness_probe),
+            (ProbeKind::Readiness, &container.readiness_probe),
+        ];
+        kinds.into_iter().filter_map(move |(kind, probe)| {
+            let probe = probe.as_ref()?;
+            Some(Arc::new(Probe {
+                container: container.name.clone(),
+                kind,
+                initial_delay: seconds(probe.initial_delay_seconds, 0),
+                period: seconds(probe.period_seconds, 10),
+                timeout: seconds(probe.timeout_seconds, 1),
+                success_threshold: given(probe.success_threshold, 1),
+                failure_threshold: given(probe.failure_threshold, 3),
+                check: check_of(container, probe).ok()?,
+            }))
+        })
+    });
+    probes.collect()
 }
 
 /// The state of a probe: its present container, the result, and the outcomes that count towards the next result.
@@ -41,7 +73,6 @@ struct Observed {
 }
 
 impl ProbeState {
-    /// The state of a probe before its container runs.
     pub(super) const fn new(probe: Arc<Probe>) -> Self {
         let container = None;
         Self { probe, container }
