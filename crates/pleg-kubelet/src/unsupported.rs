@@ -31,9 +31,9 @@ spec.@.*Probe.httpGet.protocol: requests are HTTP/1.1: remove it
 spec.@.*Probe.terminationGracePeriodSeconds: containers are stopped with the grace period of the pod: remove it
 spec.@.lifecycle.*.httpGet.protocol: requests are HTTP/1.1: remove it
 spec.@.resizePolicy.restartPolicy=RestartContainer: containers keep running: write NotRequired
+spec.@.resources.claims: claims are not read: remove them
 spec.@.resources.limits.*/*: devices and huge pages are not provided: remove it
 spec.@.resources.limits.hugepages-*: devices and huge pages are not provided: remove it
-spec.@.resources.claims: claims are not read: remove them
 spec.@.restartPolicyRules.action=RestartAllContainers: only the container is restarted: write Restart
 spec.@.securityContext.appArmorProfile: AppArmor profiles are not applied: remove it
 spec.@.securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault

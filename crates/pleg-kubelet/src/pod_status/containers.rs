@@ -66,7 +66,7 @@ struct One<'a> {
     init: bool,
 }
 
-impl<'a> One<'a> {
+impl One<'_> {
     fn id(&self, id: &Id) -> String {
         format!("{}://{id}", self.state.runtime)
     }
@@ -89,8 +89,7 @@ impl<'a> One<'a> {
         newest: &core::ContainerStatus,
         older: Option<&core::ContainerStatus>,
     ) -> ContainerStatus {
-        let (details, previous) = (&newest.details, self.previous);
-        let id = self.id(&newest.id);
+        let (details, previous, id) = (&newest.details, self.previous, self.id(&newest.id));
         let older = older.map(|older| self.state_of(older));
         let older = older.or_else(|| self.recorded(Some(&id)));
         let same = previous.filter(|p| p.container_id.as_ref() == Some(&id));
