@@ -1,13 +1,11 @@
 //! Building blocks of a kubelet, on top of a pod lifecycle event generator.
 //!
-//! The parts are small and independent. Each run of a pod's worker takes three steps:
+//! Each run of a pod's worker takes three steps:
 //!
 //! 1. [`worker`] makes the [`Run`](worker::Run), with a status that is newer than the worker's own last change.
-//!    `PodWorkers` does that for all pods; a loop of your own can do it for one pod.
-//! 2. [`plan::Planner`] plans what the pod needs, from its specification, its status, the exits of its containers and
-//!    the crash back-off.
-//! 3. [`perform::Performer`] performs the [`Plan`](plan::Plan). If you use a client of your own, call
-//!    [`begin`](plan::Plan::begin) on the plan and make the calls that it returns.
+//! 2. [`plan::Planner`] plans what the pod needs, from its specification, status and exits, and the crash back-off.
+//! 3. [`perform::Performer`] performs the [`Plan`](plan::Plan). A client of your own makes the calls that
+//!    [`begin`](plan::Plan::begin) returns.
 //!
 //! `docs/kubelet.md` has a complete loop, and a unit test of a worker on a runtime in memory.
 //!

@@ -9,8 +9,8 @@ use crate::downward;
 use crate::probe::{check_of, hook_of};
 use crate::spec::spec_of;
 
-/// Paths of unsupported fields, with advice. `PATH=VALUE` is refused only with this value. A `*` at the end of a value
-/// matches any text. [`fields_at`] explains the other signs in paths.
+/// Paths of unsupported fields (see [`fields_at`]), with advice. `PATH=VALUE` is refused only with this value, in which
+/// `*` stands for any text.
 pub(crate) const OF_POD: &str = "\
 spec.dnsConfig: pods have the name resolution of the node: remove it
 spec.ephemeralContainers: they are not run: remove them
@@ -32,6 +32,8 @@ spec.@.*Probe.terminationGracePeriodSeconds: containers are stopped with the gra
 spec.@.lifecycle.*.httpGet.protocol: requests are HTTP/1.1: remove it
 spec.@.resizePolicy.restartPolicy=RestartContainer: containers keep running: write NotRequired
 spec.@.resources.claims: claims are not read: remove them
+spec.@.resources.limits.*/*: devices and huge pages are not provided: remove it
+spec.@.resources.limits.hugepages-*: devices and huge pages are not provided: remove it
 spec.@.restartPolicyRules.action=RestartAllContainers: only the container is restarted: write Restart
 spec.@.securityContext.appArmorProfile: AppArmor profiles are not applied: remove it
 spec.@.securityContext.seccompProfile.localhostProfile: profiles of the node are not looked up: write type RuntimeDefault
@@ -51,7 +53,7 @@ env.valueFrom.fileKeyRef: files of containers are not read: write the value
 env.valueFrom.secretKeyRef: secrets are not read: write the value
 envFrom: config maps and secrets are not read: write the variables in env";
 
-/// Like `OF_POD`, for fields without effect if the plan was made without probe results, or without the pod's deadline.
+/// Like `OF_POD`, for a plan that was made without probe results, or without the pod's deadline.
 pub(crate) const PROBES: &str =
     "spec.@.*Probe: the plan has no results of probes: pass Some(probes) to Planner::plan";
 pub(crate) const DEADLINE: &str =
@@ -79,7 +81,6 @@ pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
 /// The unsupported fields of a pod, except fields in the environment of its containers. `tables` are like `OF_POD`.
 pub(crate) fn of_pod(pod: &Pod, tables: impl IntoIterator<Item = &'static str>) -> Vec<FieldError> {
     const VOLUMES: &str = "only hostPath, emptyDir and downwardAPI are provided: use one of them";
-    const DEVICES: &str = "devices and huge pages are not provided: remove it";
     let value = serde_json::to_value(pod).unwrap_or_default();
     let found = tables.into_iter().map(|table| in_table(table, &value));
     let mut errors: Vec<_> = found.flatten().collect();
@@ -87,11 +88,6 @@ pub(crate) fn of_pod(pod: &Pod, tables: impl IntoIterator<Item = &'static str>) 
         let provided = [".name", ".hostPath", ".emptyDir", ".downwardAPI"];
         if !provided.iter().any(|name| field.ends_with(name)) {
             errors.push(FieldError::new(field, VOLUMES));
-        }
-    }
-    for (field, _) in fields_at(&value, "spec.@.resources.limits.*") {
-        if field.contains('/') || field.contains(".hugepages-") {
-            errors.push(FieldError::new(field, DEVICES));
         }
     }
     for (field, item) in fields_at(&value, "spec.volumes.downwardAPI.items.[]") {
@@ -123,11 +119,15 @@ pub(crate) fn of_environment(container: &Container) -> Vec<FieldError> {
 }
 
 fn in_table(table: &str, value: &Value) -> Vec<FieldError> {
+    // The API treats these values as unset.
+    let unset = [Value::Null, json!([]), json!({}), json!("")];
     let mut errors = Vec::new();
     for (path, problem) in table.lines().filter_map(|line| line.split_once(": ")) {
-        let (path, refused) = path.split_once('=').unwrap_or((path, ""));
+        let (path, refused) = path.split_once('=').unwrap_or((path, "*"));
         for (field, value) in fields_at(value, path) {
-            if is_set(value) && (refused.is_empty() || is(value, refused)) {
+            let text = value.as_str().map(str::to_owned);
+            let text = text.unwrap_or_else(|| value.to_string());
+            if !unset.contains(value) && is_like(&text, refused) {
                 errors.push(FieldError::new(field, problem));
             }
         }
@@ -146,7 +146,7 @@ fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
 /// Finds the values at a path. Each value comes with its own path, as in [`FieldError`].
 ///
 /// A path leads through each element of a list. `[]` at its end stands for the elements themselves, `@` for the fields
-/// `initContainers` and `containers`, `*Probe` for every field with that ending, and `*` for every field.
+/// `initContainers` and `containers`, and `*` for any text in the name of a field.
 #[must_use]
 pub fn fields_at<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     let mut found = Vec::new();
@@ -154,7 +154,7 @@ pub fn fields_at<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     found
 }
 
-/// Adds the values at `path` below `value` to `found`. `at` is the path at which `value` was found.
+/// Adds the values at `path` below `value`, which is at the path `at`.
 fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &'a Value)>) {
     if let Value::Array(elements) = value
         && !path.is_empty()
@@ -168,13 +168,10 @@ fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &
     } else if let Value::Object(fields) = value {
         let (name, rest) = path.split_once('.').unwrap_or((path, ""));
         let separator = if at.is_empty() { "" } else { "." };
-        let is_named = |field: &&String| match name.strip_prefix('*') {
-            Some(end) => field.ends_with(end),
-            None => *field == name,
-        };
+        let all = fields.keys().map(|field| &**field);
         let names: Vec<&str> = match name {
             "@" => vec!["initContainers", "containers"],
-            _ => fields.keys().filter(is_named).map(|n| &**n).collect(),
+            _ => all.filter(|field| is_like(field, name)).collect(),
         };
         for name in names {
             if let Some(value) = fields.get(name) {
@@ -184,19 +181,16 @@ fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &
     }
 }
 
-/// Returns false for values that the API treats as unset.
-fn is_set(value: &Value) -> bool {
-    let unset = [Value::Null, json!([]), json!({}), json!("")];
-    !unset.contains(value)
-}
-
-fn is(value: &Value, refused: &str) -> bool {
-    let text = value.as_str().map(str::to_owned);
-    let text = text.unwrap_or_else(|| value.to_string());
-    match refused.strip_suffix('*') {
-        Some(start) => text.starts_with(start),
-        None => text == refused,
-    }
+/// Returns true if the text matches a pattern, in which `*` stands for any text.
+fn is_like(text: &str, pattern: &str) -> bool {
+    let Some((start, pattern)) = pattern.split_once('*') else {
+        return text == pattern;
+    };
+    let Some(rest) = text.strip_prefix(start) else {
+        return false;
+    };
+    let mut ends = (0..=rest.len()).filter_map(|at| rest.get(at..));
+    ends.any(|end| is_like(end, pattern))
 }
 
 #[cfg(test)]

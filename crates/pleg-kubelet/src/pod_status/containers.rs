@@ -1,186 +1,150 @@
 //! The statuses of a pod's containers.
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated as Terminated,
-    ContainerStateWaiting, ContainerStatus, Probe, VolumeMountStatus,
+    ContainerStateWaiting, ContainerStatus, VolumeMountStatus,
 };
 use pleg::core;
-use pleg::{Exit, Id, WallTime};
+use pleg::{Id, WallTime};
 
-use super::api_time;
+use super::{PodState, api_time};
 use crate::history::restart_count;
 use crate::perform::not_created;
-use crate::probe::ProbeResults;
 use crate::resources;
-
-use super::{PodState, find};
 use crate::spec::{UNKNOWN_EXIT_CODE, containers_in, is_sidecar, restarts, spec_of};
 
-impl PodState<'_> {
-    /// The statuses of the init containers in their order, or of the regular containers sorted by name.
-    pub(super) fn statuses(&self, init: bool) -> Vec<ContainerStatus> {
+/// The containers of the specification, in its order, with their statuses.
+pub(super) struct Statuses<'a> {
+    pub(super) init: Vec<(&'a Container, ContainerStatus)>,
+    pub(super) regular: Vec<(&'a Container, ContainerStatus)>,
+}
+
+impl<'a> PodState<'a> {
+    pub(super) fn statuses(&self) -> Statuses<'a> {
         let spec = spec_of(self.pod);
-        let containers = match init {
-            true => spec.init_containers.as_deref().unwrap_or_default(),
-            false => &*spec.containers,
-        };
-        let before = self.previous.and_then(|previous| match init {
-            true => previous.init_container_statuses.as_deref(),
-            false => previous.container_statuses.as_deref(),
-        });
-        let each = |container: &Container| {
-            let one = One {
-                state: self,
-                container,
-                previous: find(before.unwrap_or_default(), &container.name),
-                init,
-            };
-            one.status()
-        };
-        let mut statuses: Vec<_> = containers.iter().map(each).collect();
-        if !init {
-            statuses.sort_by(|a, b| a.name.cmp(&b.name));
+        let init = spec.init_containers.iter().flatten();
+        let regular = spec.containers.iter();
+        Statuses {
+            init: init.map(|c| (c, self.status_of(c, true))).collect(),
+            regular: regular.map(|c| (c, self.status_of(c, false))).collect(),
         }
-        statuses
+    }
+
+    fn status_of(&self, container: &Container, init: bool) -> ContainerStatus {
+        let previous = self.previous.and_then(|p| {
+            let lists = [&p.init_container_statuses, &p.container_statuses];
+            let mut all = lists.into_iter().flatten().flatten();
+            all.find(|status| status.name == container.name)
+        });
+        let containers = self.observed.view.status.containers.iter();
+        let mut instances = containers.filter(|c| *c.name == *container.name);
+        let newest = instances.next();
+        let one = One {
+            state: self,
+            container,
+            previous,
+            newest,
+            init,
+        };
+        let mut status = match newest {
+            Some(newest) => one.existing(newest, instances.next()),
+            None => one.absent(),
+        };
+        status.volume_mounts = volume_mounts(container);
+        one.apply_waiting(&mut status);
+        one.apply_probes(&mut status);
+        status
     }
 }
 
-/// A container of the specification, with the inputs of its status.
+/// A container of the specification, with the inputs of its status, such as the newest existing container of its name.
 struct One<'a> {
     state: &'a PodState<'a>,
     container: &'a Container,
     previous: Option<&'a ContainerStatus>,
+    newest: Option<&'a core::ContainerStatus>,
     init: bool,
 }
 
-impl<'a> One<'a> {
-    fn status(&self) -> ContainerStatus {
-        let mut instances = self.instances();
-        let mut status = match instances.next() {
-            Some(newest) => self.existing(newest),
-            None => self.absent(),
-        };
-        let newest = status.container_id.as_deref();
-        if let Some(older) = instances.next() {
-            let state = self.state_of(older);
-            status.last_state = Some(state).filter(|state| *state != ContainerState::default());
-        } else if let Some(record) = self.last_record(newest) {
-            status.last_state = Some(ended_state(Terminated {
-                finished_at: record.finished_at.map(api_time),
-                ..self.ended(&record.id, record.exit_code, &record.reason, "")
-            }));
-        } else if let Some(previous) = self.previous_of(&status) {
-            // No earlier container of this name and no exit record of one is left: keep the reported `last_state`.
-            status.last_state.clone_from(&previous.last_state);
-        }
-        status.volume_mounts = self.volume_mounts();
-        self.infer_lost_end(&mut status);
-        self.apply_waiting(&mut status);
-        self.apply_probes(&mut status);
-        status
-    }
-
-    /// The previously reported status of this container name, if it has the same container id as `status`.
-    fn previous_of(&self, status: &ContainerStatus) -> Option<&'a ContainerStatus> {
-        let previous = self.previous;
-        previous.filter(|p| p.container_id == status.container_id)
-    }
-
-    fn volume_mounts(&self) -> Option<Vec<VolumeMountStatus>> {
-        let mounts = self.container.volume_mounts.as_ref()?.iter();
-        let mounts = mounts.map(|mount| VolumeMountStatus {
-            name: mount.name.clone(),
-            mount_path: mount.mount_path.clone(),
-            read_only: mount.read_only.filter(|read_only| *read_only),
-            // No mount is recursively read-only: the performer refuses pods with `recursiveReadOnly: Enabled`.
-            recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
-            ..VolumeMountStatus::default()
-        });
-        Some(mounts.collect()).filter(|mounts: &Vec<_>| !mounts.is_empty())
-    }
-
-    /// The runtime's containers that have the name of `self.container`, newest first.
-    fn instances(&self) -> impl Iterator<Item = &'a core::ContainerStatus> {
-        let status = &self.state.observed.view.status;
-        let (all, name) = (&status.containers, &self.container.name);
-        all.iter().filter(move |c| *c.name == **name)
-    }
-
+impl One<'_> {
     fn id(&self, id: &Id) -> String {
         format!("{}://{id}", self.state.runtime)
     }
 
-    /// The last exit record of a container that has the name of `self.container` and not the id `except`.
-    fn last_record(&self, except: Option<&str>) -> Option<&'a Exit> {
-        let of_this =
-            |r: &&Exit| *r.name == *self.container.name && Some(&*self.id(&r.id)) != except;
-        let ends = self.state.observed.ended.iter().filter(of_this);
-        ends.max_by(|a, b| a.detected.cmp(&b.detected).then(Ordering::Less))
+    /// The state from the last exit record of a container that has this name and not the id `except`.
+    fn recorded(&self, except: Option<&str>) -> Option<ContainerState> {
+        let records = self.state.observed.ended.iter();
+        let records = records.filter(|r| *r.name == *self.container.name);
+        let others = records.filter(|r| Some(&*self.id(&r.id)) != except);
+        let last = others.max_by_key(|record| record.detected)?;
+        Some(ended_state(Terminated {
+            finished_at: last.finished_at.map(api_time),
+            ..self.ended(&last.id, last.exit_code, &last.reason, "")
+        }))
     }
 
-    /// The status for a container name, from the newest container of that name.
-    fn existing(&self, newest: &core::ContainerStatus) -> ContainerStatus {
-        let details = &newest.details;
+    /// The status from the newest container of this name. `older` is the second newest one.
+    fn existing(
+        &self,
+        newest: &core::ContainerStatus,
+        older: Option<&core::ContainerStatus>,
+    ) -> ContainerStatus {
+        let (details, previous, id) = (&newest.details, self.previous, self.id(&newest.id));
+        let older = older.map(|older| self.state_of(older));
+        let older = older.or_else(|| self.recorded(Some(&id)));
+        let same = previous.filter(|p| p.container_id.as_ref() == Some(&id));
+        let runs = newest.state == pleg::ContainerState::Running;
+        let in_effect = details.resources.as_deref().filter(|_| runs);
+        let specified = self.container.resources.as_ref();
+        let image = text(&details.image).or_else(|| self.container.image.clone());
         let mut status = ContainerStatus {
             name: self.container.name.clone(),
-            image: match details.image.is_empty() {
-                true => self.container.image.clone().unwrap_or_default(),
-                false => details.image.to_string(),
-            },
+            image: image.unwrap_or_default(),
             // As in upstream's kubelet, `image_id` is the image's reference, not its id.
             image_id: details.image_ref.to_string(),
-            container_id: Some(self.id(&newest.id)),
             restart_count: i32::try_from(restart_count(newest)).unwrap_or(i32::MAX),
             state: Some(self.state_of(newest)),
+            // If no earlier container of this name and no exit record of one is left, keeps the reported `last_state`.
+            last_state: older.or_else(|| same?.last_state.clone()),
+            container_id: Some(id),
+            resources: resources::reported(self.container, in_effect),
+            allocated_resources: specified.and_then(|r| r.requests.clone()),
             ..ContainerStatus::default()
         };
         let is_unknown = matches!(newest.state, pleg::ContainerState::Unknown { .. });
-        if let Some(previous) = self.previous.filter(|p| is_unknown && is_running(p)) {
-            status.state = Some(ended_state(unknown(NOT_LOCATED)));
+        if let Some(previous) = previous.filter(|p| is_unknown && is_running(p)) {
+            let message = "The container could not be located when the pod was terminated";
+            status.state = Some(ended_state(unknown(message)));
             status.restart_count = previous.restart_count.saturating_add(1);
         }
-        if self.code_may_come(newest) {
-            let before = self.previous_of(&status).and_then(|p| p.state.clone());
+        let mut records = self.state.observed.ended.iter();
+        let code_may_come = match records.any(|record| record.id == newest.id) {
+            true => self.state.observed.unread.contains(&newest.id),
+            false => newest.error.is_some() || newest.status_missing,
+        };
+        let has_exited = newest.state == pleg::ContainerState::Exited;
+        if has_exited && details.exit_code.is_none() && code_may_come {
+            let before = same.and_then(|p| p.state.clone());
             status.state = before.or_else(|| Some(waiting(ContainerStateWaiting::default())));
         }
-        let running = newest.state == pleg::ContainerState::Running;
-        let in_effect = details.resources.as_deref().filter(|_| running);
-        status.resources = resources::reported(self.container, in_effect);
-        let allocated = self.container.resources.as_ref();
-        status.allocated_resources = allocated.and_then(|r| r.requests.clone());
         status
-    }
-
-    /// Returns true if a container has exited and its missing exit code may still become known.
-    fn code_may_come(&self, status: &core::ContainerStatus) -> bool {
-        let mut records = self.state.observed.ended.iter();
-        let may_come = match records.any(|record| record.id == status.id) {
-            true => self.state.observed.unread.contains(&status.id),
-            false => status.error.is_some() || status.status_missing,
-        };
-        let has_exited = status.state == pleg::ContainerState::Exited;
-        has_exited && status.details.exit_code.is_none() && may_come
     }
 
     /// The state of one container. Waiting if it was created and not started, or if its state is unknown.
     fn state_of(&self, status: &core::ContainerStatus) -> ContainerState {
+        let details = &status.details;
+        let started_at = details.started_at.map(api_time);
         match status.state {
             pleg::ContainerState::Running => ContainerState {
-                running: Some(ContainerStateRunning {
-                    started_at: status.details.started_at.map(api_time),
-                }),
+                running: Some(ContainerStateRunning { started_at }),
                 ..ContainerState::default()
             },
             pleg::ContainerState::Exited => {
-                let details = &status.details;
-                // As upstream, the start time of a container that never started is the epoch.
-                let never = details.exit_code.map(|_| WallTime::from_nanos(0));
                 let (code, reason) = (details.exit_code, &details.reason);
+                // As upstream, the start time of a container that never started is the epoch.
+                let never = code.map(|_| api_time(WallTime::from_nanos(0)));
                 ended_state(Terminated {
-                    started_at: details.started_at.or(never).map(api_time),
+                    started_at: started_at.or(never),
                     finished_at: details.finished_at.map(api_time),
                     ..self.ended(&status.id, code, reason, &details.message)
                 })
@@ -193,9 +157,9 @@ impl<'a> One<'a> {
     fn ended(&self, id: &Id, code: Option<i32>, reason: &str, message: &str) -> Terminated {
         const OF_POD: usize = 12 << 10;
         let left = self.state.messages.get(id).map_or("", |left| left);
-        let both = !message.is_empty() && !left.is_empty();
-        let separator = if both { ": " } else { "" };
-        let mut message = format!("{message}{separator}{left}");
+        let mut texts = vec![message, left];
+        texts.retain(|text| !text.is_empty());
+        let mut message = texts.join(": ");
         let most = OF_POD / containers_in(spec_of(self.state.pod)).count().max(1);
         message.truncate(message.floor_char_boundary(most));
         let mut ended = unknown(&message);
@@ -206,114 +170,107 @@ impl<'a> One<'a> {
         ended
     }
 
-    /// The status of a container name if no container of this name exists.
+    /// The status if no container of this name exists, as implied by `previous`, exit records or regular containers.
     fn absent(&self) -> ContainerStatus {
-        if let Some(previous) = self.previous.filter(|p| terminated(p).is_some()) {
-            return previous.clone();
+        let previous = self.previous.cloned().unwrap_or_default();
+        if terminated(&previous.state).is_some() {
+            let recorded = self.recorded(previous.container_id.as_deref());
+            return ContainerStatus {
+                last_state: recorded.or(previous.last_state),
+                ..previous
+            };
         }
         let reason = ContainerStateWaiting {
             reason: text(not_created(self.state.pod)),
             message: None,
         };
-        ContainerStatus {
+        let mut status = ContainerStatus {
             name: self.container.name.clone(),
             image: self.container.image.clone().unwrap_or_default(),
-            restart_count: self.previous.map_or(0, |p| p.restart_count),
-            last_state: self.previous.and_then(|p| p.last_state.clone()),
+            restart_count: previous.restart_count,
+            last_state: self.recorded(None).or(previous.last_state),
             state: Some(waiting(reason)),
             ..ContainerStatus::default()
-        }
-    }
-
-    /// Sets the (last) terminated state of a container that is gone, as implied by `previous` or by regular containers.
-    fn infer_lost_end(&self, status: &mut ContainerStatus) {
-        if self.instances().next().is_some() || terminated(status).is_some() {
-            return;
-        }
-        let was_running = self.previous.is_some_and(is_running);
-        if was_running && last_terminated(status).is_none() {
-            status.last_state = Some(ended_state(unknown(VANISHED)));
+        };
+        if self.previous.is_some_and(is_running) && terminated(&status.last_state).is_none() {
+            let message = "The container could not be located when the pod was deleted.  \
+                           The container used to be Running";
+            status.last_state = Some(ended_state(unknown(message)));
             if self.state.pod.metadata.deletion_timestamp.is_none() {
                 status.restart_count = status.restart_count.saturating_add(1);
             }
         }
-        let initialized = spec_of(self.state.pod).containers.iter().any(|c| {
-            let all = &self.state.observed.view.status.containers;
-            all.iter().any(|status| *status.name == *c.name)
-        });
-        if self.init && !is_sidecar(self.container) && initialized {
-            let mut success = unknown(INFERRED);
+        let found = &self.state.observed.view.status;
+        let mut regular = spec_of(self.state.pod).containers.iter();
+        let is_initialized = regular.any(|c| found.container(&c.name).is_some());
+        if self.init && !is_sidecar(self.container) && is_initialized {
+            let message = "Unable to get init container status from container runtime and pod has been \
+                           initialized, treat it as exited normally";
+            let mut success = unknown(message);
             (success.exit_code, success.reason) = (0, text("Completed"));
             status.state = Some(ended_state(success));
         }
+        status
     }
 
     /// Sets the waiting reason of a container that will be started or restarted, if the reason is known.
     fn apply_waiting(&self, status: &mut ContainerStatus) {
-        let Some(reason) = self.state.waiting.get(&self.container.name) else {
+        let (name, pod) = (&self.container.name, self.state.pod);
+        let Some(reason) = self.state.waiting.get(name) else {
             return;
         };
-        let inferred = self.init && self.instances().next().is_none();
-        let is_replaced = self.state.observed.replaced.contains(&self.container.name);
-        let succeeded = terminated(status).is_some_and(|t| t.exit_code == 0) && !is_replaced;
-        let has_succeeded = self.init && succeeded && (inferred || !is_sidecar(self.container));
+        let is_replaced = self.state.observed.replaced.contains(name);
+        let starts = self.newest.is_none_or(|newest| match newest.state {
+            pleg::ContainerState::Running => false,
+            pleg::ContainerState::Exited => {
+                let code = newest.details.exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
+                is_replaced || restarts(self.container, spec_of(pod), code)
+            }
+            _ => true,
+        });
+        let ended = terminated(&status.state).map(|ended| ended.exit_code);
+        let may_repeat = self.newest.is_some() && is_sidecar(self.container);
+        let has_succeeded = self.init && ended == Some(0) && !is_replaced && !may_repeat;
         // A container that has run before does not show `ContainerCreating` or `PodInitializing`.
-        let is_made = terminated(status).is_some()
-            && reason.reason.as_deref() == Some(not_created(self.state.pod));
-        if has_succeeded || is_made || !self.is_to_be_restarted() {
+        let is_made = ended.is_some() && reason.reason.as_deref() == Some(not_created(pod));
+        let is_deleted = pod.metadata.deletion_timestamp.is_some();
+        if is_deleted || has_succeeded || is_made || !starts {
             return;
         }
-        if terminated(status).is_some() {
+        if ended.is_some() {
             status.last_state = status.state.take();
         }
         status.state = Some(waiting(reason.clone()));
     }
 
-    fn is_to_be_restarted(&self) -> bool {
-        if self.state.pod.metadata.deletion_timestamp.is_some() {
-            return false;
-        }
-        let Some(newest) = self.instances().next() else {
-            return true;
-        };
-        match newest.state {
-            pleg::ContainerState::Running => false,
-            pleg::ContainerState::Exited => {
-                let code = newest.details.exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
-                self.state.observed.replaced.contains(&self.container.name)
-                    || restarts(self.container, spec_of(self.state.pod), code)
-            }
-            _ => true,
-        }
-    }
-
-    /// Sets `started` and `ready`.
     fn apply_probes(&self, status: &mut ContainerStatus) {
+        let (container, name) = (self.container, &self.container.name);
         // A container with a probe that has no result yet counts as not started or not ready.
-        let succeeds = |probe: &Option<Probe>, of: fn(&ProbeResults) -> &BTreeSet<String>| {
-            let results = self.state.observed.probes.as_ref();
-            results.map_or(probe.is_none(), |r| of(r).contains(&self.container.name))
+        let [started, ready] = match &self.state.observed.probes {
+            Some(results) => [&results.started, &results.ready].map(|of| of.contains(name)),
+            None => [&container.startup_probe, &container.readiness_probe].map(Option::is_none),
         };
-        let container = self.container;
-        let started = is_running(status) && succeeds(&container.startup_probe, |r| &r.started);
+        let started = started && is_running(status);
         status.started = Some(started);
         status.ready = match self.init && !is_sidecar(container) {
-            true => terminated(status).is_some_and(|t| t.exit_code == 0),
-            false => started && succeeds(&container.readiness_probe, |r| &r.ready),
+            true => terminated(&status.state).is_some_and(|t| t.exit_code == 0),
+            false => started && ready,
         };
     }
 }
 
-/// The message for a container that was last reported as running, if it no longer exists and has no exit record.
-const VANISHED: &str = "The container could not be located when the pod was deleted.  \
-                        The container used to be Running";
-
-/// The message for a container whose state the runtime does not know.
-const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
-
-/// The message for an init container that no longer exists although a regular one does: it must have succeeded.
-const INFERRED: &str = "Unable to get init container status from container runtime and pod has been \
-                        initialized, treat it as exited normally";
+fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = container.volume_mounts.as_ref()?.iter();
+    let mounts = mounts.map(|mount| VolumeMountStatus {
+        name: mount.name.clone(),
+        mount_path: mount.mount_path.clone(),
+        read_only: mount.read_only.filter(|read_only| *read_only),
+        // No mount is recursively read-only: the performer refuses pods with `recursiveReadOnly: Enabled`.
+        recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+        ..VolumeMountStatus::default()
+    });
+    Some(mounts.collect()).filter(|mounts: &Vec<_>| !mounts.is_empty())
+}
 
 /// The terminated state that upstream's kubelet reports if it is not known how a container ended.
 fn unknown(message: &str) -> Terminated {
@@ -343,18 +300,10 @@ fn waiting(waiting: ContainerStateWaiting) -> ContainerState {
     }
 }
 
-pub(super) fn terminated(status: &ContainerStatus) -> Option<&Terminated> {
-    status.state.as_ref()?.terminated.as_ref()
-}
-
-pub(super) fn last_terminated(status: &ContainerStatus) -> Option<&Terminated> {
-    status.last_state.as_ref()?.terminated.as_ref()
+pub(super) fn terminated(state: &Option<ContainerState>) -> Option<&Terminated> {
+    state.as_ref()?.terminated.as_ref()
 }
 
 pub(super) fn is_running(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|s| s.running.is_some())
-}
-
-pub(super) fn is_waiting(status: &ContainerStatus) -> bool {
-    status.state.as_ref().is_some_and(|s| s.waiting.is_some())
 }

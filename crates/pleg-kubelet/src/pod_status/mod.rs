@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{
-    ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodStatus,
-};
+use k8s_openapi::api::core::v1::{ContainerStateWaiting, HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use pleg::{Id, WallTime};
@@ -42,8 +40,7 @@ pub(crate) fn crash_loop_back_off(delay: Duration, name: &str, pod: &Pod) -> Con
     waiting("CrashLoopBackOff", message)
 }
 
-/// The waiting state of a container, with one of upstream's reasons: `CrashLoopBackOff`, `ErrImagePull`,
-/// `ImagePullBackOff`, `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError` and others.
+/// The waiting state of a container, with one of upstream's reasons, such as `ErrImagePull`.
 pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
     ContainerStateWaiting {
         reason: Some(reason.to_owned()),
@@ -54,7 +51,6 @@ pub(crate) fn waiting(reason: &str, message: String) -> ContainerStateWaiting {
 pub(crate) struct PodState<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) observed: &'a Observed,
-    /// The status that was reported last.
     pub(crate) previous: Option<&'a PodStatus>,
     /// The termination messages of containers, by id.
     pub(crate) messages: &'a BTreeMap<Id, String>,
@@ -68,18 +64,16 @@ pub(crate) struct PodState<'a> {
 
 /// The status of a pod.
 ///
-/// It differs from upstream in these ways. If the predecessor of a container was removed, the container's last state
-/// comes from an exit record or the previous status; upstream loses it. An exited container whose exit code stays
-/// unknown gets the reason `ContainerStatusUnknown` and the exit code 137, like a container that vanished; upstream
-/// shows whatever exit code the runtime sends. While the code may still become known, the container keeps the state of
-/// the previous status; upstream reports no state. Probe results are applied before the phase is computed, not after.
+/// It differs from upstream. If the predecessor of a container was removed, the container's last state comes from an
+/// exit record or the previous status; upstream loses it. An exited container whose exit code stays unknown is shown
+/// like a container that vanished; upstream shows any exit code that the runtime sends. While the code may still become
+/// known, the container keeps its reported state; upstream reports none. The phase depends on the new probe results.
 pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
     if state.pod.spec.is_none() {
         return PodStatus::default();
     }
     state.previous = state.previous.or(state.pod.status.as_ref());
-    let (init, regular) = (state.statuses(true), state.statuses(false));
-    let all: Vec<_> = init.iter().chain(&regular).cloned().collect();
+    let all = state.statuses();
     let start_time = state.previous.and_then(|p| p.start_time.clone());
     let mut status = PodStatus {
         qos_class: Some(qos_class(spec_of(state.pod)).to_owned()),
@@ -90,6 +84,9 @@ pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
     state.set_phase(&mut status, &all);
     let phase = status.phase.as_deref().unwrap_or_default();
     status.conditions = Some(state.conditions(&all, phase));
+    let (_, init): (Vec<_>, Vec<_>) = all.init.into_iter().unzip();
+    let (_, mut regular): (Vec<_>, Vec<_>) = all.regular.into_iter().unzip();
+    regular.sort_by(|a, b| a.name.cmp(&b.name));
     status.container_statuses = Some(regular);
     status.init_container_statuses = (!init.is_empty()).then_some(init);
     set_addresses(&mut status, &state);
@@ -118,8 +115,4 @@ fn set_addresses(status: &mut PodStatus, state: &PodState<'_>) {
     let host: Vec<_> = host.map(|ip| HostIP { ip: ip.to_string() }).collect();
     status.host_ip = host.first().map(|first| first.ip.clone());
     status.host_ips = (!host.is_empty()).then_some(host);
-}
-
-fn find<'a>(statuses: &'a [ContainerStatus], name: &str) -> Option<&'a ContainerStatus> {
-    statuses.iter().find(|status| status.name == name)
 }

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{
 use pleg::core::SandboxState;
 use pleg::{ContainerState, WallTime};
 
-use super::containers::{is_running, is_waiting, last_terminated, terminated, text};
-use super::{PodState, api_time, find};
+use super::containers::{Statuses, is_running, terminated, text};
+use super::{PodState, api_time};
 use crate::names;
 use crate::spec::{is_sidecar, restarts, spec_of};
 use crate::worker::is_live;
@@ -20,9 +20,9 @@ const SUCCEEDED: &str = "Succeeded";
 const FAILED: &str = "Failed";
 
 impl PodState<'_> {
-    /// Sets the phase of the pod, with a reason and a message if the pod has reached its `activeDeadlineSeconds`. If
-    /// the phase of the previous status is terminal, the new phase is terminal as well.
-    pub(super) fn set_phase(&self, status: &mut PodStatus, all: &[ContainerStatus]) {
+    /// Sets the phase, with a reason and a message if the pod has reached its `activeDeadlineSeconds`. A terminal phase
+    /// of the previous status stays terminal.
+    pub(super) fn set_phase(&self, status: &mut PodStatus, all: &Statuses<'_>) {
         const REASON: &str = "DeadlineExceeded";
         let before = self.previous.and_then(|p| p.phase.as_deref());
         let mut phase = match (before, self.phase(all)) {
@@ -55,43 +55,45 @@ impl PodState<'_> {
         status.phase = Some(phase.to_owned());
     }
 
-    /// The phase that upstream's kubelet computes for a pod with the container statuses `all`.
-    fn phase(&self, all: &[ContainerStatus]) -> &'static str {
+    /// The phase that upstream's kubelet computes for these statuses.
+    fn phase(&self, all: &Statuses<'_>) -> &'static str {
         let spec = spec_of(self.pod);
-        let is_replaced = |name| self.observed.replaced.contains(name);
+        let is_replaced = |container: &Container| self.observed.replaced.contains(&container.name);
+        // True once a regular container of the active sandbox has been started.
+        let is_initialized = self.observed.view.status.active_containers().any(|found| {
+            let started = [ContainerState::Running, ContainerState::Exited];
+            let is_regular = spec.containers.iter().any(|c| *c.name == *found.name);
+            is_regular && started.contains(&found.state)
+        });
         let (mut is_pending, mut runs) = (false, false);
-        for container in spec.init_containers.iter().flatten() {
-            let status = find(all, &container.name);
-            let ended = status.and_then(end);
+        for (container, status) in &all.init {
+            let ended = end(status);
             if is_sidecar(container) {
-                let running = status.filter(|status| is_running(status));
-                let has_started = running.is_some_and(|status| status.started == Some(true));
-                runs |= running.is_some();
-                is_pending |= match running {
-                    Some(_) => !has_started && !self.has_been_initialized(),
-                    None => ended.is_none(),
+                runs |= is_running(status);
+                is_pending |= match is_running(status) {
+                    true => status.started != Some(true) && !is_initialized,
+                    false => ended.is_none(),
                 };
                 continue;
             }
-            match ended.filter(|_| !is_replaced(&container.name)) {
+            match ended.filter(|_| !is_replaced(container)) {
                 Some(code) if code != 0 && !restarts(container, spec, code) => return FAILED,
                 ended => is_pending |= ended.is_none(),
             }
         }
         // `are_stopped`: regular containers ended; `is_restarted`: one of them runs again; `all_succeeded`: all did.
         let (mut are_stopped, mut all_succeeded, mut is_restarted) = (false, true, false);
-        for container in &spec.containers {
-            let status = find(all, &container.name);
-            match (status, status.and_then(end)) {
-                (Some(status), _) if is_running(status) => runs = true,
-                (Some(status), Some(code)) => {
-                    let is_replaced = is_replaced(&container.name);
+        for (container, status) in &all.regular {
+            match end(status) {
+                _ if is_running(status) => runs = true,
+                Some(code) => {
                     are_stopped = true;
-                    is_restarted |= is_replaced || restarts(container, spec, code);
+                    is_restarted |= is_replaced(container) || restarts(container, spec, code);
                     // A container that has exited and waits for its restart has not succeeded.
-                    all_succeeded &= code == 0 && terminated(status).is_some() && !is_replaced;
+                    let has_succeeded = code == 0 && terminated(&status.state).is_some();
+                    all_succeeded &= has_succeeded && !is_replaced(container);
                 }
-                _ => is_pending = true,
+                None => is_pending = true,
             }
         }
         let is_over = self.observed.phase.is_some() && !self.is_static();
@@ -109,22 +111,12 @@ impl PodState<'_> {
         let source = annotations.and_then(|a| a.get(names::CONFIG_SOURCE));
         source.is_some_and(|source| source != "api")
     }
-
-    /// Returns true if a regular container of the active sandbox has been started.
-    fn has_been_initialized(&self) -> bool {
-        let (spec, status) = (spec_of(self.pod), &self.observed.view.status);
-        status.active_containers().any(|status| {
-            let regular = spec.containers.iter().any(|c| *c.name == *status.name);
-            let started = [ContainerState::Running, ContainerState::Exited];
-            regular && started.contains(&status.state)
-        })
-    }
 }
 
 /// The last exit code of a container that has ended, or that waits for its restart after it ended.
 fn end(status: &ContainerStatus) -> Option<i32> {
-    let last = last_terminated(status).filter(|_| is_waiting(status));
-    Some(terminated(status).or(last)?.exit_code)
+    let last = terminated(&status.last_state).filter(|_| !is_running(status));
+    Some(terminated(&status.state).or(last)?.exit_code)
 }
 
 /// The time until the pod's `activeDeadlineSeconds` have passed, or zero. `None`: no deadline, or no start time.
@@ -150,19 +142,19 @@ type Verdict = Result<&'static str, (&'static str, String)>;
 
 impl PodState<'_> {
     /// All conditions, with those of other components first. Transition times change only with a condition's status.
-    pub(super) fn conditions(&self, all: &[ContainerStatus], phase: &str) -> Vec<PodCondition> {
+    pub(super) fn conditions(&self, all: &Statuses<'_>, phase: &str) -> Vec<PodCondition> {
         let spec = spec_of(self.pod);
         let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone());
         let before = of(self.previous).unwrap_or_default();
         let mut conditions = of(self.pod.status.as_ref().or(self.previous)).unwrap_or_default();
         conditions.retain(|c| !OWN_CONDITIONS.contains(&&*c.type_));
-        let containers_ready = containers_ready(spec, all, phase);
+        let containers_ready = containers_ready(all, phase);
         let ready = containers_ready.clone();
         let ready = ready.and_then(|_| readiness_gates(spec, &conditions));
         let has_sandbox = self.has_sandbox().then_some("");
         let verdicts = [
             has_sandbox.ok_or(("", String::new())),
-            initialized(spec, all, phase),
+            initialized(all, phase),
             ready,
             containers_ready,
             Ok(""),
@@ -188,8 +180,7 @@ impl PodState<'_> {
         conditions
     }
 
-    /// Returns true if the pod's sandbox and network are ready: exactly one sandbox is ready, it is the newest, and it
-    /// has an address unless it uses the host's network.
+    /// Returns true if exactly one sandbox is ready, it is the newest, and it has an address or the host's network.
     fn has_sandbox(&self) -> bool {
         let status = &self.observed.view.status;
         let ready = status.sandboxes.iter();
@@ -200,78 +191,51 @@ impl PodState<'_> {
     }
 }
 
-fn containers_ready(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Verdict {
-    let init = spec.init_containers.iter().flatten();
-    let containers = init.filter(|c| is_sidecar(c)).chain(&spec.containers);
-    let (all_known, message) = listed(containers, statuses, "unready", |_, status| status.ready);
-    match message {
-        _ if phase == SUCCEEDED && all_known => Err(("PodCompleted", String::new())),
+fn containers_ready(all: &Statuses<'_>, phase: &str) -> Verdict {
+    let sidecars = all.init.iter().filter(|(c, _)| is_sidecar(c));
+    let unready = sidecars.chain(&all.regular).filter(|(_, s)| !s.ready);
+    let unready = unready.map(|(c, _)| &*c.name).collect();
+    match listed("unready", unready) {
+        _ if phase == SUCCEEDED => Err(("PodCompleted", String::new())),
         _ if phase == FAILED => Err(("PodFailed", String::new())),
         Some(message) => Err(("ContainersNotReady", message)),
         None => Ok(""),
     }
 }
 
-fn initialized(spec: &PodSpec, statuses: &[ContainerStatus], phase: &str) -> Verdict {
-    let is_complete = |c: &Container, status: &ContainerStatus| match is_sidecar(c) {
-        true => status.started == Some(true),
-        false => status.ready,
-    };
-    let init = spec.init_containers.iter().flatten();
-    let (all_known, message) = listed(init, statuses, "incomplete", is_complete);
-    // An initialized pod stays initialized while a sidecar restarts.
-    let has_been = spec.containers.iter().any(|c| {
-        let status = find(statuses, &c.name);
-        status.is_some_and(|s| is_running(s) || terminated(s).is_some())
+fn initialized(all: &Statuses<'_>, phase: &str) -> Verdict {
+    let incomplete = all.init.iter().filter(|(c, status)| match is_sidecar(c) {
+        true => status.started != Some(true),
+        false => !status.ready,
     });
-    match message {
-        _ if phase == SUCCEEDED && all_known => Ok("PodCompleted"),
+    let incomplete = incomplete.map(|(c, _)| &*c.name).collect();
+    // An initialized pod stays initialized while a sidecar restarts.
+    let mut regular = all.regular.iter();
+    let has_been = regular.any(|(_, s)| is_running(s) || terminated(&s.state).is_some());
+    match listed("incomplete", incomplete) {
+        _ if phase == SUCCEEDED => Ok("PodCompleted"),
         Some(message) if !has_been => Err(("ContainersNotInitialized", message)),
         _ => Ok(""),
     }
 }
 
-/// Returns true if all `containers` have a status. Also returns upstream's message, which lists in Go's format the
-/// containers without a status and the containers for whose status `is_good` is false.
-fn listed<'a>(
-    containers: impl Iterator<Item = &'a Container>,
-    statuses: &[ContainerStatus],
-    what: &str,
-    is_good: impl Fn(&Container, &ContainerStatus) -> bool,
-) -> (bool, Option<String>) {
-    let (mut unknown, mut others) = (Vec::new(), Vec::new());
-    for container in containers {
-        match find(statuses, &container.name) {
-            None => unknown.push(&*container.name),
-            Some(status) if is_good(container, status) => {}
-            Some(_) => others.push(&*container.name),
-        }
-    }
-    let all_known = unknown.is_empty();
-    let groups = [("unknown", unknown), (what, others)].into_iter();
-    let groups = groups.filter(|(_, names)| !names.is_empty());
-    let message = |(what, names): (_, Vec<_>)| {
-        format!("containers with {what} status: [{}]", names.join(" "))
-    };
-    let messages: Vec<_> = groups.map(message).collect();
-    let message = (!messages.is_empty()).then(|| messages.join(", "));
-    (all_known, message)
+/// Upstream's message that lists containers in Go's format. `None` if there are none.
+fn listed(what: &str, names: Vec<&str>) -> Option<String> {
+    let is_any = !names.is_empty();
+    is_any.then(|| format!("containers with {what} status: [{}]", names.join(" ")))
 }
 
 fn readiness_gates(spec: &PodSpec, conditions: &[PodCondition]) -> Verdict {
     let mut messages = Vec::new();
     for gate in spec.readiness_gates.iter().flatten() {
         let kind = &gate.condition_type;
-        match conditions.iter().find(|c| c.type_ == *kind) {
-            None => messages.push(format!(
-                "corresponding condition of pod readiness gate \"{kind}\" does not exist."
-            )),
-            Some(c) if c.status != "True" => messages.push(format!(
-                "the status of pod readiness gate \"{kind}\" is not \"True\", but {}",
-                c.status
-            )),
-            Some(_) => {}
-        }
+        let condition = conditions.iter().find(|c| c.type_ == *kind);
+        let gate = format!("pod readiness gate \"{kind}\"");
+        messages.push(match condition.map(|c| &*c.status) {
+            None => format!("corresponding condition of {gate} does not exist."),
+            Some("True") => continue,
+            Some(status) => format!("the status of {gate} is not \"True\", but {status}"),
+        });
     }
     match messages.is_empty() {
         true => Ok(""),

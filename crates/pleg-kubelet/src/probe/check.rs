@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
+use hyper::client::conn::http1;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::core::v1::HTTPGetAction;
+use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, LifecycleHandler, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use pleg::Id;
 use pleg::core::{CallError, CallErrorKind};
 use pleg_cri::CriClient;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::Endpoint;
 use tonic_health::ServingStatus;
@@ -21,11 +23,10 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::tls;
-use crate::cri_config::absolute;
+use crate::cri_config::{FieldError, absolute};
 
 /// The maximum number of bytes of a response body that are read, as in upstream's kubelet.
 const MAX_BODY: usize = 10 << 10;
-
 const USER_AGENT: &str = "kube-probe/1.37";
 
 /// A check of a probe or hook. If `host` is empty, the check uses the pod's address.
@@ -33,12 +34,8 @@ const USER_AGENT: &str = "kube-probe/1.37";
 pub(crate) enum Check {
     /// Opens a connection.
     Tcp { host: String, port: u16 },
-    /// Sends a GET request. A status from 200 to 399 is a success. As upstream, the TLS certificate is not verified.
-    Http {
-        tls: bool,
-        port: u16,
-        http: HTTPGetAction,
-    },
+    /// Sends a GET request to this port. A status from 200 to 399 is a success.
+    Http(u16, HTTPGetAction),
     /// Calls `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success. Empty `service`: the whole server.
     Grpc { port: u16, service: String },
     /// Runs a command in the container. Exit code 0 is a success.
@@ -47,7 +44,67 @@ pub(crate) enum Check {
     Sleep(Duration),
 }
 
-type BoxError = Box<dyn Error + Send + Sync>;
+/// The action of a container's hook. The error names the field that cannot be used, by its path in the hook.
+pub(crate) fn hook_of(container: &Container, hook: &LifecycleHandler) -> Result<Check, FieldError> {
+    if let Some(sleep) = &hook.sleep {
+        let seconds = u64::try_from(sleep.seconds).unwrap_or(0);
+        return Ok(Check::Sleep(Duration::from_secs(seconds)));
+    }
+    let missing = "write one of exec, httpGet and sleep";
+    exec_or_http(container, &hook.exec, &hook.http_get, missing)
+}
+
+/// The action of a container's probe. The error names the field that cannot be used, by its path in the probe.
+pub(crate) fn check_of(container: &Container, probe: &Probe) -> Result<Check, FieldError> {
+    if let Some(tcp) = &probe.tcp_socket {
+        return Ok(Check::Tcp {
+            host: tcp.host.clone().unwrap_or_default(),
+            port: port_of(container, &tcp.port, "tcpSocket.port")?,
+        });
+    }
+    if let Some(grpc) = &probe.grpc {
+        return Ok(Check::Grpc {
+            port: port_of(container, &IntOrString::Int(grpc.port), "grpc.port")?,
+            service: grpc.service.clone().unwrap_or_default(),
+        });
+    }
+    let missing = "it does nothing: write one of exec, tcpSocket, httpGet and grpc";
+    exec_or_http(container, &probe.exec, &probe.http_get, missing)
+}
+
+fn exec_or_http(
+    container: &Container,
+    exec: &Option<ExecAction>,
+    http: &Option<HTTPGetAction>,
+    missing: &str,
+) -> Result<Check, FieldError> {
+    if let Some(exec) = exec {
+        return Ok(Check::Exec(exec.command.clone().unwrap_or_default()));
+    }
+    let http = http.clone().ok_or(FieldError::new("", missing))?;
+    let scheme = http.scheme.as_deref().unwrap_or("HTTP");
+    if !["HTTP", "HTTPS"].contains(&scheme) {
+        let problem = format!("{scheme} is not provided: use HTTP or HTTPS");
+        return Err(FieldError::new("httpGet.scheme", problem));
+    }
+    let port = port_of(container, &http.port, "httpGet.port")?;
+    Ok(Check::Http(port, http))
+}
+
+fn port_of(container: &Container, port: &IntOrString, field: &str) -> Result<u16, FieldError> {
+    let (number, problem) = match port {
+        IntOrString::Int(number) => (*number, "it must be between 1 and 65535".to_owned()),
+        IntOrString::String(name) => {
+            let mut ports = container.ports.iter().flatten();
+            let named = ports.find(|port| port.name.as_ref() == Some(name));
+            let number = named.map_or_else(|| name.parse().ok(), |port| Some(port.container_port));
+            let problem = format!("the container has no port named {name:?}: add it to ports");
+            (number.unwrap_or(0), problem)
+        }
+    };
+    let number = u16::try_from(number).ok().filter(|number| *number != 0);
+    number.ok_or_else(|| FieldError::new(field, problem))
+}
 
 type Result<T = (), E = CheckError> = std::result::Result<T, E>;
 
@@ -58,11 +115,9 @@ pub(crate) enum CheckError {
     Failed(String),
     #[error("HTTP probe failed with statuscode: {0}")]
     Status(u16),
-    /// The command could not be run.
-    #[error(transparent)]
-    Exec(#[from] CallError),
+    /// The check could not be made: as in upstream's kubelet, the probe's result then stays unchanged.
     #[error("{0}")]
-    Invalid(String),
+    NotMade(String),
 }
 
 impl CheckError {
@@ -72,16 +127,6 @@ impl CheckError {
 
     pub(crate) fn timed_out(within: Duration) -> Self {
         Self::Failed(format!("no response within {within:?}"))
-    }
-
-    /// Returns false if the check could not be made: as in upstream's kubelet, the probe's result then stays unchanged.
-    /// A command that took too long counts as a failed check.
-    pub(super) fn is_failure(&self) -> bool {
-        match self {
-            Self::Exec(error) => error.kind == CallErrorKind::DeadlineExceeded,
-            Self::Invalid(_) => false,
-            _ => true,
-        }
     }
 }
 
@@ -118,91 +163,83 @@ impl Check {
         let or_pod = |host: &str| if host.is_empty() { address } else { host }.to_owned();
         match self {
             Self::Tcp { host, port } => {
-                let host = or_pod(host);
-                within(timeout, async { connect(&host, *port).await.map(drop) }).await
+                let connected = within(timeout, connect(&or_pod(host), *port)).await;
+                connected.map(drop)
             }
-            Self::Http { tls, port, http } => {
+            Self::Http(port, http) => {
                 let host = or_pod(http.host.as_deref().unwrap_or_default());
-                let request = request(&host_and_port(&host, *port), http)?;
-                within(timeout, exchange(*tls, &host, *port, request)).await
+                within(timeout, get(&host, *port, http)).await
             }
             Self::Grpc { port, service } => {
                 within(timeout, grpc(host_and_port(address, *port), service)).await
             }
-            Self::Exec(command) => match exec.exec(container, command, timeout).await? {
-                0 => Ok(()),
-                code => Err(CheckError::Failed(format!("its exit code is {code}"))),
+            Self::Exec(command) => match exec.exec(container, command, timeout).await {
+                Ok(0) => Ok(()),
+                Ok(code) => Err(CheckError::Failed(format!("its exit code is {code}"))),
+                Err(error) if error.kind == CallErrorKind::DeadlineExceeded => {
+                    Err(CheckError::Failed(error.to_string()))
+                }
+                Err(error) => Err(CheckError::NotMade(error.to_string())),
             },
-            Self::Sleep(time) => {
-                let _ = tokio::time::timeout(*time, std::future::pending::<()>()).await;
-                Ok(())
-            }
+            Self::Sleep(time) => within(*time, std::future::pending()).await.or(Ok(())),
         }
     }
 }
 
 /// A GET request with upstream's headers where the probe has none. Fails if the path or a header is not valid.
 fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>> {
-    let path = http.path.as_deref().unwrap_or_default();
-    let mut request = Request::get(absolute(path)).header(header::CONNECTION, "close");
-    let headers = || http.http_headers.iter().flatten();
-    for (name, value) in [
-        (header::USER_AGENT, USER_AGENT),
-        (header::ACCEPT, "*/*"),
-        (header::HOST, address),
-    ] {
-        if !headers().any(|header| header.name.eq_ignore_ascii_case(name.as_str())) {
-            request = request.header(name, value);
-        }
-    }
-    for header in headers() {
-        request = request.header(&header.name, &header.value);
+    let given = || http.http_headers.iter().flatten();
+    let is_given = |name: &str| given().any(|header| header.name.eq_ignore_ascii_case(name));
+    let defaults = [
+        ("user-agent", USER_AGENT),
+        ("accept", "*/*"),
+        ("host", address),
+    ];
+    let missing = defaults.into_iter().filter(|(name, _)| !is_given(name));
+    let given = given().map(|header| (&*header.name, &*header.value));
+    let path = absolute(http.path.as_deref().unwrap_or_default());
+    let mut request = Request::get(path).header(header::CONNECTION, "close");
+    for (name, value) in missing.chain(given) {
+        request = request.header(name, value);
     }
     let request = request.body(Empty::<Bytes>::new());
-    request.map_err(|e| CheckError::Invalid(format!("the HTTP probe is not valid: {e}")))
+    request.map_err(|e| CheckError::NotMade(format!("the HTTP probe is not valid: {e}")))
 }
 
-/// Sends a request. Fails if the status of the response is not between 200 and 399.
-async fn exchange(is_tls: bool, host: &str, port: u16, request: Request<Empty<Bytes>>) -> Result {
-    let stream = connect(host, port).await?;
+async fn get(host: &str, port: u16, http: &HTTPGetAction) -> Result {
     let address = host_and_port(host, port);
-    let status = match is_tls {
-        false => status_of(stream, request).await,
-        true => {
-            let stream = tls::begin(stream, host).await;
+    let request = request(&address, http)?;
+    let stream = connect(host, port).await?;
+    let stream = match http.scheme.as_deref() {
+        Some("HTTPS") => {
             let failed = CheckError::failed(format!("cannot connect to {address}"));
-            status_of(stream.map_err(failed)?, request).await
+            Either::Right(tls::begin(stream, host).await.map_err(failed)?)
         }
+        _ => Either::Left(stream),
     };
-    let status = status.map_err(CheckError::failed(format!("request to {address} failed")))?;
-    match (200..400).contains(&status) {
-        true => Ok(()),
-        false => Err(CheckError::Status(status)),
+    let status = async {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        // Nobody awaits this task, which drives the connection: its error is also the error of `send_request`.
+        let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+        let (head, body) = sender.send_request(request).await?.into_parts();
+        // The HTTP status decides about success, even if the body exceeds the limit or its transfer fails.
+        let _ = Limited::new(body, MAX_BODY).collect().await;
+        Ok::<_, hyper::Error>(head.status.as_u16())
+    };
+    let failed = CheckError::failed(format!("request to {address} failed"));
+    match status.await.map_err(failed)? {
+        200..400 => Ok(()),
+        status => Err(CheckError::Status(status)),
     }
 }
 
-async fn status_of(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    request: Request<Empty<Bytes>>,
-) -> Result<u16, hyper::Error> {
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await?;
-    // Nobody awaits this task, which drives the connection: its error is also the error of `send_request`.
-    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
-    let (head, body) = sender.send_request(request).await?.into_parts();
-    // The HTTP status decides about success, even if the body exceeds the limit or its transfer fails.
-    let _ = Limited::new(body, MAX_BODY).collect().await;
-    Ok(head.status.as_u16())
-}
-
-/// Asks the gRPC server at `address` if the service is healthy. Fails if it is not, or if there is no answer.
 async fn grpc(address: String, service: &str) -> Result {
     let answer = async {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
         let channel = endpoint.user_agent(USER_AGENT)?.connect().await?;
         let (mut client, service) = (HealthClient::new(channel), service.to_owned());
         let response = client.check(HealthCheckRequest { service }).await?;
-        Ok::<_, BoxError>(response.into_inner().status)
+        Ok::<_, Box<dyn Error + Send + Sync>>(response.into_inner().status)
     };
     let failed = CheckError::failed(format!("gRPC call to {address} failed"));
     match answer.await.map_err(failed)? {
@@ -213,7 +250,7 @@ async fn grpc(address: String, service: &str) -> Result {
     }
 }
 
-async fn within(timeout: Duration, check: impl Future<Output = Result>) -> Result {
+async fn within<T>(timeout: Duration, check: impl Future<Output = Result<T>>) -> Result<T> {
     let checked = tokio::time::timeout(timeout, check).await;
     checked.unwrap_or_else(|_| Err(CheckError::timed_out(timeout)))
 }

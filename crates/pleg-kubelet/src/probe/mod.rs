@@ -3,7 +3,6 @@
 //! The rules are those of upstream (`Probe` in the API reference; the page "Liveness, Readiness, and Startup Probes").
 
 mod check;
-mod of_pod;
 mod prober;
 mod state;
 mod tls;
@@ -13,8 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pleg::Id;
 
 pub use check::Exec;
-pub(crate) use check::{Check, CheckError};
-pub(crate) use of_pod::{check_of, hook_of};
+pub(crate) use check::{Check, CheckError, check_of, hook_of};
 pub use prober::Prober;
 
 /// The purpose of a probe.

@@ -14,8 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::check::{CheckError, Exec};
-use super::of_pod::probes_of;
-use super::state::{Probe, ProbeState};
+use super::state::{Probe, ProbeState, probes_of};
 use super::{ProbeKind, ProbeResults};
 use crate::{lock, message_of};
 
@@ -41,16 +40,12 @@ struct Shared<E> {
 }
 
 /// The probes of one pod. Dropping this value ends the tasks of the probes.
-struct Pod<E> {
-    states: Arc<States<E>>,
-    _tasks: JoinSet<()>,
-}
+type Pod<E> = (Arc<States<E>>, JoinSet<()>);
 
 /// The data that the probe tasks of one pod share.
 struct States<E> {
     shared: Arc<Shared<E>>,
     uid: PodUid,
-    /// The states of the probes, in the order in which `probes_of` returns the probes.
     by_probe: Mutex<Vec<ProbeState>>,
     /// Tells each task that a container of the pod may have started, or that the result of a startup probe has changed.
     recheck: watch::Sender<()>,
@@ -61,15 +56,13 @@ impl<E: Exec> Prober<E> {
     /// A prober of the pods that `pleg` shows. Pods without an address of their own are reached at `host_address`.
     #[must_use]
     pub fn new(pleg: &Pleg, exec: E, host_address: &str) -> Self {
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             pleg: pleg.clone(),
             exec,
             host_address: host_address.to_owned(),
-        };
-        Self {
-            shared: Arc::new(shared),
-            pods: Mutex::default(),
-        }
+        });
+        let pods = Mutex::default();
+        Self { shared, pods }
     }
 
     /// Sets the probes of a pod, in place of the pod's earlier probes. If the probes have not changed, only looks for
@@ -80,12 +73,11 @@ impl<E: Exec> Prober<E> {
     pub fn set(&self, uid: &PodUid, pod: &ApiPod, changed: impl Fn() + Send + Sync + 'static) {
         let probes = probes_of(pod);
         let mut pods = lock(&self.pods);
-        if let Some(Pod { states, .. }) = pods.get(uid) {
-            let known = lock(&states.by_probe);
-            if known.iter().map(|state| &state.probe).eq(&probes) {
-                states.recheck.send_replace(());
-                return;
-            }
+        if let Some((states, _)) = pods.get(uid)
+            && lock(&states.by_probe).iter().map(|s| &s.probe).eq(&probes)
+        {
+            states.recheck.send_replace(());
+            return;
         }
         let by_probe = probes.iter().cloned().map(ProbeState::new).collect();
         let states = Arc::new(States {
@@ -95,14 +87,10 @@ impl<E: Exec> Prober<E> {
             recheck: watch::Sender::new(()),
             changed: Box::new(changed),
         });
-        let mut tasks = JoinSet::new();
-        self.shared.pleg.in_tokio(|| {
-            for (at, probe) in probes.into_iter().enumerate() {
-                tasks.spawn(states.clone().run(at, probe));
-            }
-        });
-        let _tasks = tasks;
-        pods.insert(uid.clone(), Pod { states, _tasks });
+        let probes = probes.into_iter().enumerate();
+        let tasks = probes.map(|(at, probe)| states.clone().run(at, probe));
+        let tasks = self.shared.pleg.in_tokio(|| tasks.collect());
+        pods.insert(uid.clone(), (states, tasks));
     }
 
     /// Ends the probes of a pod.
@@ -114,21 +102,20 @@ impl<E: Exec> Prober<E> {
     /// started if it has a startup probe, and as not ready if it has a readiness probe.
     pub fn results(&self, status: &PodStatus) -> ProbeResults {
         let pods = lock(&self.pods);
-        let states = pods.get(&status.uid).map(|pod| lock(&pod.states.by_probe));
+        let states = pods.get(&status.uid).map(|pod| lock(&pod.0.by_probe));
+        let states = states.as_deref().map(Vec::as_slice).unwrap_or_default();
         let mut results = ProbeResults::default();
         for container in running(status) {
-            let (id, name) = (&container.id, container.name.to_string());
-            let state = |kind| find(states.as_ref()?, &name, kind);
-            let succeeds = |kind| state(kind).is_none_or(|state| state.succeeds_for(id));
+            let result = |kind| result(states, container, kind);
             for kind in [ProbeKind::Startup, ProbeKind::Liveness] {
-                if state(kind).and_then(ProbeState::failed_container) == Some(id) {
-                    results.failed.insert(id.clone(), kind);
+                if result(kind) == Some(false) {
+                    results.failed.insert(container.id.clone(), kind);
                 }
             }
-            if succeeds(ProbeKind::Startup) {
-                results.started.insert(name.clone());
-                if succeeds(ProbeKind::Readiness) {
-                    results.ready.insert(name);
+            if result(ProbeKind::Startup) == Some(true) {
+                results.started.insert(container.name.to_string());
+                if result(ProbeKind::Readiness) == Some(true) {
+                    results.ready.insert(container.name.to_string());
                 }
             }
         }
@@ -136,10 +123,11 @@ impl<E: Exec> Prober<E> {
     }
 }
 
-/// The state of a container's probe of one kind. A container has at most one probe of each kind.
-fn find<'a>(states: &'a [ProbeState], name: &str, kind: ProbeKind) -> Option<&'a ProbeState> {
-    let mut states = states.iter();
-    states.find(|state| state.probe.container == name && state.probe.kind == kind)
+/// The result of a container's probe. `None` if there is none yet. A probe that the container does not have succeeds.
+fn result(states: &[ProbeState], container: &ContainerStatus, kind: ProbeKind) -> Option<bool> {
+    let mut states = states.iter().filter(|state| state.probe.kind == kind);
+    let state = states.find(|state| *state.probe.container == *container.name);
+    state.map_or(Some(true), |state| state.result(&container.id))
 }
 
 fn running(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
@@ -170,22 +158,19 @@ impl<E: Exec> States<E> {
     async fn check(&self, at: usize, probe: &Probe, is_recheck: bool) {
         let (shared, uid) = (&self.shared, &self.uid);
         let status = shared.pleg.get(uid).status;
-        let container = running(&status).find(|c| *c.name == *probe.container);
-        let (mut changed, due) = self.observe(at, container, is_recheck);
-        if let Some(id) = due {
-            let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
-            let check = &probe.check;
-            let checked = check.perform(&shared.exec, &id, address, probe.timeout);
-            let result = checked.await;
-            if let Err(error) = &result {
-                tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind, %error,
-                    "a probe failed");
-            }
-            if result.as_ref().err().is_none_or(CheckError::is_failure) {
-                changed |= lock(&self.by_probe)[at].checked(&id, result.is_ok());
-            }
+        let Some(id) = self.observe(at, &status, is_recheck) else {
+            return;
+        };
+        let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
+        let check = &probe.check;
+        let checked = check.perform(&shared.exec, &id, address, probe.timeout);
+        let result = checked.await;
+        if let Err(error) = &result {
+            tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind, %error,
+                "a probe failed");
         }
-        if changed {
+        let is_made = !matches!(result, Err(CheckError::NotMade(_)));
+        if is_made && lock(&self.by_probe)[at].checked(&id, result.is_ok()) {
             if probe.kind == ProbeKind::Startup {
                 self.recheck.send_replace(());
             }
@@ -193,31 +178,24 @@ impl<E: Exec> States<E> {
         }
     }
 
-    /// Records the running container of the probe. Returns true if that changed the probe's result. Also returns the
-    /// container to check, if a check is due. Between two periods (`is_recheck`), that can only be a new container.
-    fn observe(
-        &self,
-        at: usize,
-        running: Option<&ContainerStatus>,
-        is_recheck: bool,
-    ) -> (bool, Option<Id>) {
+    /// Records the running container of the probe, and returns it if a check is due. Between two periods (`is_recheck`),
+    /// a check is due only for a new container.
+    fn observe(&self, at: usize, status: &PodStatus, is_recheck: bool) -> Option<Id> {
         let (clock, mut states) = (self.shared.pleg.clock(), lock(&self.by_probe));
         let probe = states[at].probe.clone();
-        let startup = find(&states, &probe.container, ProbeKind::Startup);
-        let startup = startup.filter(|_| probe.kind != ProbeKind::Startup);
-        let has_started =
-            |c: &&ContainerStatus| startup.is_none_or(|state| state.succeeds_for(&c.id));
-        let (running, state) = (running.filter(has_started), &mut states[at]);
-        let (now, before) = (clock.now(), state.container().cloned());
-        let running = running.map(|container| {
+        let running = running(status).find(|c| *c.name == *probe.container);
+        let has_started = |c: &&ContainerStatus| {
+            probe.kind == ProbeKind::Startup || result(&states, c, ProbeKind::Startup) == Some(true)
+        };
+        let running = running.filter(has_started).map(|container| {
             let started = container.details.started_at;
             let nanos = started.map_or(0, |at| clock.wall().nanos_since(at));
             let age = Duration::from_nanos(u64::try_from(nanos).unwrap_or(0));
             (&container.id, age)
         });
-        let changed = state.observe(running, now);
-        let is_new = before.as_ref() != state.container();
-        let due = state.due(now).filter(|_| !is_recheck || is_new);
-        (changed, due.cloned())
+        let (state, now) = (&mut states[at], clock.now());
+        let is_new = state.observe(running, now);
+        let due = state.due(now).filter(|_| is_new || !is_recheck);
+        due.cloned()
     }
 }

@@ -3,25 +3,55 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use pleg::{Id, Instant};
 
-use super::{Check, ProbeKind};
+use super::{Check, ProbeKind, check_of};
+use crate::spec::{containers_in, spec_of};
 
-/// A probe of a container: when it is checked, and how many equal outcomes in a row make its result.
+/// A probe of a container: when it is checked, and how many equal outcomes in a row make its result. The period and the
+/// thresholds are not zero.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Probe {
     pub(super) container: String,
     pub(super) kind: ProbeKind,
-    /// The time from the start of the container to the first check.
     pub(super) initial_delay: Duration,
-    /// The time between two checks, not zero.
     pub(super) period: Duration,
     pub(super) timeout: Duration,
-    /// The number of successes in a row that make a failed probe succeed, at least 1.
     pub(super) success_threshold: u32,
-    /// The number of failures in a row that make a probe fail, at least 1.
     pub(super) failure_threshold: u32,
     pub(super) check: Check,
+}
+
+/// The probes of a pod's containers. Fields that are not set have the API's defaults. Probes that [`Check`] cannot
+/// perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
+pub(super) fn probes_of(pod: &Pod) -> Vec<Arc<Probe>> {
+    let given = |value: Option<i32>, default| {
+        let value = value.and_then(|value| u32::try_from(value).ok());
+        value.filter(|value| *value > 0).unwrap_or(default)
+    };
+    let seconds = move |value, default| Duration::from_secs(given(value, default).into());
+    let probes = containers_in(spec_of(pod)).flat_map(|container| {
+        let kinds = [
+            (ProbeKind::Startup, &container.startup_probe),
+            (ProbeKind::Liveness, &container.liveness_probe),
+            (ProbeKind::Readiness, &container.readiness_probe),
+        ];
+        kinds.into_iter().filter_map(move |(kind, probe)| {
+            let probe = probe.as_ref()?;
+            Some(Arc::new(Probe {
+                container: container.name.clone(),
+                kind,
+                initial_delay: seconds(probe.initial_delay_seconds, 0),
+                period: seconds(probe.period_seconds, 10),
+                timeout: seconds(probe.timeout_seconds, 1),
+                success_threshold: given(probe.success_threshold, 1),
+                failure_threshold: given(probe.failure_threshold, 3),
+                check: check_of(container, probe).ok()?,
+            }))
+        })
+    });
+    probes.collect()
 }
 
 /// The state of a probe: its present container, the result, and the outcomes that count towards the next result.
@@ -35,45 +65,46 @@ pub(super) struct ProbeState {
 struct Observed {
     id: Id,
     first_check: Instant,
-    succeeds: bool,
+    /// The result, once there were enough equal outcomes.
+    result: Option<bool>,
     /// The last outcome, which occurred `in_a_row` times. A check that could not be performed has no outcome.
-    last: Option<bool>,
+    last: bool,
     in_a_row: u32,
-    /// True if the probe has failed and the container will be stopped. No further checks are made.
-    on_hold: bool,
 }
 
 impl ProbeState {
-    /// The state of a probe before its container runs.
     pub(super) const fn new(probe: Arc<Probe>) -> Self {
         let container = None;
         Self { probe, container }
     }
 
-    /// Records which container runs and for how long it has run, or that none runs. A new container resets the probe.
-    /// Returns true if the probe's result changed.
+    /// Records which container runs and for how long it has run, or that none runs. Resets the probe and returns true if
+    /// that is another container than before.
     pub(super) fn observe(&mut self, running: Option<(&Id, Duration)>, now: Instant) -> bool {
-        if self.container() == running.map(|(id, _)| id) {
+        let before = self.container.as_ref().map(|container| &container.id);
+        if before == running.map(|(id, _)| id) {
             return false;
         }
-        let before = self.succeeds();
         self.container = running.map(|(id, age)| Observed {
             id: id.clone(),
             first_check: now.after(self.probe.initial_delay.saturating_sub(age)),
-            succeeds: self.probe.kind == ProbeKind::Liveness,
-            last: None,
+            result: None,
+            last: false,
             in_a_row: 0,
-            on_hold: false,
         });
-        before != self.succeeds()
+        true
     }
 
     /// The container to check now. `None` in the initial delay, after a startup probe succeeded, and if it must stop.
     pub(super) fn due(&self, now: Instant) -> Option<&Id> {
         let container = self.container.as_ref()?;
-        let done = self.probe.kind == ProbeKind::Startup && container.succeeds;
-        let began = now >= container.first_check;
-        (began && !done && !container.on_hold).then_some(&container.id)
+        let is_over = match self.probe.kind {
+            ProbeKind::Startup => container.result.is_some(),
+            // As upstream, makes no more checks until a new container runs, because this container will be stopped.
+            ProbeKind::Liveness => container.result == Some(false),
+            ProbeKind::Readiness => false,
+        };
+        (now >= container.first_check && !is_over).then_some(&container.id)
     }
 
     /// Records the outcome of a check of the container `id`. Returns true if the outcome changed the probe's result.
@@ -81,8 +112,8 @@ impl ProbeState {
         let Some(container) = self.container.as_mut().filter(|c| c.id == *id) else {
             return false;
         };
-        if container.last.replace(succeeds) != Some(succeeds) {
-            container.in_a_row = 0;
+        if container.last != succeeds {
+            (container.last, container.in_a_row) = (succeeds, 0);
         }
         container.in_a_row = container.in_a_row.saturating_add(1);
         let enough = match succeeds {
@@ -92,38 +123,18 @@ impl ProbeState {
         if container.in_a_row < enough {
             return false;
         }
-        if !succeeds && self.probe.kind != ProbeKind::Readiness {
-            // As upstream, makes no more checks until a new container runs, because this container will be stopped.
-            container.on_hold = true;
-        }
-        let changed = container.succeeds != succeeds
-            // A startup probe has `succeeds == false` from the start: the failure that stops its container is a change.
-            || container.on_hold && self.probe.kind == ProbeKind::Startup;
-        container.succeeds = succeeds;
-        changed
-    }
-
-    /// Returns true if the probe succeeds now. A liveness probe succeeds until it has failed. Probes of the other kinds
-    /// fail until they have succeeded. Without a running container, no probe succeeds.
-    pub(super) fn succeeds(&self) -> bool {
-        self.container.as_ref().is_some_and(|c| c.succeeds)
-    }
-
-    pub(super) fn succeeds_for(&self, id: &Id) -> bool {
-        match &self.container {
-            Some(container) => container.id == *id && container.succeeds,
-            None => self.probe.kind == ProbeKind::Liveness,
+        let before = container.result.replace(succeeds);
+        match self.probe.kind {
+            ProbeKind::Startup => true,
+            // A container is alive, and not ready, until a result shows otherwise.
+            kind => before.unwrap_or(kind == ProbeKind::Liveness) != succeeds,
         }
     }
 
-    pub(super) fn container(&self) -> Option<&Id> {
-        self.container.as_ref().map(|c| &c.id)
-    }
-
-    /// The container that must be stopped because its startup or liveness probe failed.
-    pub(super) fn failed_container(&self) -> Option<&Id> {
-        let container = self.container.as_ref()?;
-        container.on_hold.then_some(&container.id)
+    /// The result for the container `id`. `None` if it has none yet.
+    pub(super) fn result(&self, id: &Id) -> Option<bool> {
+        let container = self.container.as_ref();
+        container.filter(|c| c.id == *id)?.result
     }
 }
 
@@ -152,29 +163,27 @@ mod tests {
     }
 
     /// A row: the kind, its thresholds, the outcomes of checks (s: success, f: failure, upper case: `checked` returns
-    /// true), the probe's last result, and true if the container must be stopped.
+    /// true), the probe's last result, and true if no further check is due.
     #[test]
     fn probe_result_changes_at_its_thresholds() {
-        for (kind, thresholds, outcomes, succeeds, has_failed) in [
-            (Liveness, (1, 3), "", true, false),
-            (Liveness, (1, 3), "fsff", true, false),
-            (Liveness, (1, 3), "fsffF", false, true),
-            (Readiness, (2, 1), "", false, false),
-            (Readiness, (2, 1), "sS", true, false),
-            (Readiness, (2, 1), "sSF", false, false),
-            (Startup, (1, 3), "S", true, false),
-            (Startup, (1, 3), "ffF", false, true),
+        for (kind, thresholds, outcomes, result, ends) in [
+            (Liveness, (1, 3), "", None, false),
+            (Liveness, (1, 3), "fsff", Some(true), false),
+            (Liveness, (1, 3), "fsffF", Some(false), true),
+            (Readiness, (2, 1), "", None, false),
+            (Readiness, (2, 1), "f", Some(false), false),
+            (Readiness, (2, 1), "sS", Some(true), false),
+            (Readiness, (2, 1), "sSF", Some(false), false),
+            (Startup, (1, 3), "ff", None, false),
+            (Startup, (1, 3), "S", Some(true), true),
+            (Startup, (1, 3), "ffF", Some(false), true),
         ] {
             let (mut state, id) = running(kind, thresholds);
             for outcome in outcomes.chars() {
                 let changed = state.checked(&id, outcome.eq_ignore_ascii_case(&'s'));
                 assert_eq!(changed, outcome.is_uppercase(), "{outcome} of {outcomes}");
             }
-            assert_eq!(state.succeeds(), succeeds, "{outcomes}");
-            let failed = state.failed_container();
-            assert_eq!(failed, has_failed.then_some(&id), "{outcomes}");
-            // No check is due for a container that must be stopped, nor after the first success of a startup probe.
-            let ends = has_failed || (kind == Startup && succeeds);
+            assert_eq!(state.result(&id), result, "{outcomes}");
             assert_eq!(state.due(at(100)).is_none(), ends, "{outcomes}");
         }
     }
@@ -185,7 +194,7 @@ mod tests {
         assert!(state.checked(&id, false));
         let next = Id::from("b");
         assert!(state.observe(Some((&next, Duration::ZERO)), at(10)));
-        assert!(!state.checked(&id, false) && state.succeeds());
+        assert!(!state.checked(&id, false) && state.result(&next).is_none());
         assert_eq!(state.due(at(14)), None, "the initial delay");
     }
 }
