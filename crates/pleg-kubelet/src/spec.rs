@@ -83,11 +83,8 @@ pub(crate) fn back_off_key(container: &Container) -> String {
 #[must_use]
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
-    let text = |text: &str| serde_json::Value::from(text).to_string();
-    let (image, name) = (text(image), text(&container.name));
-    let picked = format!("{{\"image\":{image},\"name\":{name}}}");
-    let bytes: Vec<String> = picked.bytes().map(|byte| byte.to_string()).collect();
-    let printed = format!("([]uint8)[{}]", bytes.join(" "));
+    let picked = serde_json::json!({"image": image, "name": container.name}).to_string();
+    let printed = format!("([]uint8){:?}", picked.as_bytes()).replace(", ", " ");
     let hash = printed.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });

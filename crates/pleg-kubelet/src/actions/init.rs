@@ -1,10 +1,9 @@
 //! Decides about init containers, which run one after another, and sidecars (restartable init containers).
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use pleg::Id;
+use pleg::{Exit, Id};
 
 use super::{Decision, Live};
-use crate::history::End;
 use crate::spec::{is_sidecar, restarts};
 
 impl<'a> Decision<'a> {
@@ -20,25 +19,11 @@ impl<'a> Decision<'a> {
             true => init.len(),
             false => last().unwrap_or(0),
         };
-        for container in init.iter().take(reached) {
-            if is_sidecar(container) {
-                self.sidecar(spec, container, sandbox);
-            }
+        let (earlier, rest) = init.split_at(reached);
+        for sidecar in earlier.iter().filter(|c| is_sidecar(c)) {
+            self.sidecar(spec, sidecar, sandbox);
         }
-        let Some(container) = init.get(reached) else {
-            return true;
-        };
-        if !self.is_past(spec, container, sandbox) {
-            return false;
-        }
-        let Some(next) = init.get(reached + 1) else {
-            return true;
-        };
-        // `next` has not run in this sandbox. Before it starts, its container in an older sandbox must have ended.
-        if self.live(spec, next, sandbox) == Live::Nothing {
-            self.start(next);
-        }
-        false
+        rest.iter().all(|c| self.is_past(spec, c, sandbox))
     }
 
     /// Returns true if a container with the name of `container` exists, or existed, in the sandbox.
@@ -49,11 +34,12 @@ impl<'a> Decision<'a> {
             || self.end_here(container, sandbox).is_some()
     }
 
-    fn end_here(&self, container: &Container, sandbox: &Id) -> Option<&'a End> {
+    /// The exit of the last container of this name, if that container was in the sandbox.
+    fn end_here(&self, container: &Container, sandbox: &Id) -> Option<&'a Exit> {
         let end = self.history.end(&container.name)?;
-        let is_here = match &end.sandbox {
+        let is_here = match self.history.sandbox_of_end(&container.name) {
             Some(id) => id == sandbox,
-            None => end.exists,
+            None => self.view.status.containers.iter().any(|c| c.id == end.id),
         };
         is_here.then_some(end)
     }
@@ -67,7 +53,8 @@ impl<'a> Decision<'a> {
             return false;
         }
         let end = self.end_here(container, sandbox);
-        let Some(end) = end.filter(|end| !self.is_replaced(spec, container, end)) else {
+        let end = end.filter(|end| !self.history.is_replaced(end, container, spec));
+        let Some(end) = end else {
             self.start(container);
             return false;
         };

@@ -27,14 +27,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pleg::core::Resources;
-use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView};
+use pleg::{ContainerState, ContainerStatus, Exit, Id, Instant, PodView};
 
-use crate::history::{Call, End, PodHistory, restart_count};
+use crate::history::{Call, PodHistory, restart_count};
 use crate::names;
 use crate::probe::ProbeResults;
 use crate::resources::wanted;
 use crate::spec::{
-    UNKNOWN_EXIT_CODE, back_off_key, container_hash, containers_in, is_sidecar, policy, restarts,
+    UNKNOWN_EXIT_CODE, back_off_key, container_hash, containers_in, is_sidecar, restarts,
     restarts_always_or_never,
 };
 
@@ -111,29 +111,23 @@ impl<'a> Decision<'a> {
         let Some(end) = self.history.end(&container.name) else {
             return Some(unended);
         };
-        if self.is_replaced(spec, container, end) {
+        if self.history.is_replaced(end, container, spec) {
             return Some(true);
         }
         let fixed = restarts_always_or_never(container, spec);
         fixed.or_else(|| Some(restarts(container, spec, self.exit_code(end)?)))
     }
 
-    fn is_replaced(&self, spec: &PodSpec, container: &Container, end: &End) -> bool {
-        let is_never = policy(container, spec) == "Never";
-        self.history.is_replaced(end, is_never)
-    }
-
     /// The names for [`Observed::replaced`](crate::plan::Observed::replaced).
     fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
-        let ended_before = |name: &str| {
-            let is_earlier = |c: &ContainerStatus| self.history.earlier.contains(&c.id);
-            let mut containers = self.view.status.containers.iter();
-            containers
-                .any(|c| *c.name == *name && c.state == ContainerState::Exited && is_earlier(c))
-        };
-        let is_replaced = |c: &&Container| match self.history.end(&c.name) {
-            Some(end) => self.is_replaced(spec, c, end),
-            None => ended_before(&c.name),
+        let history = self.history;
+        let ended = self.view.status.containers.iter();
+        let ended = ended.filter(|c| c.state == ContainerState::Exited);
+        let earlier = ended.filter(|c| history.earlier.contains(&c.id));
+        let earlier: BTreeSet<&str> = earlier.map(|c| &*c.name).collect();
+        let is_replaced = |c: &&Container| match history.end(&c.name) {
+            Some(end) => history.is_replaced(end, c, spec),
+            None => earlier.contains(&*c.name),
         };
         let replaced = containers_in(spec).filter(is_replaced);
         replaced.map(|c| c.name.clone()).collect()
@@ -153,10 +147,7 @@ impl<'a> Decision<'a> {
             match c.state {
                 ContainerState::Running if !is_elsewhere && running.is_none() => running = Some(c),
                 ContainerState::Created if !is_elsewhere && created.is_none() => created = Some(c),
-                ContainerState::Created => {
-                    is_unresolved |= !self.history.is_stuck(&c.id, self.now);
-                    self.remove(&c.id);
-                }
+                ContainerState::Created => is_unresolved |= self.remove(&c.id),
                 ContainerState::Unknown { .. } => {
                     is_unresolved = true;
                     self.stop(c, StopReason::Unknown);
@@ -168,14 +159,13 @@ impl<'a> Decision<'a> {
             }
         }
         if let Some(c) = running {
-            created.into_iter().for_each(|c| self.remove(&c.id));
+            if let Some(surplus) = created {
+                self.remove(&surplus.id);
+            }
             return self.running(spec, container, c);
         }
-        if let Some(c) = created {
-            let is_started = self.created(container, c, is_unresolved);
-            is_unresolved |= is_started || !self.history.is_stuck(&c.id, self.now);
-        }
-        match is_unresolved {
+        let is_blocked = created.is_some_and(|c| self.created(container, c, is_unresolved));
+        match is_blocked || is_unresolved {
             true => Live::Unresolved,
             false => Live::Nothing,
         }
@@ -229,7 +219,7 @@ impl<'a> Decision<'a> {
         });
     }
 
-    /// Starts or removes a container that was created but not started. Returns true if it starts the container.
+    /// Starts or removes a container that was created but not started. Returns true if it blocks its name.
     fn created(&mut self, container: &Container, c: &ContainerStatus, is_unresolved: bool) -> bool {
         let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
         // A higher attempt number of this name is already in use, so this container must not start.
@@ -251,32 +241,28 @@ impl<'a> Decision<'a> {
             });
             return true;
         }
-        false
+        !self.history.is_stuck(&c.id, self.now)
     }
 
     /// Starts a new container, unless the back-off delays it. Call `start` only if no container of its name can run.
     fn start(&mut self, container: &Container) {
-        let name = &container.name;
-        if let Some(end) = self.history.end(name) {
-            let key = back_off_key(container);
-            let back_off = &self.history.back_off;
-            if let Some((until, delay)) = back_off.delayed(&key, end.detected, self.now) {
-                self.actions.due_by(until);
-                self.waits(name, WaitReason::BackOff { delay });
-                return;
-            }
-        }
-        if self.lacks_addresses() {
+        let (name, key) = (&container.name, back_off_key(container));
+        let (end, back_off) = (self.history.end(name), &self.history.back_off);
+        let delayed = end.and_then(|end| back_off.delayed(&key, end.detected, self.now));
+        if let Some((until, delay)) = delayed {
+            self.actions.due_by(until);
+            self.waits(name, WaitReason::BackOff { delay });
+        } else if self.lacks_addresses() {
             self.waits(name, WaitReason::StatusMissing);
-            return;
+        } else {
+            self.actions.start.push(StartContainer {
+                name: name.clone(),
+                attempt: self.history.next_attempt(name),
+                restart_count: self.history.next_restart_count(name),
+                existing: None,
+                back_off_key: key,
+            });
         }
-        self.actions.start.push(StartContainer {
-            name: name.clone(),
-            attempt: self.history.next_attempt(name),
-            restart_count: self.history.next_restart_count(name),
-            existing: None,
-            back_off_key: back_off_key(container),
-        });
     }
 
     fn stop(&mut self, status: &ContainerStatus, reason: StopReason) {
@@ -296,10 +282,13 @@ impl<'a> Decision<'a> {
 
     /// Removes a container that was created but not started, after a read has shown that no earlier start call failed.
     /// containerd sends no event when a start fails, but the container then has an exit code and must not be removed.
-    fn remove(&mut self, id: &Id) {
+    ///
+    /// Returns true if the container blocks its name: until the removal has failed for four minutes.
+    fn remove(&mut self, id: &Id) -> bool {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());
         }
+        !self.history.is_stuck(id, self.now)
     }
 
     /// Returns true if `call` may be made for `id` now. If the last such call is too recent, schedules the next run.
@@ -323,16 +312,12 @@ impl<'a> Decision<'a> {
 
     /// The exit code of an ended container. If the code is missing but may still become known, requests an inspection
     /// and returns `None`. A code that stays unknown counts as a failure.
-    fn exit_code(&mut self, end: &End) -> Option<i32> {
-        if end.exit_code.is_some() {
-            return end.exit_code;
+    fn exit_code(&mut self, end: &Exit) -> Option<i32> {
+        if !self.history.awaits_code(self.view, end) {
+            return end.exit_code.or(Some(UNKNOWN_EXIT_CODE));
         }
-        let (view, history) = (self.view, self.history);
-        let Some(status) = history.awaits_code(view, &end.id, end.detected) else {
-            return Some(UNKNOWN_EXIT_CODE);
-        };
         self.inspect(Some(end.detected));
-        self.waits(&status.name, WaitReason::ExitCode);
+        self.waits(&end.name, WaitReason::ExitCode);
         None
     }
 

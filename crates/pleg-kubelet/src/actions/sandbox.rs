@@ -5,7 +5,7 @@ use pleg::core::{SandboxState, SandboxStatus};
 use pleg::{ContainerState, Id};
 
 use super::{Decision, StopReason, WaitReason};
-use crate::history::inspect_again;
+use crate::history::{SANDBOX, inspect_again};
 use crate::spec::{containers_in, policy};
 
 impl<'a> Decision<'a> {
@@ -54,7 +54,7 @@ impl<'a> Decision<'a> {
                 let again = replaced.map(|at| at.after(self.history.back_off.settings.initial));
                 match again.filter(|at| *at > self.now) {
                     Some(at) => self.actions.due_by(at),
-                    None => self.actions.create_sandbox = Some(self.history.next_sandbox_attempt),
+                    None => self.actions.create_sandbox = Some(self.history.next_attempt(SANDBOX)),
                 }
             }
             Some(false) => self.end(spec),
@@ -66,17 +66,14 @@ impl<'a> Decision<'a> {
     fn stop_remains(&mut self) -> bool {
         let mut is_left = false;
         for c in &*self.view.status.containers {
-            match c.state {
-                ContainerState::Exited => {}
-                ContainerState::Created => {
-                    is_left |= !self.history.is_stuck(&c.id, self.now);
-                    self.remove(&c.id);
-                }
+            is_left |= match c.state {
+                ContainerState::Exited => false,
+                ContainerState::Created => self.remove(&c.id),
                 _ => {
-                    is_left = true;
                     self.stop(c, StopReason::Pod);
+                    true
                 }
-            }
+            };
         }
         self.stop_sandboxes() || is_left
     }

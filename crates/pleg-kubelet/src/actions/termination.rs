@@ -14,9 +14,6 @@ use crate::names;
 use crate::spec::{UNKNOWN_EXIT_CODE, is_sidecar};
 use crate::worker::is_live;
 
-/// The grace period of a container if neither its pod nor its annotation gives one: the default of the API.
-const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-
 impl Decision<'_> {
     /// Ends a pod that will not run again: stops its sidecars and sandboxes once its final phase is known.
     pub(super) fn end(&mut self, spec: &PodSpec) {
@@ -47,28 +44,28 @@ impl Decision<'_> {
 
     /// Stops the containers that must be stopped next. Returns true if any container may still run.
     fn stop_containers(&mut self) -> bool {
-        let spec = self.spec;
-        let index = |name: &str| {
-            let is_it = |c: &Container| is_sidecar(c) && *c.name == *name;
-            spec?.init_containers.iter().flatten().position(is_it)
+        // All regular containers are stopped together, then each sidecar, the one with the highest index first.
+        const REGULAR: usize = usize::MAX;
+        let init = self.spec.and_then(|spec| spec.init_containers.as_deref());
+        let init = init.unwrap_or_default();
+        let index = |c: &ContainerStatus| {
+            let is_it = |of: &Container| is_sidecar(of) && *of.name == *c.name;
+            init.iter().position(is_it).unwrap_or(REGULAR)
         };
         let running = self.view.status.containers.iter().filter(|c| is_live(c));
-        let running: Vec<_> = running.map(|c| (index(&c.name), c)).collect();
-        // Only sidecars have an `index`. All others are stopped together, then each sidecar, the highest index first.
-        let has_regular = running.iter().any(|(index, _)| index.is_none());
-        let turn = match has_regular {
-            true => None,
-            false => running.iter().filter_map(|(index, _)| *index).max(),
-        };
+        let running: Vec<_> = running.map(|c| (index(c), c)).collect();
+        let turn = running.iter().map(|(index, _)| *index).max();
         let runs = |id: &Id| running.iter().any(|(_, c)| c.id == *id);
         // `waited` is counted from the first stop call whose container has ended: calls made in an outage end none.
         let stopped = self.history.terminating.iter().filter(|(id, _)| !runs(id));
         let since = stopped.map(|(_, at)| *at).min();
         let waited = since.map_or(Duration::ZERO, |since| self.now.since(since));
         for (index, container) in &running {
-            if *index == turn {
-                let waited = index.map_or(Duration::ZERO, |_| waited);
-                let grace = self.grace(container).saturating_sub(waited);
+            let grace = match *index {
+                REGULAR => self.grace(container),
+                _ => self.grace(container).saturating_sub(waited),
+            };
+            if Some(*index) == turn {
                 self.stop_within(container, grace, StopReason::Pod);
             }
         }
@@ -92,11 +89,12 @@ impl Decision<'_> {
     }
 
     /// The grace period of a container. If the pod has none, that of the annotation set when the container was created.
+    /// If both are missing, the API's default, 30 s.
     pub(super) fn grace(&self, container: &ContainerStatus) -> Duration {
         let noted = container.details.annotations.get(names::GRACE_PERIOD);
         let noted = noted.and_then(|seconds| seconds.parse().ok());
         let grace = self.grace.or(noted.map(Duration::from_secs));
-        grace.unwrap_or(DEFAULT_GRACE)
+        grace.unwrap_or(Duration::from_secs(30))
     }
 
     /// The final phase of the pod. `None` while a missing exit code may still become known.

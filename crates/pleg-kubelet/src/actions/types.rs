@@ -17,7 +17,7 @@ use crate::worker::Run;
 pub struct Desired<'a> {
     pub(crate) pod: Option<&'a Pod>,
     pub(crate) terminating: bool,
-    /// The grace period that replaces the grace period of the pod's specification.
+    /// Replaces the grace period of the pod's specification.
     pub(crate) grace: Option<Duration>,
     /// False: the pod must not have a deadline.
     pub(crate) has_deadline: bool,

@@ -1,26 +1,23 @@
 //! Plans of the calls that a pod needs now, from its status and its history.
 
-mod memory;
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use pleg::core::{Health, SandboxState};
 use pleg::{
-    Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, PodStatus, PodView, WaitError,
+    Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, Pleg, PodStatus, PodUid, PodView,
+    WaitError,
 };
 
 use crate::actions::{Actions, Decision, Desired, PodPhase, WaitReason};
 use crate::backoff::BackOffSettings;
 use crate::gc::{Removal, removals};
-use crate::history::inspect_again;
+use crate::history::{PodHistory, ids, inspect_again};
 use crate::lock;
 use crate::probe::ProbeResults;
 use crate::spec::{grace_period, spec_of};
-use crate::worker::Run;
-
-use memory::Memory;
+use crate::worker::{LastChange, Run};
 
 /// The time limit of an inspection: a read of the pod's details, such as exit codes, that [`Planner::plan`] awaits.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
@@ -35,7 +32,19 @@ type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 #[derive(Debug)]
 pub struct Planner {
     consumer: Option<Consumer>,
-    memory: Mutex<Memory>,
+    back_off: BackOffSettings,
+    pods: Mutex<BTreeMap<PodUid, Remembered>>,
+}
+
+/// The data that the planner keeps about a pod from one run to the next.
+#[derive(Debug, Default)]
+struct Remembered {
+    /// A weak reference to the pod's worker, which is dead once the worker has ended. `None` after `forget`.
+    worker: Option<Weak<LastChange>>,
+    /// The history of the pod. A new worker of the pod gets a new history.
+    history: PodHistory,
+    /// The exits that were reported. After a wrong report of the runtime, an id may exit again at another instant.
+    reported: BTreeSet<(Id, Instant)>,
 }
 
 impl Planner {
@@ -45,9 +54,11 @@ impl Planner {
     /// If a setting of the back-off is invalid.
     pub fn new(back_off: BackOffSettings) -> Result<Self, InvalidSetting> {
         back_off.validate()?;
-        let (consumer, pods) = (None, BTreeMap::new());
-        let memory = Mutex::new(Memory { back_off, pods });
-        Ok(Self { consumer, memory })
+        Ok(Self {
+            consumer: None,
+            back_off,
+            pods: Mutex::default(),
+        })
     }
 
     /// Makes the planner a consumer of exits: an exited container is kept until a plan that has its exit
@@ -79,19 +90,19 @@ impl Planner {
     ) -> Result<Plan<'a, S>, WaitError> {
         let plan_from = |view| self.plan_from(run, desired, view, probes);
         let mut plan = plan_from(run.view.clone());
-        if let Some(after) = plan.missing_since() {
+        if let Some(after) = plan.actions.inspect_after {
             let listed = run.pleg.get(&run.uid).as_of;
             match run.details_newer_than(after, INSPECT_WITHIN).await {
                 Ok(view) => plan = plan_from(view),
                 Err(WaitError::Closed) => return Err(WaitError::Closed),
                 Err(error) => {
                     tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
-                    let mut memory = lock(&self.memory);
-                    let unanswered = &mut memory.update(run).history.unanswered;
-                    *unanswered = (*unanswered).max(listed);
-                    drop(memory);
+                    self.remembered(run, |pod| {
+                        let history = &mut pod.history;
+                        history.unanswered = history.unanswered.max(listed);
+                    });
                     plan = plan_from(plan.observed.view);
-                    if let Some(since) = plan.missing_since() {
+                    if let Some(since) = plan.actions.inspect_after {
                         run.due_by(inspect_again(since, run.now()));
                     }
                 }
@@ -111,51 +122,54 @@ impl Planner {
         probes: Option<Probes<'_>>,
     ) -> Plan<'a, S> {
         let probes = probes.map(|probes| probes(&view.status));
-        let pod = desired.pod;
-        let memory = &mut *lock(&self.memory);
-        let memory = memory.update(run);
-        let all_exits = run.pleg.exits(&run.uid);
-        let mut exits = memory.unreported(&all_exits);
-        let history = &mut memory.history;
-        let is_own = |exit: &&Exit| !history.earlier.contains(&exit.id);
-        let ended: Arc<[Exit]> = all_exits.iter().filter(is_own).cloned().collect();
-        history.observe(&view.status, &ended, run.now());
-        if run.failures > 0 {
-            history.terminating.clear();
-        }
-        let unread = all_exits.iter().filter(|r| r.exit_code.is_none());
-        let unread = unread.filter(|r| history.awaits_code(&view, &r.id, r.detected).is_some());
-        let unread: BTreeSet<_> = unread.map(|r| r.id.clone()).collect();
-        exits.retain(|exit| !unread.contains(&exit.id));
-        let decision = Decision {
-            spec: pod.map(spec_of),
-            terminating: desired.terminating || run.spec.is_none(),
-            grace: desired.grace.or(run.grace).or(pod.map(grace_period)),
-            probes: probes.as_ref(),
-            view: &view,
-            history,
-            now: run.now(),
-            actions: Actions::default(),
-        };
-        let actions = decision.decide();
-        Plan {
-            observed: Observed {
-                view,
-                probes,
-                ended,
-                unread,
-                waiting: actions.waiting.clone(),
-                replaced: actions.replaced.clone(),
-                phase: actions.phase,
-                is_terminated: actions.terminated,
-            },
-            run,
-            planner: self,
-            exits,
-            all_exits,
-            actions,
-            has_deadline: desired.has_deadline,
-        }
+        self.remembered(run, |memory| {
+            let all_exits = run.pleg.exits(&run.uid);
+            let mut exits = memory.unreported(&all_exits);
+            let history = &mut memory.history;
+            let own = all_exits.iter();
+            let own = own.filter(|exit| !history.earlier.contains(&exit.id));
+            let ended: Arc<[Exit]> = own.cloned().collect();
+            history.observe(&view.status, &ended, run.now());
+            if run.failures > 0 {
+                history.terminating.clear();
+            }
+            let unread = all_exits.iter();
+            let unread = unread.filter(|exit| history.awaits_code(&view, exit));
+            let unread_since = unread.clone().map(|exit| exit.detected).max();
+            let unread: BTreeSet<_> = unread.map(|exit| exit.id.clone()).collect();
+            exits.retain(|exit| !unread.contains(&exit.id));
+            let pod = desired.pod;
+            let decision = Decision {
+                spec: pod.map(spec_of),
+                terminating: desired.terminating || run.spec.is_none(),
+                grace: desired.grace.or(run.grace).or(pod.map(grace_period)),
+                probes: probes.as_ref(),
+                view: &view,
+                history,
+                now: run.now(),
+                actions: Actions::default(),
+            };
+            let mut actions = decision.decide();
+            actions.inspect_after = actions.inspect_after.max(unread_since);
+            Plan {
+                observed: Observed {
+                    view,
+                    probes,
+                    ended,
+                    unread,
+                    waiting: actions.waiting.clone(),
+                    replaced: actions.replaced.clone(),
+                    phase: actions.phase,
+                    is_terminated: actions.terminated,
+                },
+                run,
+                planner: self,
+                exits,
+                all_exits,
+                actions,
+                has_deadline: desired.has_deadline,
+            }
+        })
     }
 
     /// The exits that no begun plan contained. Report them in [`Reconcile::finish`](crate::worker::Reconcile::finish).
@@ -165,9 +179,55 @@ impl Planner {
         if run.view.status.exists() {
             return Vec::new();
         }
-        let memory = &mut *lock(&self.memory);
-        memory.update(run).unreported(&run.pleg.exits(&run.uid))
+        self.remembered(run, |pod| pod.unreported(&run.pleg.exits(&run.uid)))
     }
+
+    /// Calls `of` with the data about this run's pod. Forgets every pod whose worker has ended, even an earlier pod with
+    /// this uid. Its container and sandbox ids, reported exits and `unanswered` stay until the generator forgets the pod.
+    fn remembered<S, T>(&self, run: &Run<S>, of: impl FnOnce(&mut Remembered) -> T) -> T {
+        let (own, pleg, mut pods) = (run.worker(), &run.pleg, lock(&self.pods));
+        pods.retain(|uid, pod| {
+            let has_ended = |worker: &Weak<_>| match *uid == run.uid {
+                true => !worker.ptr_eq(&own),
+                false => worker.strong_count() == 0,
+            };
+            if pod.worker.as_ref().is_some_and(has_ended) {
+                pod.forget(uid, pleg);
+            }
+            pod.worker.is_some() || pleg.get(uid).status.exists() || !pleg.exits(uid).is_empty()
+        });
+        let pod = pods.entry(run.uid.clone()).or_default();
+        if pod.worker.is_none() {
+            pod.worker = Some(own);
+            pod.history.back_off.settings = self.back_off;
+        }
+        of(pod)
+    }
+}
+
+impl Remembered {
+    fn forget(&mut self, uid: &PodUid, pleg: &Pleg) {
+        let (status, exits) = (&pleg.get(uid).status, pleg.exits(uid));
+        if !status.exists() {
+            self.reported.extend(exits.iter().map(key_of));
+        }
+        self.worker = None;
+        let earlier = exits.iter().map(|exit| &exit.id).chain(ids(status));
+        self.history.unanswered = std::mem::take(&mut self.history).unanswered;
+        self.history.earlier.extend(earlier.cloned());
+    }
+
+    /// Returns those of `exits` that were not reported yet.
+    fn unreported(&mut self, exits: &[Exit]) -> Vec<Exit> {
+        let keys: BTreeSet<_> = exits.iter().map(key_of).collect();
+        self.reported.retain(|key| keys.contains(key));
+        let is_new = |exit: &&Exit| !self.reported.contains(&key_of(exit));
+        exits.iter().filter(is_new).cloned().collect()
+    }
+}
+
+fn key_of(exit: &Exit) -> (Id, Instant) {
+    (exit.id.clone(), exit.detected)
 }
 
 /// The observations from which a plan was made, and the plan's conclusions that the pod's status shows.
@@ -289,23 +349,23 @@ impl<S> Plan<'_, S> {
         let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || old.contains(id);
         let garbage = removals(&self.observed.view.status, is_deleted, is_acknowledged);
         let mut actions = self.actions;
-        let memory = &mut *lock(&planner.memory);
-        let memory = memory.update(run);
-        memory.reported(&self.exits);
-        let history = &mut memory.history;
-        history.record(&actions, run.now());
-        for removal in garbage {
-            let (Removal::Container(id) | Removal::Sandbox(id)) = &removal;
-            if let Some(at) = history.try_removal(id, &self.observed.view, run.now()) {
-                run.due_by(at);
-                continue;
+        planner.remembered(run, |pod| {
+            pod.reported.extend(self.exits.iter().map(key_of));
+            let history = &mut pod.history;
+            history.record(&actions, run.now());
+            for removal in garbage {
+                let (Removal::Container(id) | Removal::Sandbox(id)) = &removal;
+                if let Some(at) = history.try_removal(id, &self.observed.view, run.now()) {
+                    run.due_by(at);
+                    continue;
+                }
+                if unacknowledged.contains(id) {
+                    metrics::counter!("pleg_unacknowledged_removals_total").increment(1);
+                    tracing::warn!(pod = %run.uid, %id, "removing before a registered consumer has acknowledged the exit");
+                }
+                actions.garbage.push(removal);
             }
-            if unacknowledged.contains(id) {
-                metrics::counter!("pleg_unacknowledged_removals_total").increment(1);
-                tracing::warn!(pod = %run.uid, %id, "removing before a registered consumer has acknowledged the exit");
-            }
-            actions.garbage.push(removal);
-        }
+        });
         actions
     }
 
@@ -322,13 +382,5 @@ impl<S> Plan<'_, S> {
             }
         }
         unacknowledged
-    }
-
-    /// Set if an exit code or the effect of a resize is missing: a read of pod details after this instant shows it.
-    fn missing_since(&self) -> Option<Instant> {
-        let unread = &self.observed.unread;
-        let unread = self.all_exits.iter().filter(|e| unread.contains(&e.id));
-        let unread = unread.map(|exit| exit.detected);
-        self.actions.inspect_after.into_iter().chain(unread).max()
     }
 }
