@@ -39,9 +39,9 @@ pub struct Planner {
 /// The data that the planner keeps about a pod from one run to the next.
 #[derive(Debug, Default)]
 struct Remembered {
-    /// A weak reference to the pod's worker, which is dead once the worker has ended. `None` after `forget`.
+    /// The pod's worker: a dead reference once it has ended, and `None` after `forget`.
     worker: Option<Weak<LastChange>>,
-    /// The history of the pod. A new worker of the pod gets a new history.
+    /// A new worker of the pod gets a new history.
     history: PodHistory,
     /// The exits that were reported. After a wrong report of the runtime, an id may exit again at another instant.
     reported: BTreeSet<(Id, Instant)>,
@@ -62,9 +62,8 @@ impl Planner {
     }
 
     /// Makes the planner a consumer of exits: an exited container is kept until a plan that has its exit
-    /// ([`Plan::exits`]) is begun. Register `consumer` with the generator's builder, so that it misses no exit.
-    ///
-    /// Without a consumer, a container may be removed before its exit was reported.
+    /// ([`Plan::exits`]) is begun. Register `consumer` with the generator's builder, so that it misses no exit. Without
+    /// a consumer, a container may be removed before its exit was reported.
     pub fn consumer(mut self, consumer: Consumer) -> Self {
         self.consumer = Some(consumer);
         self
@@ -92,8 +91,8 @@ impl Planner {
         let mut plan = plan_from(run.view.clone());
         if let Some(after) = plan.actions.inspect_after {
             let listed = run.pleg.get(&run.uid).as_of;
-            match run.details_newer_than(after, INSPECT_WITHIN).await {
-                Ok(view) => plan = plan_from(view),
+            let view = match run.details_newer_than(after, INSPECT_WITHIN).await {
+                Ok(view) => view,
                 Err(WaitError::Closed) => return Err(WaitError::Closed),
                 Err(error) => {
                     tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
@@ -101,12 +100,11 @@ impl Planner {
                         let history = &mut pod.history;
                         history.unanswered = history.unanswered.max(listed);
                     });
-                    plan = plan_from(plan.observed.view);
-                    if let Some(since) = plan.actions.inspect_after {
-                        run.due_by(inspect_again(since, run.now()));
-                    }
+                    run.due_by(inspect_again(after, run.now()));
+                    plan.observed.view
                 }
-            }
+            };
+            plan = plan_from(view);
         }
         if let Some(due) = plan.actions.due {
             run.due_by(due);
@@ -253,12 +251,11 @@ pub struct Observed {
     pub is_terminated: bool,
 }
 
-/// The calls to the runtime that a pod needs now. The plan itself makes no call.
+/// The calls to the runtime that a pod needs now. Give it to [`Performer::perform`](crate::perform::Performer::perform)
+/// or, if you use a client of your own, call [`begin`](Self::begin) and make the calls that it returns.
 ///
-/// [`Performer::perform`](crate::perform::Performer::perform) performs a plan. If you use a client of your own, call
-/// [`begin`](Self::begin) and make the calls that it returns. Both functions record all calls before the first one is
-/// made: a create call that times out may still take effect, so its attempt number must not be used again. There is no
-/// other way to get the calls, and each plan can be performed only once:
+/// Both functions record all calls before the first one is made: a create call that times out may still take effect, so
+/// its attempt number must not be used again. There is no other way to get the calls, and each plan works only once:
 ///
 /// ```compile_fail,E0616
 /// # fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
