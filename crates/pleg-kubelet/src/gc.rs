@@ -2,9 +2,8 @@
 //! the newest dead container of each name and the newest sandbox stay. A container in the state unknown may run, so it
 //! stays until the planner has stopped it. Upstream removes such a container at once.
 //!
-//! A container is removed only after every registered consumer of events has acknowledged its Died event: an earlier
-//! removal could lose an exit code (kubernetes#104107). Upstream has no such rule. A consumer may never acknowledge, so
-//! at most [`MAX_UNACKNOWLEDGED`] containers of a name wait, and containers of a deleted pod for at most ten minutes.
+//! A container is removed only after every registered consumer has acknowledged its exit: an earlier removal could lose
+//! an exit code (kubernetes#104107). Upstream has no such rule.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -14,7 +13,7 @@ use pleg::{ContainerState, Id, PodStatus};
 
 use crate::worker::is_live;
 
-/// The number of dead containers of a name, or sandboxes of a pod, that may wait for acknowledgement. A consumer that
+/// The number of dead containers of a name, or sandboxes of a pod, that may wait for acknowledgement: a consumer that
 /// never acknowledges must not fill the disk. The generator stores the exits of as many removed containers of a name.
 const MAX_UNACKNOWLEDGED: usize = 3;
 
@@ -29,9 +28,7 @@ pub enum Removal {
 }
 
 /// Returns what to remove for a pod now: containers, the oldest of each name first, then sandboxes without containers.
-///
-/// `is_deleted` is true if the pod has no specification, and none of its containers runs. `is_acknowledged` returns
-/// true if every registered consumer has acknowledged the Died event of this ended container or sandbox.
+/// `is_deleted` is true if the pod has no specification, and none of its containers runs.
 pub(crate) fn removals(
     pod: &PodStatus,
     is_deleted: bool,
@@ -39,7 +36,7 @@ pub(crate) fn removals(
 ) -> Vec<Removal> {
     let (mut removals, staying) = (Vec::new(), usize::from(!is_deleted));
     let unacknowledged = |id: &&Id| !is_acknowledged(id);
-    // The ended containers and sandboxes that stay until they are acknowledged.
+    // Containers and sandboxes that stay until their exits are acknowledged.
     let mut waiting: BTreeSet<&Id> = BTreeSet::new();
     let mut dead: Vec<_> = pod.containers.iter().filter(|c| !is_live(c)).collect();
     // Containers with the same attempt and creation time are ordered by id, so that the order is always the same.

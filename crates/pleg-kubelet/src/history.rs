@@ -4,6 +4,7 @@
 //! attempt numbers used in create calls, the exits of removed containers, and the stop calls that were made.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Weak;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
@@ -14,6 +15,7 @@ use crate::actions::{Actions, PodPhase, StopReason};
 use crate::backoff::BackOff;
 use crate::names;
 use crate::spec::policy;
+use crate::worker::LastChange;
 
 /// The delay after which a start, stop or removal of a container or sandbox is repeated if it had no effect.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
@@ -22,16 +24,16 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// container ("cannot delete running task").
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
-/// After the removal of a created container has failed for this long, a new container of its name may be created. This
-/// time is twice the deadline of a start call: by then, even a start call of an earlier kubelet process has ended.
+/// A created container that could not be removed for this long no longer blocks its name. It is twice the deadline of a
+/// start call: by then, even a start call of an earlier kubelet process has ended.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
-/// The longest wait for a missing status of a pod that the runtime lists. A status call that fails or hangs for longer
-/// may never succeed; without this limit, the pod could then be neither restarted nor deleted.
+/// The longest wait for a missing status of a pod that the runtime lists. A status call that fails for longer may never
+/// succeed, and the pod could be neither restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 
-/// The instant of the next inspection (a read of the pod's details) after a failed one. The delay is the time since
-/// `missing_since`, but at least 1 s and at most 1 min. So it doubles.
+/// The instant of the next inspection (a read of the pod's details) after a failed one. The delay doubles: it is the
+/// time since `missing_since`, at least 1 s and at most 1 min.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
     let (first, most) = (Duration::from_secs(1), Duration::from_secs(60));
     now.after(now.since(missing_since).clamp(first, most))
@@ -41,11 +43,13 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 pub(crate) const SANDBOX: &str = "";
 
 /// The history of one pod, kept while its worker lives.
-///
-/// Once the end of a pod was decided, the pod is never started again with this history, even with a new specification.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct PodHistory {
-    /// The instant of the last create call for a sandbox with a number above 0, even if sandbox 0 was never created.
+    /// The pod's worker: a dead reference once the worker has ended, and `None` after [`forget`](Self::forget).
+    pub(crate) worker: Option<Weak<LastChange>>,
+    /// The exits that were reported. After a wrong report of the runtime, an id may exit again at another instant.
+    reported: BTreeSet<(Id, Instant)>,
+    /// The instant of the last create call for a sandbox with an attempt number above 0.
     pub(crate) sandbox_replaced: Option<Instant>,
     /// By container name. The sandboxes have the name [`SANDBOX`].
     names: BTreeMap<String, Name>,
@@ -53,18 +57,18 @@ pub(crate) struct PodHistory {
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// Containers that this worker stopped, with the reason for the stop. As in upstream's `computePodActions`, they
-    /// run again whatever their exit code. `None` as reason: the worker removed the container as not started, to create
-    /// another one. But if an exit code shows that it was started after all, its restart policy decides.
+    /// Containers that this worker stopped. As in upstream's `computePodActions`, they run again whatever their exit
+    /// code. `None`: the worker removed the container as not started, to create another one. But if an exit code shows
+    /// that it was started after all, its restart policy decides.
     replaced: BTreeMap<Id, Option<StopReason>>,
     /// The instant of the last stop call for each container of a terminating pod. Cleared after a failed run: the
     /// runtime may have been down since the stop, and that time must not count as grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
-    /// The final phase of the pod, once it is decided. From then on, the pod is never started again.
+    /// The final phase, once it is decided. Then the pod is never started again, even with a new specification.
     pub(crate) phase: Option<PodPhase>,
-    /// The instant of the runtime's last list of the pod before an inspection failed. The latest, if several failed.
+    /// The instant of the runtime's last list of the pod before the last failed inspection.
     pub(crate) unanswered: Option<Instant>,
-    /// The instant since which status calls for the newest sandbox have failed and the pod's addresses are missing.
+    /// The instant since which the pod's addresses are missing, because status calls for the newest sandbox fail.
     pub(crate) addresses_missing: Option<Instant>,
     /// Ids of containers and sandboxes of an earlier pod with this uid, whose manifest was put back. They may be gone
     /// or may still run. Only their attempt numbers and restart counts are used.
@@ -94,18 +98,16 @@ pub(crate) enum Call {
     Resize,
 }
 
-/// The calls of one kind for one container or sandbox.
+/// The calls of one kind for one container or sandbox: their number, and the instants of the first and the last one.
 #[derive(Clone, Copy, Debug)]
 struct Called {
-    /// The instant of the first call.
     since: Instant,
-    /// The instant of the last call.
     at: Instant,
     tries: u32,
 }
 
 impl Called {
-    /// The instant from which the call may be repeated. The delay doubles, because the call may never succeed.
+    /// The instant from which a call that may never succeed may be repeated. The delay doubles.
     fn next_try(&self) -> Instant {
         let doubled = 2_u32.saturating_pow(self.tries.saturating_sub(1));
         let after = REPEAT_AFTER.saturating_mul(doubled);
@@ -170,7 +172,7 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // No earlier stop call can end these containers any more. So when one ends, its exit code decides its restart.
+        // If one of these containers ends, its exit code decides its restart: no earlier stop call can have ended it.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
@@ -239,8 +241,8 @@ impl PodHistory {
         (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))
     }
 
-    /// Returns true if the worker must stop waiting for a status newer than `since`: an inspection failed, although the
-    /// runtime had listed the pod more than a minute after `since`. While the runtime is down, it lists no pod.
+    /// Returns true if no status newer than `since` can be expected: an inspection failed, although the runtime had
+    /// listed the pod more than a minute after `since`. While the runtime is down, it lists no pod.
     pub(crate) fn is_given_up(&self, since: Instant) -> bool {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
@@ -252,9 +254,9 @@ impl PodHistory {
         end.exit_code.is_none() && !is_lost && containers.any(|c| c.id == end.id)
     }
 
-    /// The instant until which earlier calls for a created container may take effect. A removal waits for a read after
-    /// this instant: a start may fail late, containerd sends no event then, and the exit code would be lost.
-    /// `None`: there was no call, a later read has shown the container, or reads have failed for too long.
+    /// The instant until which earlier calls for a created container may take effect. A removal waits for a later read:
+    /// a start may fail late, containerd sends no event then, and the exit code would be lost. `None`: there was no
+    /// call, there was a later read, or reads have failed for too long.
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
@@ -270,11 +272,9 @@ impl PodHistory {
         // An earlier start call may still start this container or may have failed. Only a newer status shows which.
         let is_startable = containers
             .any(|c| c.id == *id && c.state == ContainerState::Created && c.error.is_none());
-        let unread = self.unread_since(id, view, now);
-        let unread = unread.filter(|_| is_startable);
+        let unread = self.unread_since(id, view, now).filter(|_| is_startable);
         let again = unread.map(|since| since.max(inspect_again(since, now)));
-        let later = again.max(self.repeat_garbage_at(id));
-        let later = later.filter(|at| *at > now);
+        let later = again.max(self.repeat_garbage_at(id)).filter(|at| *at > now);
         if later.is_none() {
             self.called(id, Call::Remove, now);
         }
@@ -301,6 +301,36 @@ impl PodHistory {
         name.next_attempt = name.next_attempt.max(attempt.saturating_add(1));
         name
     }
+
+    /// Forgets the worker, which has ended, and what it did. The ids and reported exits of its pod stay.
+    pub(crate) fn forget(&mut self, status: &PodStatus, exits: &[Exit]) {
+        if !status.exists() {
+            self.reported(exits);
+        }
+        let earlier = exits.iter().map(|exit| &exit.id).chain(ids(status));
+        *self = Self {
+            earlier: earlier.cloned().collect(),
+            reported: std::mem::take(&mut self.reported),
+            unanswered: self.unanswered,
+            ..Self::default()
+        };
+    }
+
+    /// Returns those of `exits` that were not reported yet.
+    pub(crate) fn unreported(&mut self, exits: &[Exit]) -> Vec<Exit> {
+        let keys: BTreeSet<_> = exits.iter().map(key_of).collect();
+        self.reported.retain(|key| keys.contains(key));
+        let is_new = |exit: &&Exit| !self.reported.contains(&key_of(exit));
+        exits.iter().filter(is_new).cloned().collect()
+    }
+
+    pub(crate) fn reported(&mut self, exits: &[Exit]) {
+        self.reported.extend(exits.iter().map(key_of));
+    }
+}
+
+fn key_of(exit: &Exit) -> (Id, Instant) {
+    (exit.id.clone(), exit.detected)
 }
 
 impl Name {

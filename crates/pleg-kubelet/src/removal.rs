@@ -23,11 +23,12 @@ use crate::volumes::{Result, VolumeError};
 /// needs an open descriptor and a stack frame, and a container may nest directories without limit.
 const MAX_DEPTH: usize = 64;
 
+/// The flags with which a directory is opened, for reading.
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
 
-/// Removes a directory with all that is in it. A missing directory is no error. Symbolic links are removed, not
-/// followed. Mount points, and the directories above them, stay: the rest is removed, and the error names the mount
-/// points. If an entry cannot be removed, the error names this entry.
+/// Removes a directory with its contents. A missing directory is no error. Symbolic links are removed, not followed.
+/// Mount points, and the directories above them, stay: the rest is removed, and the error names the mount points. If an
+/// entry cannot be removed, the error names this entry.
 pub(crate) fn remove_directory(path: &Path) -> Result {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(VolumeError(format!("{path:?} is not a directory")));
@@ -88,20 +89,15 @@ impl Walk<'_> {
             let entry = entry.map_err(&failed)?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name != "." && name != ".." {
-                is_empty &= self.remove_entry(dir, name, &path.join(name), depth)?;
+                is_empty &= self.remove_entry(dir, &path.join(name), depth)?;
             }
         }
         Ok(is_empty)
     }
 
     /// Removes an entry of a directory. Returns true if the entry is gone.
-    fn remove_entry(
-        &mut self,
-        parent: BorrowedFd<'_>,
-        name: &OsStr,
-        path: &Path,
-        depth: usize,
-    ) -> Result<bool> {
+    fn remove_entry(&mut self, parent: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<bool> {
+        let name = path.file_name().unwrap_or_default();
         let removed = match open_directory(parent, name) {
             Ok(_) if depth >= MAX_DEPTH => self.move_to_top(parent, name),
             Ok(directory) => {

@@ -9,7 +9,7 @@ use k8s_openapi::serde_json;
 /// The value for an exit code that stays unknown. It counts as a failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
-/// The specification of a pod. An empty one if the pod has none.
+/// The specification of a pod, or an empty one.
 pub(crate) fn spec_of(pod: &Pod) -> &PodSpec {
     static NONE: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
     pod.spec.as_ref().unwrap_or(&NONE)

@@ -67,12 +67,11 @@ impl<'a> Decision<'a> {
     /// A container of an earlier sandbox does not count as run, because a new sandbox runs all init containers again.
     /// Ended containers may have been removed, so the last init container that has run shows how far the pod has come.
     fn init_containers(&mut self, spec: &PodSpec, sandbox: &Id) -> bool {
-        let is_initialized = spec.containers.iter().any(|c| self.has_run(c, sandbox));
         let init = spec.init_containers.as_deref().unwrap_or_default();
-        let last = || init.iter().rposition(|c| self.has_run(c, sandbox));
-        let reached = match is_initialized {
+        let has_run = |c: &Container| self.has_run(c, sandbox);
+        let reached = match spec.containers.iter().any(has_run) {
             true => init.len(),
-            false => last().unwrap_or(0),
+            false => init.iter().rposition(has_run).unwrap_or(0),
         };
         let (earlier, rest) = init.split_at(reached);
         for sidecar in earlier.iter().filter(|c| is_sidecar(c)) {

@@ -1,8 +1,7 @@
-//! Decides which sandbox a pod uses, and terminates pods.
-//!
-//! A pod ends in this order: the regular containers, then the sidecars in reverse order, then the sandboxes. The time for
-//! which a sidecar waits for other containers to end counts as part of the sidecar's grace period, as in upstream's
-//! kubelet. A failed run of the pod's worker resets this time, because the runtime may have been down.
+//! Decides which sandbox a pod uses, and terminates pods: first the regular containers, then the sidecars in reverse
+//! order, then the sandboxes. The time for which a sidecar waits for other containers to end counts as part of the
+//! sidecar's grace period, as in upstream's kubelet. A failed run of the pod's worker resets this time, because the
+//! runtime may have been down.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use crate::spec::{UNKNOWN_EXIT_CODE, containers_in, is_sidecar, policy};
 use crate::worker::is_live;
 
 impl<'a> Decision<'a> {
-    /// The sandbox in which containers may start now. If there is none, decides how the pod gets one.
+    /// The sandbox in which containers may start now. If there is none, decides how the pod gets one or ends.
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
         let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;

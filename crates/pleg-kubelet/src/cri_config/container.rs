@@ -61,7 +61,7 @@ impl ContainerInput<'_> {
         let signal = signal.and_then(|name| stop_signal(name));
         let name = container.name.clone();
         let label = (names::CONTAINER_NAME.to_owned(), name.clone());
-        let labels = PodName::of(self.of.pod).labels().into_iter().chain([label]);
+        let labels = PodName::of(self.of.pod).labels().chain([label]);
         let envs = environment.into_iter().map(|(key, value)| {
             let value = value.into();
             KeyValue { key, value }

@@ -6,24 +6,21 @@ use std::time::Duration;
 
 use pleg::core::{Health, SandboxState};
 use pleg::{
-    Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, Pleg, PodStatus, PodUid, PodView,
+    Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, PodStatus, PodUid, PodView,
     WaitError,
 };
 
 use crate::actions::{Actions, Decision, Desired, PodPhase, WaitReason};
 use crate::backoff::BackOffSettings;
 use crate::gc::{Removal, removals};
-use crate::history::{PodHistory, ids, inspect_again};
+use crate::history::{PodHistory, inspect_again};
 use crate::lock;
 use crate::probe::ProbeResults;
 use crate::spec::{grace_period, spec_of};
-use crate::worker::{LastChange, Run};
+use crate::worker::Run;
 
 /// The time limit of an inspection: a read of the pod's details, such as exit codes, that [`Planner::plan`] awaits.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
-
-/// A function that returns the results of a pod's probes for a status of the pod.
-type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 
 /// Plans what pods need. Create one planner for all pods of a node.
 ///
@@ -33,18 +30,7 @@ type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 pub struct Planner {
     consumer: Option<Consumer>,
     back_off: BackOffSettings,
-    pods: Mutex<BTreeMap<PodUid, Remembered>>,
-}
-
-/// The data that the planner keeps about a pod from one run to the next.
-#[derive(Debug, Default)]
-struct Remembered {
-    /// The pod's worker: a dead reference once it has ended, and `None` after `forget`.
-    worker: Option<Weak<LastChange>>,
-    /// A new worker of the pod gets a new history.
-    history: PodHistory,
-    /// The exits that were reported. After a wrong report of the runtime, an id may exit again at another instant.
-    reported: BTreeSet<(Id, Instant)>,
+    pods: Mutex<BTreeMap<PodUid, PodHistory>>,
 }
 
 impl Planner {
@@ -85,9 +71,12 @@ impl Planner {
         &'a self,
         run: &'a Run<S>,
         desired: Desired<'_>,
-        probes: Option<Probes<'_>>,
+        probes: Option<&(dyn Fn(&PodStatus) -> ProbeResults + Sync)>,
     ) -> Result<Plan<'a, S>, WaitError> {
-        let plan_from = |view| self.plan_from(run, desired, view, probes);
+        let plan_from = |view: PodView| {
+            let probes = probes.map(|probes| probes(&view.status));
+            self.plan_from(run, desired, view, probes)
+        };
         let mut plan = plan_from(run.view.clone());
         if let Some(after) = plan.actions.inspect_after {
             let listed = run.pleg.get(&run.uid).as_of;
@@ -96,8 +85,7 @@ impl Planner {
                 Err(WaitError::Closed) => return Err(WaitError::Closed),
                 Err(error) => {
                     tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
-                    self.remembered(run, |pod| {
-                        let history = &mut pod.history;
+                    self.history(run, |history| {
                         history.unanswered = history.unanswered.max(listed);
                     });
                     run.due_by(inspect_again(after, run.now()));
@@ -106,9 +94,7 @@ impl Planner {
             };
             plan = plan_from(view);
         }
-        if let Some(due) = plan.actions.due {
-            run.due_by(due);
-        }
+        plan.actions.due.into_iter().for_each(|at| run.due_by(at));
         Ok(plan)
     }
 
@@ -117,16 +103,13 @@ impl Planner {
         run: &'a Run<S>,
         desired: Desired<'_>,
         view: PodView,
-        probes: Option<Probes<'_>>,
+        probes: Option<ProbeResults>,
     ) -> Plan<'a, S> {
-        let probes = probes.map(|probes| probes(&view.status));
-        self.remembered(run, |memory| {
+        self.history(run, |history| {
             let all_exits = run.pleg.exits(&run.uid);
-            let mut exits = memory.unreported(&all_exits);
-            let history = &mut memory.history;
-            let own = all_exits.iter();
-            let own = own.filter(|exit| !history.earlier.contains(&exit.id));
-            let ended: Arc<[Exit]> = own.cloned().collect();
+            let mut exits = history.unreported(&all_exits);
+            let is_own = |exit: &&Exit| !history.earlier.contains(&exit.id);
+            let ended: Arc<[Exit]> = all_exits.iter().filter(is_own).cloned().collect();
             history.observe(&view.status, &ended, run.now());
             if run.failures > 0 {
                 history.terminating.clear();
@@ -177,12 +160,12 @@ impl Planner {
         if run.view.status.exists() {
             return Vec::new();
         }
-        self.remembered(run, |pod| pod.unreported(&run.pleg.exits(&run.uid)))
+        self.history(run, |history| history.unreported(&run.pleg.exits(&run.uid)))
     }
 
-    /// Calls `of` with the data about this run's pod. Forgets every pod whose worker has ended, even an earlier pod with
-    /// this uid. Its container and sandbox ids, reported exits and `unanswered` stay until the generator forgets the pod.
-    fn remembered<S, T>(&self, run: &Run<S>, of: impl FnOnce(&mut Remembered) -> T) -> T {
+    /// Calls `of` with the history of this run's pod. Forgets every pod whose worker has ended, even an earlier pod of
+    /// this uid. What [`PodHistory::forget`] leaves stays until the generator forgets the pod.
+    fn history<S, T>(&self, run: &Run<S>, of: impl FnOnce(&mut PodHistory) -> T) -> T {
         let (own, pleg, mut pods) = (run.worker(), &run.pleg, lock(&self.pods));
         pods.retain(|uid, pod| {
             let has_ended = |worker: &Weak<_>| match *uid == run.uid {
@@ -190,42 +173,17 @@ impl Planner {
                 false => worker.strong_count() == 0,
             };
             if pod.worker.as_ref().is_some_and(has_ended) {
-                pod.forget(uid, pleg);
+                pod.forget(&pleg.get(uid).status, &pleg.exits(uid));
             }
             pod.worker.is_some() || pleg.get(uid).status.exists() || !pleg.exits(uid).is_empty()
         });
-        let pod = pods.entry(run.uid.clone()).or_default();
-        if pod.worker.is_none() {
-            pod.worker = Some(own);
-            pod.history.back_off.settings = self.back_off;
+        let history = pods.entry(run.uid.clone()).or_default();
+        if history.worker.is_none() {
+            history.worker = Some(own);
+            history.back_off.settings = self.back_off;
         }
-        of(pod)
+        of(history)
     }
-}
-
-impl Remembered {
-    fn forget(&mut self, uid: &PodUid, pleg: &Pleg) {
-        let (status, exits) = (&pleg.get(uid).status, pleg.exits(uid));
-        if !status.exists() {
-            self.reported.extend(exits.iter().map(key_of));
-        }
-        self.worker = None;
-        let earlier = exits.iter().map(|exit| &exit.id).chain(ids(status));
-        self.history.unanswered = std::mem::take(&mut self.history).unanswered;
-        self.history.earlier.extend(earlier.cloned());
-    }
-
-    /// Returns those of `exits` that were not reported yet.
-    fn unreported(&mut self, exits: &[Exit]) -> Vec<Exit> {
-        let keys: BTreeSet<_> = exits.iter().map(key_of).collect();
-        self.reported.retain(|key| keys.contains(key));
-        let is_new = |exit: &&Exit| !self.reported.contains(&key_of(exit));
-        exits.iter().filter(is_new).cloned().collect()
-    }
-}
-
-fn key_of(exit: &Exit) -> (Id, Instant) {
-    (exit.id.clone(), exit.detected)
 }
 
 /// The observations from which a plan was made, and the plan's conclusions that the pod's status shows.
@@ -346,9 +304,8 @@ impl<S> Plan<'_, S> {
         let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || old.contains(id);
         let garbage = removals(&self.observed.view.status, is_deleted, is_acknowledged);
         let mut actions = self.actions;
-        planner.remembered(run, |pod| {
-            pod.reported.extend(self.exits.iter().map(key_of));
-            let history = &mut pod.history;
+        planner.history(run, |history| {
+            history.reported(&self.exits);
             history.record(&actions, run.now());
             for removal in garbage {
                 let (Removal::Container(id) | Removal::Sandbox(id)) = &removal;
