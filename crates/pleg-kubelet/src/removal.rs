@@ -60,7 +60,7 @@ pub(crate) fn remove_directory(path: &Path) -> Result {
     if !walk.mounted.is_empty() {
         return Err(VolumeError::mounted(&walk.mounted));
     }
-    match unlinkat(&parent, name, UnlinkatFlags::RemoveDir) {
+    match unlinkat(parent.as_fd(), name, UnlinkatFlags::RemoveDir) {
         Err(Errno::ENOENT) | Ok(()) => Ok(()),
         Err(errno) => Err(failed(errno)),
     }
