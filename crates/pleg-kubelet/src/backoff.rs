@@ -1,15 +1,13 @@
-//! The crash back-off: how long an ended container waits for its restart.
-//!
-//! The rule is that of upstream's kubelet (`flowcontrol.Backoff` and `doBackOff`). Each pod, container name and hash of
-//! a container has its own delay, so the back-off of a changed container starts over:
+//! The crash back-off: how long an ended container waits for its restart. The rule is that of upstream's kubelet
+//! (`flowcontrol.Backoff` and `doBackOff`). Each pod, container name and hash of a container has its own delay:
 //!
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the delay, up to 5 min.
 //! * If the container ended more than 10 min after the last counted restart (it ran that long), it is restarted at once
 //!   and the delay is 10 s again. (`flowcontrol.Backoff` resets after twice its maximum; the kubelet sets 10 min.)
 //!
-//! The first replacement of a pod's sandbox is made at once. A later one waits until the first delay (10 s) has passed
-//! since the last replacement. Upstream waits for 10 s after it failed to create a sandbox.
+//! The first replacement of a pod's sandbox is made at once. A later one waits until the first delay has passed since
+//! the last replacement. Upstream waits for 10 s after it failed to create a sandbox.
 //!
 //! Restarts after exit code 0, or after a stop by the kubelet, wait as well. Unlike upstream's, the delay starts when
 //! the generator detected the exit, on its monotonic clock, not at `finishedAt`. So wall-clock steps change no delay.
@@ -55,7 +53,7 @@ impl BackOffSettings {
 /// The instant until which a restart or pull must wait, and the whole delay (`back-off 20s` in a container's status).
 type Delayed = (Instant, Duration);
 
-/// The back-off of one pod. It has an entry for each container that was restarted and each image whose pull failed.
+/// The back-off of one pod, for each container that was restarted and each image whose pull failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackOff {
     pub(crate) settings: BackOffSettings,
@@ -64,14 +62,14 @@ pub(crate) struct BackOff {
 }
 
 impl BackOff {
-    /// The instant until which a container that ended at `ended` must wait for its restart, and the whole delay.
+    /// The wait of a container that ended at `ended` for its restart.
     pub(crate) fn delayed(&self, key: &str, ended: Instant, now: Instant) -> Option<Delayed> {
         let delay = self.delay(key, ended)?;
         let until = ended.after(delay);
         (now < until).then_some((until, delay))
     }
 
-    /// The instant until which the next pull of an image must wait, and the whole delay since the last failed pull.
+    /// The wait for the next pull of an image.
     pub(crate) fn delayed_retry(&self, key: &str, now: Instant) -> Option<Delayed> {
         let (_, counted) = self.keys.get(key)?;
         self.delayed(key, *counted, now)
@@ -85,7 +83,7 @@ impl BackOff {
         self.keys.insert(key.to_owned(), (delay, now));
     }
 
-    /// The present delay of a container that ended at `ended`. `None` if its back-off starts over.
+    /// The present delay. `None` if the back-off of a container that ended at `ended` starts over.
     fn delay(&self, key: &str, ended: Instant) -> Option<Duration> {
         let (delay, counted) = self.keys.get(key)?;
         (ended.since(*counted) <= RESET_AFTER).then_some(*delay)

@@ -2,19 +2,18 @@
 //! the newest dead container of each name and the newest sandbox stay. A container in the state unknown may run, so it
 //! stays until the planner has stopped it. Upstream removes such a container at once.
 //!
-//! A container is removed only after every registered consumer of events has acknowledged its Died event: an earlier
-//! removal could lose an exit code (kubernetes#104107). Upstream has no such rule. A consumer may never acknowledge, so
-//! at most [`MAX_UNACKNOWLEDGED`] containers of a name wait, and containers of a deleted pod for at most ten minutes.
+//! A container is removed only after every registered consumer has acknowledged its exit: an earlier removal could lose
+//! an exit code (kubernetes#104107). Upstream has no such rule.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use pleg::core::{SandboxState, SandboxStatus};
-use pleg::{ContainerState, ContainerStatus, Id, PodStatus};
+use pleg::core::SandboxState;
+use pleg::{ContainerState, Id, PodStatus};
 
 use crate::worker::is_live;
 
-/// The number of dead containers of a name, or sandboxes of a pod, that may wait for acknowledgement. A consumer that
+/// The number of dead containers of a name, or sandboxes of a pod, that may wait for acknowledgement: a consumer that
 /// never acknowledges must not fill the disk. The generator stores the exits of as many removed containers of a name.
 const MAX_UNACKNOWLEDGED: usize = 3;
 
@@ -29,41 +28,36 @@ pub enum Removal {
 }
 
 /// Returns what to remove for a pod now: containers, the oldest of each name first, then sandboxes without containers.
-///
-/// `is_deleted` is true if the pod has no specification, and none of its containers runs. `is_acknowledged` returns
-/// true if every registered consumer has acknowledged the Died event of this ended container or sandbox.
+/// `is_deleted` is true if the pod has no specification, and none of its containers runs.
 pub(crate) fn removals(
     pod: &PodStatus,
     is_deleted: bool,
     is_acknowledged: impl Fn(&Id) -> bool,
 ) -> Vec<Removal> {
     let (mut removals, staying) = (Vec::new(), usize::from(!is_deleted));
-    // Selects, from ids of ended containers or sandboxes (newest first), those that stay until acknowledged.
-    let waiting = |ended: &mut dyn Iterator<Item = &Id>| -> BTreeSet<Id> {
-        let unacknowledged = ended.filter(|id| !is_acknowledged(id));
-        unacknowledged.take(MAX_UNACKNOWLEDGED).cloned().collect()
-    };
-    let mut names: BTreeMap<&str, Vec<&ContainerStatus>> = BTreeMap::new();
-    for container in pod.containers.iter().filter(|c| !is_live(c)) {
-        names.entry(&container.name).or_default().push(container);
-    }
-    for mut dead in names.into_values() {
-        // Containers with the same attempt and creation time are ordered by id, so that the order is always the same.
-        dead.sort_by_key(|c| (Reverse((c.attempt, c.created_at)), &c.id));
-        let exited = dead.iter().filter(|c| c.state == ContainerState::Exited);
-        let waiting = waiting(&mut exited.map(|c| &c.id));
-        // Unless the pod is deleted, the newest container stays. Of the older ones, only those in `waiting` stay.
-        let old = dead.iter().skip(staying).rev();
+    let unacknowledged = |id: &&Id| !is_acknowledged(id);
+    // Containers and sandboxes that stay until their exits are acknowledged.
+    let mut waiting: BTreeSet<&Id> = BTreeSet::new();
+    let mut dead: Vec<_> = pod.containers.iter().filter(|c| !is_live(c)).collect();
+    // Containers with the same attempt and creation time are ordered by id, so that the order is always the same.
+    dead.sort_by_key(|c| (&c.name, Reverse((c.attempt, c.created_at)), &c.id));
+    for of_name in dead.chunk_by(|a, b| a.name == b.name) {
+        let exited = of_name.iter().filter(|c| c.state == ContainerState::Exited);
+        let exited = exited.map(|c| &c.id).filter(unacknowledged);
+        waiting.extend(exited.take(MAX_UNACKNOWLEDGED));
+        // Unless the pod is deleted, the newest container stays.
+        let old = of_name.iter().skip(staying).rev();
         let old = old.filter(|c| !waiting.contains(&c.id));
         removals.extend(old.map(|c| Removal::Container(c.id.clone())));
     }
     let containers = pod.containers.iter();
     let used: BTreeSet<_> = containers.filter_map(|c| c.sandbox.as_ref()).collect();
     // The status lists the newest sandbox first.
-    let sandboxes = pod.sandboxes.iter();
-    let ended = |s: &&SandboxStatus| s.state == SandboxState::NotReady;
-    let waiting = waiting(&mut sandboxes.clone().filter(ended).map(|s| &s.id));
-    let old = sandboxes.skip(staying).rev();
+    let ended = pod.sandboxes.iter();
+    let ended = ended.filter(|s| s.state == SandboxState::NotReady);
+    let ended = ended.map(|s| &s.id).filter(unacknowledged);
+    waiting.extend(ended.take(MAX_UNACKNOWLEDGED));
+    let old = pod.sandboxes.iter().skip(staying).rev();
     let old = old.filter(|s| s.state != SandboxState::Ready);
     let old = old.filter(|s| !waiting.contains(&s.id) && !used.contains(&s.id));
     removals.extend(old.map(|s| Removal::Sandbox(s.id.clone())));

@@ -4,14 +4,18 @@
 //! attempt numbers used in create calls, the exits of removed containers, and the stop calls that were made.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Weak;
 use std::time::Duration;
 
-use pleg::core::{Kind, Resources};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use pleg::core::Resources;
 use pleg::{ContainerState, ContainerStatus, Exit, Id, Instant, PodStatus, PodView};
 
 use crate::actions::{Actions, PodPhase, StopReason};
 use crate::backoff::BackOff;
 use crate::names;
+use crate::spec::policy;
+use crate::worker::LastChange;
 
 /// The delay after which a start, stop or removal of a container or sandbox is repeated if it had no effect.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
@@ -20,48 +24,51 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// container ("cannot delete running task").
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
-/// After the removal of a created container has failed for this long, a new container of its name may be created. This
-/// time is twice the deadline of a start call: by then, even a start call of an earlier kubelet process has ended.
+/// A created container that could not be removed for this long no longer blocks its name. It is twice the deadline of a
+/// start call: by then, even a start call of an earlier kubelet process has ended.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
-/// The longest wait for a missing status of a pod that the runtime lists. A status call that fails or hangs for longer
-/// may never succeed; without this limit, the pod could then be neither restarted nor deleted.
+/// The longest wait for a missing status of a pod that the runtime lists. A status call that fails for longer may never
+/// succeed, and the pod could be neither restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
-/// The first and the longest delay after an inspection (a read of the pod's details) failed, until the next one.
-const INSPECT_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The instant of the next inspection: `now` plus the time since `missing_since` (1 s to 1 min). So the delay doubles.
+/// The instant of the next inspection (a read of the pod's details) after a failed one. The delay doubles: it is the
+/// time since `missing_since`, at least 1 s and at most 1 min.
 pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
-    let (first, most) = INSPECT_AGAIN;
+    let (first, most) = (Duration::from_secs(1), Duration::from_secs(60));
     now.after(now.since(missing_since).clamp(first, most))
 }
 
+/// The name of sandboxes in a history, as in exit records.
+pub(crate) const SANDBOX: &str = "";
+
 /// The history of one pod, kept while its worker lives.
-///
-/// Once the end of a pod was decided, the pod is never started again with this history, even with a new specification.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct PodHistory {
-    /// The attempt number for the next sandbox: higher than the numbers of all known sandboxes and create calls.
-    pub(crate) next_sandbox_attempt: u32,
-    /// The instant of the last create call for a sandbox with a number above 0, even if sandbox 0 was never created.
+    /// The pod's worker: a dead reference once the worker has ended, and `None` after [`forget`](Self::forget).
+    pub(crate) worker: Option<Weak<LastChange>>,
+    /// The exits that were reported. After a wrong report of the runtime, an id may exit again at another instant.
+    reported: BTreeSet<(Id, Instant)>,
+    /// The instant of the last create call for a sandbox with an attempt number above 0.
     pub(crate) sandbox_replaced: Option<Instant>,
+    /// By container name. The sandboxes have the name [`SANDBOX`].
     names: BTreeMap<String, Name>,
     /// The calls that were made for each container or sandbox that still exists.
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// Containers that this worker stopped, with the reason for the stop. As in upstream's `computePodActions`, they
-    /// run again whatever their exit code. `None` as reason: the worker removed the container as not started, to create
-    /// another one. But if an exit code shows that it was started after all, its restart policy decides.
+    /// Containers that this worker stopped. As in upstream's `computePodActions`, they run again whatever their exit
+    /// code. `None`: the worker removed the container as not started, to create another one. But if an exit code shows
+    /// that it was started after all, its restart policy decides.
     replaced: BTreeMap<Id, Option<StopReason>>,
     /// The instant of the last stop call for each container of a terminating pod. Cleared after a failed run: the
     /// runtime may have been down since the stop, and that time must not count as grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
-    /// The final phase of the pod, once it is decided. From then on, the pod is never started again.
+    /// The final phase, once it is decided. Then the pod is never started again, even with a new specification.
     pub(crate) phase: Option<PodPhase>,
-    /// The instant of the runtime's last list of the pod before an inspection failed. The latest, if several failed.
+    /// The instant of the runtime's last list of the pod before the last failed inspection.
     pub(crate) unanswered: Option<Instant>,
-    /// The instant since which status calls for the newest sandbox have failed and the pod's addresses are missing.
+    /// The instant since which the pod's addresses are missing, because status calls for the newest sandbox fail.
     pub(crate) addresses_missing: Option<Instant>,
     /// Ids of containers and sandboxes of an earlier pod with this uid, whose manifest was put back. They may be gone
     /// or may still run. Only their attempt numbers and restart counts are used.
@@ -69,15 +76,17 @@ pub(crate) struct PodHistory {
     pub(crate) back_off: BackOff,
 }
 
-/// What is known about the containers of one name, including removed ones.
+/// The containers of one name, or the sandboxes of the pod, including removed ones.
 #[derive(Clone, Debug, Default)]
 struct Name {
-    /// The attempt number for the next container: higher than the numbers of all known containers and create calls.
+    /// The next attempt number: higher than the numbers of all known containers and create calls.
     next_attempt: u32,
     /// The highest restart count in the annotations of the containers of this name.
     restart_count: Option<u32>,
     /// The exit of the last container of this name. It stays after the container's removal.
-    end: Option<End>,
+    end: Option<Exit>,
+    /// The sandbox of the container that ended, if a status of the container ever named one.
+    sandbox_of_end: Option<Id>,
 }
 
 /// The kind of a call that changes a container or sandbox.
@@ -89,18 +98,16 @@ pub(crate) enum Call {
     Resize,
 }
 
-/// The calls of one kind for one container or sandbox.
+/// The calls of one kind for one container or sandbox: their number, and the instants of the first and the last one.
 #[derive(Clone, Copy, Debug)]
 struct Called {
-    /// The instant of the first call.
     since: Instant,
-    /// The instant of the last call.
     at: Instant,
     tries: u32,
 }
 
 impl Called {
-    /// The instant from which the call may be repeated. The delay doubles, because the call may never succeed.
+    /// The instant from which a call that may never succeed may be repeated. The delay doubles.
     fn next_try(&self) -> Instant {
         let doubled = 2_u32.saturating_pow(self.tries.saturating_sub(1));
         let after = REPEAT_AFTER.saturating_mul(doubled);
@@ -108,46 +115,19 @@ impl Called {
     }
 }
 
-/// The end of a container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct End {
-    pub(crate) id: Id,
-    pub(crate) attempt: u32,
-    pub(crate) exit_code: Option<i32>,
-    pub(crate) detected: Instant,
-    /// The sandbox of the container, if a status of the container ever named one.
-    pub(crate) sandbox: Option<Id>,
-    pub(crate) exists: bool,
-}
-
 impl PodHistory {
     /// Records the pod's view and exit records. Call `observe` before each decision.
     pub(crate) fn observe(&mut self, status: &PodStatus, records: &[Exit], now: Instant) {
         for sandbox in &status.sandboxes {
-            self.tried_sandbox(sandbox.attempt);
+            self.tried(SANDBOX, sandbox.attempt);
         }
         let sandbox = status.sandboxes.first();
         let is_missing = status.ips.is_empty() && sandbox.is_some_and(|s| s.error.is_some());
         let since = self.addresses_missing.unwrap_or(now);
         self.addresses_missing = is_missing.then_some(since);
-        for end in self.names.values_mut().filter_map(|n| n.end.as_mut()) {
-            end.exists = false;
-        }
         for record in records {
-            match record.kind {
-                Kind::Sandbox => self.tried_sandbox(record.attempt),
-                Kind::Container => {
-                    let end = End {
-                        id: record.id.clone(),
-                        attempt: record.attempt,
-                        exit_code: record.exit_code,
-                        detected: record.detected,
-                        sandbox: None,
-                        exists: false,
-                    };
-                    self.tried(&record.name, record.attempt).ended(end);
-                }
-            }
+            let name = self.tried(&record.name, record.attempt);
+            name.ended(record.clone(), None);
         }
         for container in &*status.containers {
             let has_ended = container.state == ContainerState::Exited;
@@ -155,38 +135,34 @@ impl PodHistory {
             let name = self.tried(&container.name, container.attempt);
             name.restart_count = name.restart_count.max(Some(restart_count(container)));
             if counts {
-                name.ended(End {
-                    id: container.id.clone(),
-                    attempt: container.attempt,
-                    exit_code: container.details.exit_code,
-                    detected: now,
-                    sandbox: container.sandbox.clone(),
-                    exists: true,
-                });
+                let mut end = Exit::new(container.id.clone(), container.name.clone(), now);
+                (end.attempt, end.exit_code) = (container.attempt, container.details.exit_code);
+                name.ended(end, container.sandbox.clone());
             }
         }
-        let exist: Vec<&Id> = ids(status).collect();
-        self.calls.retain(|(id, _), _| exist.contains(&id));
-        self.resized.retain(|id, _| exist.contains(&id));
-        let ends: Vec<_> = self.names.values().filter_map(|n| n.end.as_ref()).collect();
-        self.replaced
-            .retain(|id, _| exist.contains(&id) || ends.iter().any(|end| end.id == *id));
+        let mut known: BTreeSet<&Id> = ids(status).collect();
+        self.calls.retain(|(id, _), _| known.contains(id));
+        self.resized.retain(|id, _| known.contains(id));
+        let ends = self.names.values().filter_map(|name| name.end.as_ref());
+        known.extend(ends.map(|end| &end.id));
+        self.replaced.retain(|id, _| known.contains(id));
     }
 
     /// Records the decided calls before they are made, so that no attempt number is used twice. Counts restarts.
     pub(crate) fn record(&mut self, actions: &Actions, now: Instant) {
         if let Some(attempt) = actions.create_sandbox {
-            if self.next_sandbox_attempt > 0 {
+            if self.next_attempt(SANDBOX) > 0 {
                 self.sandbox_replaced = Some(now);
             }
-            self.tried_sandbox(attempt);
+            self.tried(SANDBOX, attempt);
         }
         for start in &actions.start {
-            let end = &self.tried(&start.name, start.attempt).end;
-            match (&start.existing, end.as_ref().map(|end| end.detected)) {
-                (Some(id), _) => self.called(id, Call::Start, now),
-                (None, Some(ended)) => self.back_off.restarted(&start.back_off_key, ended, now),
-                (None, None) => {}
+            let end = self.tried(&start.name, start.attempt).end.as_ref();
+            let ended = end.map(|end| end.detected);
+            if let Some(id) = &start.existing {
+                self.called(id, Call::Start, now);
+            } else if let Some(ended) = ended {
+                self.back_off.restarted(&start.back_off_key, ended, now);
             }
         }
         for resize in &actions.resize {
@@ -196,24 +172,25 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // No earlier stop call can end these containers any more. So when one ends, its exit code decides its restart.
+        // If one of these containers ends, its exit code decides its restart: no earlier stop call can have ended it.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
-        if actions.terminating {
-            let stopped = actions.stop.iter().map(|stop| (stop.id.clone(), now));
-            self.terminating.extend(stopped);
-        } else {
-            let stopped = actions.stop.iter();
-            let stopped = stopped.map(|stop| (stop.id.clone(), Some(stop.reason)));
-            let removed = actions.remove.iter().map(|id| (id.clone(), None));
-            self.replaced.extend(stopped.chain(removed));
+        for stop in &actions.stop {
+            self.called(&stop.id, Call::Stop, now);
+            if actions.terminating {
+                self.terminating.insert(stop.id.clone(), now);
+            } else {
+                self.replaced.insert(stop.id.clone(), Some(stop.reason));
+            }
         }
-        let stopped = actions.stop.iter().map(|stop| &stop.id);
-        let stopped = stopped.chain(&actions.stop_sandboxes);
-        stopped.for_each(|id| self.called(id, Call::Stop, now));
-        let removed = actions.remove.iter();
-        removed.for_each(|id| self.called(id, Call::Remove, now));
+        for id in &actions.stop_sandboxes {
+            self.called(id, Call::Stop, now);
+        }
+        for id in &actions.remove {
+            self.called(id, Call::Remove, now);
+            self.replaced.insert(id.clone(), None);
+        }
         self.phase = self.phase.or(actions.phase);
     }
 
@@ -225,22 +202,24 @@ impl PodHistory {
     pub(crate) fn next_restart_count(&self, name: &str) -> u32 {
         let of_end = || Some(self.end(name)?.attempt);
         let last = self.names.get(name).and_then(|name| name.restart_count);
-        let last = last.or_else(of_end);
-        last.map_or(0, |count| count.saturating_add(1))
+        last.or_else(of_end).map_or(0, |n| n.saturating_add(1))
     }
 
     /// The exit of the last container of the name `name`.
-    pub(crate) fn end(&self, name: &str) -> Option<&End> {
+    pub(crate) fn end(&self, name: &str) -> Option<&Exit> {
         self.names.get(name)?.end.as_ref()
     }
 
-    /// Returns true if the container runs again whatever its exit code, because this worker stopped or removed it to
-    /// replace it. `is_never` is true if the container's restart policy is Never.
-    pub(crate) fn is_replaced(&self, end: &End, is_never: bool) -> bool {
+    /// The sandbox of the container whose exit [`end`](Self::end) returns, if it is known.
+    pub(crate) fn sandbox_of_end(&self, name: &str) -> Option<&Id> {
+        self.names.get(name)?.sandbox_of_end.as_ref()
+    }
+
+    /// Returns true if the container runs again whatever its exit code, because this worker replaces it.
+    pub(crate) fn is_replaced(&self, end: &Exit, container: &Container, spec: &PodSpec) -> bool {
         match self.replaced.get(&end.id) {
             Some(Some(StopReason::Changed | StopReason::Unknown)) => true,
-            Some(Some(_)) => !is_never,
-            // The worker removed this container as not started. An exit code shows that it was started after all.
+            Some(Some(_)) => policy(container, spec) != "Never",
             Some(None) => end.exit_code.is_none(),
             None => false,
         }
@@ -252,7 +231,7 @@ impl PodHistory {
     }
 
     /// Like [`repeat_at`](Self::repeat_at), for garbage. No container waits for it, so each call doubles the delay.
-    pub(crate) fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
+    fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
         Some(self.calls.get(&(id.clone(), Call::Remove))?.next_try())
     }
 
@@ -262,27 +241,22 @@ impl PodHistory {
         (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))
     }
 
-    /// Returns true if the worker must stop waiting for a status newer than `since`: an inspection failed, although the
-    /// runtime had listed the pod more than a minute after `since`. While the runtime is down, it lists no pod.
+    /// Returns true if no status newer than `since` can be expected: an inspection failed, although the runtime had
+    /// listed the pod more than a minute after `since`. While the runtime is down, it lists no pod.
     pub(crate) fn is_given_up(&self, since: Instant) -> bool {
         self.unanswered >= Some(since.after(GIVEN_UP_AFTER))
     }
 
-    /// Returns the container `id`, which ended at `detected`, if a status read may still show its missing exit code.
-    pub(crate) fn awaits_code<'a>(
-        &self,
-        view: &'a PodView,
-        id: &Id,
-        detected: Instant,
-    ) -> Option<&'a ContainerStatus> {
-        let is_lost = view.details_as_of > Some(detected) || self.is_given_up(detected);
+    /// Returns true if the exit code is missing, but a read of the container's status may still show it.
+    pub(crate) fn awaits_code(&self, view: &PodView, end: &Exit) -> bool {
+        let is_lost = view.details_as_of > Some(end.detected) || self.is_given_up(end.detected);
         let mut containers = view.status.containers.iter();
-        containers.find(|c| c.id == *id && !is_lost)
+        end.exit_code.is_none() && !is_lost && containers.any(|c| c.id == end.id)
     }
 
-    /// The instant until which earlier calls for a created container may take effect. A removal waits for a read after
-    /// this instant: a start may fail late, containerd sends no event then, and the exit code would be lost.
-    /// `None`: there was no call, a later read has shown the container, or reads have failed for too long.
+    /// The instant until which earlier calls for a created container may take effect. A removal waits for a later read:
+    /// a start may fail late, containerd sends no event then, and the exit code would be lost. `None`: there was no
+    /// call, there was a later read, or reads have failed for too long.
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
@@ -298,11 +272,9 @@ impl PodHistory {
         // An earlier start call may still start this container or may have failed. Only a newer status shows which.
         let is_startable = containers
             .any(|c| c.id == *id && c.state == ContainerState::Created && c.error.is_none());
-        let unread = self.unread_since(id, view, now);
-        let unread = unread.filter(|_| is_startable);
+        let unread = self.unread_since(id, view, now).filter(|_| is_startable);
         let again = unread.map(|since| since.max(inspect_again(since, now)));
-        let later = again.max(self.repeat_garbage_at(id));
-        let later = later.filter(|at| *at > now);
+        let later = again.max(self.repeat_garbage_at(id)).filter(|at| *at > now);
         if later.is_none() {
             self.called(id, Call::Remove, now);
         }
@@ -310,7 +282,7 @@ impl PodHistory {
     }
 
     /// Records that a call is about to be made.
-    pub(crate) fn called(&mut self, id: &Id, call: Call, now: Instant) {
+    fn called(&mut self, id: &Id, call: Call, now: Instant) {
         let (since, at, tries) = (now, now, 0);
         let called = self.calls.entry((id.clone(), call));
         let called = called.or_insert(Called { since, at, tries });
@@ -323,30 +295,54 @@ impl PodHistory {
         removed.is_some_and(|removed| now >= removed.since.after(STUCK_AFTER))
     }
 
-    fn tried_sandbox(&mut self, attempt: u32) {
-        let next = attempt.saturating_add(1);
-        self.next_sandbox_attempt = self.next_sandbox_attempt.max(next);
-    }
-
-    /// Records that this attempt number is used: its container exists, existed, or is about to be created.
+    /// Records that an attempt number is used: its container or sandbox exists, existed, or is about to be created.
     fn tried(&mut self, name: &str, attempt: u32) -> &mut Name {
         let name = self.names.entry(name.to_owned()).or_default();
         name.next_attempt = name.next_attempt.max(attempt.saturating_add(1));
         name
     }
+
+    /// Forgets the worker, which has ended, and what it did. The ids and reported exits of its pod stay.
+    pub(crate) fn forget(&mut self, status: &PodStatus, exits: &[Exit]) {
+        if !status.exists() {
+            self.reported(exits);
+        }
+        let earlier = exits.iter().map(|exit| &exit.id).chain(ids(status));
+        *self = Self {
+            earlier: earlier.cloned().collect(),
+            reported: std::mem::take(&mut self.reported),
+            unanswered: self.unanswered,
+            ..Self::default()
+        };
+    }
+
+    /// Returns those of `exits` that were not reported yet.
+    pub(crate) fn unreported(&mut self, exits: &[Exit]) -> Vec<Exit> {
+        let keys: BTreeSet<_> = exits.iter().map(key_of).collect();
+        self.reported.retain(|key| keys.contains(key));
+        let is_new = |exit: &&Exit| !self.reported.contains(&key_of(exit));
+        exits.iter().filter(is_new).cloned().collect()
+    }
+
+    pub(crate) fn reported(&mut self, exits: &[Exit]) {
+        self.reported.extend(exits.iter().map(key_of));
+    }
+}
+
+fn key_of(exit: &Exit) -> (Id, Instant) {
+    (exit.id.clone(), exit.detected)
 }
 
 impl Name {
     /// Keeps the exit of the container with the highest attempt. Fills in missing fields of the exit already stored.
-    fn ended(&mut self, end: End) {
+    fn ended(&mut self, end: Exit, sandbox: Option<Id>) {
         match &mut self.end {
             Some(known) if known.id == end.id => {
                 known.exit_code = end.exit_code.or(known.exit_code);
-                known.sandbox = end.sandbox.or(known.sandbox.take());
-                known.exists |= end.exists;
+                self.sandbox_of_end = sandbox.or(self.sandbox_of_end.take());
             }
             Some(known) if (end.attempt, end.detected) <= (known.attempt, known.detected) => {}
-            known => *known = Some(end),
+            _ => (self.end, self.sandbox_of_end) = (Some(end), sandbox),
         }
     }
 }

@@ -44,12 +44,9 @@ impl<'a> PodName<'a> {
     }
 
     /// The labels of the pod's sandboxes and containers.
-    pub(crate) fn labels(self) -> [(String, String); 3] {
-        [
-            (POD_NAME, self.name),
-            (POD_NAMESPACE, self.namespace),
-            (POD_UID, self.uid),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    pub(crate) fn labels(self) -> impl Iterator<Item = (String, String)> {
+        let keys = [POD_NAME, POD_NAMESPACE, POD_UID].map(str::to_owned);
+        let values = [self.name, self.namespace, self.uid].map(str::to_owned);
+        keys.into_iter().zip(values)
     }
 }

@@ -5,7 +5,7 @@
 //! refuses symbolic links and mount points (bind mounts of the same file system included) in one step: no container can
 //! put a link there between check and removal. Needs Linux 5.6; on older kernels nothing is removed.
 
-use std::ffi::{CStr, CString};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -23,28 +23,28 @@ use crate::volumes::{Result, VolumeError};
 /// needs an open descriptor and a stack frame, and a container may nest directories without limit.
 const MAX_DEPTH: usize = 64;
 
-/// Removes a directory with all that is in it. A missing directory is no error. Symbolic links are removed, not
-/// followed. Mount points, and the directories above them, stay: the rest is removed, and the error names the mount
-/// points. If an entry cannot be removed, the error names this entry.
+/// The flags with which a directory is opened, for reading.
+const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
+
+/// Removes a directory with its contents. A missing directory is no error. Symbolic links are removed, not followed.
+/// Mount points, and the directories above them, stay: the rest is removed, and the error names the mount points. If an
+/// entry cannot be removed, the error names this entry.
 pub(crate) fn remove_directory(path: &Path) -> Result {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(VolumeError(format!("{path:?} is not a directory")));
     };
     let failed = VolumeError::at(path);
-    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    let parent = match nix::fcntl::open(parent, flags, Mode::empty()) {
+    let parent = match nix::fcntl::open(parent, DIRECTORY, Mode::empty()) {
         Err(Errno::ENOENT) => return Ok(()),
         opened => opened.map_err(&failed)?,
     };
-    let name = CString::new(name.as_bytes()).map_err(|_| failed(Errno::EINVAL))?;
-    let top = match open_directory(parent.as_fd(), &name) {
+    let top = match open_directory(parent.as_fd(), name) {
         Err(Errno::ENOENT) => return Ok(()),
         Err(Errno::EXDEV) => return Err(VolumeError::mounted(&[path.to_owned()])),
         opened => opened.map_err(&failed)?,
     };
     let mut walk = Walk {
         top: top.as_fd(),
-        top_path: path,
         mounted: Vec::new(),
         moved: 0,
     };
@@ -60,21 +60,20 @@ pub(crate) fn remove_directory(path: &Path) -> Result {
     if !walk.mounted.is_empty() {
         return Err(VolumeError::mounted(&walk.mounted));
     }
-    match unlinkat(parent.as_fd(), &*name, UnlinkatFlags::RemoveDir) {
+    match unlinkat(parent.as_fd(), name, UnlinkatFlags::RemoveDir) {
         Err(Errno::ENOENT) | Ok(()) => Ok(()),
         Err(errno) => Err(failed(errno)),
     }
 }
 
 /// Opens a directory that is neither a symbolic link nor a mount point.
-fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
+fn open_directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = DIRECTORY | OFlag::O_NOFOLLOW;
     open_beneath(parent, name, flags, ResolveFlag::RESOLVE_NO_XDEV)
 }
 
 struct Walk<'a> {
     top: BorrowedFd<'a>,
-    top_path: &'a Path,
     mounted: Vec<PathBuf>,
     /// The number of times that a directory was moved to the top of the tree.
     moved: u64,
@@ -84,52 +83,36 @@ impl Walk<'_> {
     /// Removes the contents of a directory. Returns true if the directory is empty now.
     fn remove_contents(&mut self, dir: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<bool> {
         let failed = VolumeError::at(path);
-        let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let mut listing = Dir::openat(dir, c".", flags, Mode::empty()).map_err(&failed)?;
+        let mut listing = Dir::openat(dir, ".", DIRECTORY, Mode::empty()).map_err(&failed)?;
         let mut is_empty = true;
         for entry in listing.iter() {
             let entry = entry.map_err(&failed)?;
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                is_empty &= self.remove_entry(dir, &path.join(name), depth)?;
             }
-            let path = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-            is_empty &= self.remove_entry(dir, name, &path, depth)?;
         }
         Ok(is_empty)
     }
 
     /// Removes an entry of a directory. Returns true if the entry is gone.
-    fn remove_entry(
-        &mut self,
-        parent: BorrowedFd<'_>,
-        name: &CStr,
-        path: &Path,
-        depth: usize,
-    ) -> Result<bool> {
-        let child = match open_directory(parent, name) {
-            Ok(child) => child,
+    fn remove_entry(&mut self, parent: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<bool> {
+        let name = path.file_name().unwrap_or_default();
+        let removed = match open_directory(parent, name) {
+            Ok(_) if depth >= MAX_DEPTH => self.move_to_top(parent, name),
+            Ok(directory) => {
+                if !self.remove_contents(directory.as_fd(), path, depth + 1)? {
+                    return Ok(false);
+                }
+                unlinkat(parent, name, UnlinkatFlags::RemoveDir)
+            }
             // The entry is a file or link, or a mounted file: the kernel checks `O_DIRECTORY` before `RESOLVE_NO_XDEV`.
             Err(Errno::ENOTDIR | Errno::ELOOP) => {
-                return self.removed(unlinkat(parent, name, UnlinkatFlags::NoRemoveDir), path);
+                unlinkat(parent, name, UnlinkatFlags::NoRemoveDir)
             }
-            Err(errno) => return self.removed(Err(errno), path),
+            Err(errno) => Err(errno),
         };
-        if depth >= MAX_DEPTH {
-            self.move_to_top(parent, name)
-                .map_err(VolumeError::at(path))?;
-            return Ok(true);
-        }
-        if !self.remove_contents(child.as_fd(), path, depth + 1)? {
-            return Ok(false);
-        }
-        drop(child);
-        self.removed(unlinkat(parent, name, UnlinkatFlags::RemoveDir), path)
-    }
-
-    /// Handles the result of a removal. Returns true if the entry is gone.
-    fn removed(&mut self, result: Result<(), Errno>, path: &Path) -> Result<bool> {
-        match result {
+        match removed {
             Ok(()) | Err(Errno::ENOENT) => Ok(true),
             // The entry is a mount point: opening it fails with EXDEV and, for a mounted file, removing it with EBUSY.
             Err(Errno::EXDEV | Errno::EBUSY) => {
@@ -140,12 +123,11 @@ impl Walk<'_> {
         }
     }
 
-    fn move_to_top(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    fn move_to_top(&mut self, parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
         loop {
             self.moved += 1;
-            let free = self.top_path.join(format!("deep-{}", self.moved));
-            let free = free.file_name().unwrap_or_default();
-            match renameat(parent, name, self.top, free) {
+            let free = format!("deep-{}", self.moved);
+            match renameat(parent, name, self.top, &*free) {
                 // A container has made an entry `deep-<number>` at the top, so the loop tries the next number.
                 Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => {}
                 result => return result,

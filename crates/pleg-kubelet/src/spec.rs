@@ -9,7 +9,7 @@ use k8s_openapi::serde_json;
 /// The value for an exit code that stays unknown. It counts as a failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
-/// The specification of a pod. An empty one if the pod has none.
+/// The specification of a pod, or an empty one.
 pub(crate) fn spec_of(pod: &Pod) -> &PodSpec {
     static NONE: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
     pod.spec.as_ref().unwrap_or(&NONE)
@@ -83,11 +83,8 @@ pub(crate) fn back_off_key(container: &Container) -> String {
 #[must_use]
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
-    let text = |text: &str| serde_json::Value::from(text).to_string();
-    let (image, name) = (text(image), text(&container.name));
-    let picked = format!("{{\"image\":{image},\"name\":{name}}}");
-    let bytes: Vec<String> = picked.bytes().map(|byte| byte.to_string()).collect();
-    let printed = format!("([]uint8)[{}]", bytes.join(" "));
+    let picked = serde_json::json!({"image": image, "name": container.name}).to_string();
+    let printed = format!("([]uint8){:?}", picked.as_bytes()).replace(", ", " ");
     let hash = printed.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });

@@ -15,33 +15,198 @@
 //!
 //! [`Planner`](crate::plan::Planner) makes these decisions and stores the history.
 
-mod init;
+mod containers;
 mod sandbox;
-mod termination;
 #[cfg(test)]
 mod tests;
-mod types;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use pleg::core::Resources;
-use pleg::{ContainerState, ContainerStatus, Id, Instant, PodView};
+use pleg::{ContainerStatus, Exit, Id, Instant, PodView};
 
-use crate::history::{Call, End, PodHistory, restart_count};
-use crate::names;
+use crate::gc::Removal;
+use crate::history::{Call, PodHistory};
+use crate::pod_status::time_left;
 use crate::probe::ProbeResults;
-use crate::resources::wanted;
-use crate::spec::{
-    UNKNOWN_EXIT_CODE, back_off_key, container_hash, containers_in, is_sidecar, policy, restarts,
-    restarts_always_or_never,
-};
+use crate::spec::{UNKNOWN_EXIT_CODE, restarts, restarts_always_or_never};
+use crate::worker::Run;
 
-pub use types::{
-    Actions, Desired, PodPhase, ResizeContainer, StartContainer, StopContainer, StopReason,
-    WaitReason,
-};
+/// The desired state of a pod: running or terminated.
+#[must_use]
+#[derive(Clone, Copy, Debug)]
+pub struct Desired<'a> {
+    pub(crate) pod: Option<&'a Pod>,
+    pub(crate) terminating: bool,
+    pub(crate) grace: Option<Duration>,
+    /// False: the performer refuses a pod that has a deadline.
+    pub(crate) has_deadline: bool,
+}
+
+impl<'a> Desired<'a> {
+    /// The pod runs if `run` has a specification, and is terminated otherwise. `pod` is the pod in [`Run::last_spec`].
+    pub const fn of<S>(run: &Run<S>, pod: Option<&'a Pod>) -> Self {
+        let mut desired = Self::terminate(pod, None);
+        (desired.terminating, desired.has_deadline) = (run.spec.is_none(), false);
+        desired
+    }
+
+    /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is its last reported status.
+    /// Without this call, the performer refuses a pod that has a deadline.
+    pub fn until_deadline<S>(mut self, run: &Run<S>, status: Option<&PodStatus>) -> Self {
+        self.has_deadline = true;
+        let left = |status| time_left(self.pod?, status, run.pleg.clock().wall());
+        self.terminating |= status.and_then(left) == Some(Duration::ZERO);
+        self
+    }
+
+    /// The pod is terminated, even if it has a specification. `grace` replaces the pod's grace period.
+    pub const fn terminate(pod: Option<&'a Pod>, grace: Option<Duration>) -> Self {
+        Self {
+            pod,
+            terminating: true,
+            grace,
+            has_deadline: true,
+        }
+    }
+}
+
+/// The calls to the runtime that a pod needs now, from [`Plan::begin`](crate::plan::Plan::begin). Most of them can be
+/// made at the same time. But the calls in `start` need the sandbox, and the calls in `garbage` come after all others.
+#[must_use = "they were recorded as tried: make all of these calls"]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Actions {
+    /// Containers to stop. They may be stopped at the same time.
+    pub stop: Vec<StopContainer>,
+    /// Sandboxes to stop. No container in them runs.
+    pub stop_sandboxes: Vec<Id>,
+    /// Containers to remove. They were created and must not be started.
+    pub remove: Vec<Id>,
+    /// The attempt number of the sandbox to create, if any.
+    pub create_sandbox: Option<u32>,
+    /// The sandbox in which the containers in [`start`](Self::start) run.
+    pub sandbox: Option<Id>,
+    /// Containers to start, in this order.
+    pub start: Vec<StartContainer>,
+    /// Running containers whose resources must be changed.
+    pub resize: Vec<ResizeContainer>,
+    /// Ended or never started containers, and old sandboxes, to remove last, in order. A later plan retries failures.
+    pub garbage: Vec<Removal>,
+    /// The instant of the pod's next run, unless the pod changes earlier.
+    pub(crate) due: Option<Instant>,
+    /// Set if an exit code or the effect of a resize is missing: a read of details after this instant shows it.
+    pub(crate) inspect_after: Option<Instant>,
+    /// True if the pod has ended or must be terminated.
+    pub(crate) terminating: bool,
+    // These are in `Observed` as well.
+    pub(crate) waiting: BTreeMap<String, WaitReason>,
+    pub(crate) replaced: BTreeSet<String>,
+    pub(crate) phase: Option<PodPhase>,
+    pub(crate) terminated: bool,
+    /// Containers that keep running: no earlier stop call for them can still take effect.
+    pub(crate) keep: Vec<Id>,
+}
+
+impl Actions {
+    /// Schedules the pod's next run for the instant `at`, or for an earlier instant that was already given.
+    pub(crate) fn due_by(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+}
+
+/// A container to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StopContainer {
+    /// The container's id.
+    pub id: Id,
+    /// The container's name.
+    pub name: String,
+    /// The grace period. The time that the `preStop` hook takes counts as part of it.
+    pub grace: Duration,
+    pub(crate) reason: StopReason,
+}
+
+/// The reason why a container is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopReason {
+    Pod,
+    Changed,
+    Unknown,
+    /// Another container of the same name is preferred: the stopped one is older, or in another sandbox.
+    Surplus,
+    Unhealthy,
+    HookFailed,
+}
+
+impl StopReason {
+    /// The reason in words, for logs.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pod => "its pod or sandbox ends",
+            Self::Changed => "its specification changed",
+            Self::Unknown => "its state is unknown",
+            Self::Surplus => "another container has its name",
+            Self::Unhealthy => "a probe failed",
+            Self::HookFailed => "its postStart hook failed",
+        }
+    }
+}
+
+/// A container to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StartContainer {
+    /// The container's name.
+    pub name: String,
+    /// The container's attempt number. A new container gets a number that no earlier create call of its name had.
+    pub attempt: u32,
+    /// The restart count of the container: 0 for the first one of its name, then one more for each restart.
+    pub restart_count: u32,
+    /// The id of an existing container that is started instead of a new one.
+    pub existing: Option<Id>,
+    pub(crate) back_off_key: String,
+}
+
+/// A container whose resources must be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ResizeContainer {
+    /// The container's id.
+    pub id: Id,
+    /// The container's name.
+    pub name: String,
+    /// The resources that the container must get.
+    pub to: Resources,
+}
+
+/// The reason why a container waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// The container has ended, and the back-off delays its restart: `CrashLoopBackOff`.
+    BackOff {
+        /// The whole delay, not the time that is left. The message `back-off 20s restarting failed container` has it.
+        delay: Duration,
+    },
+    /// The status of a container of this name, or of the pod's sandbox (its addresses, for example), is not known yet.
+    StatusMissing,
+    /// The exit code of the last container of this name is not known yet.
+    ExitCode,
+}
+
+/// The final phase of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PodPhase {
+    /// Every regular container ended with exit code 0.
+    Succeeded,
+    /// At least one regular container did not end with exit code 0.
+    Failed,
+}
 
 /// The minimum grace period of a stop, as in upstream's kubelet. Shorter grace periods are raised to this period.
 pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
@@ -60,16 +225,7 @@ pub(crate) struct Decision<'a> {
     pub(crate) actions: Actions,
 }
 
-/// The combined state of all containers of one name that have not ended.
-#[derive(PartialEq, Eq)]
-enum Live {
-    Nothing,
-    Running,
-    /// A container of this name must be inspected, stopped, removed or started before more can be decided.
-    Unresolved,
-}
-
-impl<'a> Decision<'a> {
+impl Decision<'_> {
     pub(crate) fn decide(mut self) -> Actions {
         match self.spec {
             Some(spec) if !self.terminating && self.history.phase.is_none() => {
@@ -79,204 +235,6 @@ impl<'a> Decision<'a> {
             _ => self.terminate(),
         }
         self.actions
-    }
-
-    fn run(&mut self, spec: &'a PodSpec) {
-        let Some(sandbox) = self.sandbox(spec) else {
-            return;
-        };
-        self.actions.sandbox = Some(sandbox.clone());
-        if !self.init_containers(spec, sandbox) {
-            return;
-        }
-        let mut all_ended = true;
-        for container in &spec.containers {
-            let runs_again = match self.live(spec, container, sandbox) {
-                Live::Nothing => self.runs_again(spec, container, true),
-                _ => None,
-            };
-            if runs_again == Some(true) {
-                self.start(container);
-            }
-            all_ended &= runs_again == Some(false);
-        }
-        if all_ended {
-            self.end(spec);
-        }
-    }
-
-    /// Returns true if the container must run again after its last exit, and `unended` if it has not exited. Returns
-    /// `None` while the answer depends on an exit code that may still become known.
-    fn runs_again(&mut self, spec: &PodSpec, container: &Container, unended: bool) -> Option<bool> {
-        let Some(end) = self.history.end(&container.name) else {
-            return Some(unended);
-        };
-        if self.is_replaced(spec, container, end) {
-            return Some(true);
-        }
-        let fixed = restarts_always_or_never(container, spec);
-        fixed.or_else(|| Some(restarts(container, spec, self.exit_code(end)?)))
-    }
-
-    fn is_replaced(&self, spec: &PodSpec, container: &Container, end: &End) -> bool {
-        let is_never = policy(container, spec) == "Never";
-        self.history.is_replaced(end, is_never)
-    }
-
-    /// The names for [`Observed::replaced`](crate::plan::Observed::replaced).
-    fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
-        let ended_before = |name: &str| {
-            let is_earlier = |c: &ContainerStatus| self.history.earlier.contains(&c.id);
-            let mut containers = self.view.status.containers.iter();
-            containers
-                .any(|c| *c.name == *name && c.state == ContainerState::Exited && is_earlier(c))
-        };
-        let is_replaced = |c: &&Container| match self.history.end(&c.name) {
-            Some(end) => self.is_replaced(spec, c, end),
-            None => ended_before(&c.name),
-        };
-        let replaced = containers_in(spec).filter(is_replaced);
-        replaced.map(|c| c.name.clone()).collect()
-    }
-
-    /// Keeps, starts, stops or removes each container that has the name of `container` and has not ended.
-    ///
-    /// If a created container could neither be started nor removed for four minutes, it counts as ended. Another
-    /// container is then created, as upstream does.
-    fn live(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> Live {
-        let view = self.view;
-        let is_live =
-            |c: &&ContainerStatus| *c.name == *container.name && c.state != ContainerState::Exited;
-        let (mut running, mut created, mut is_unresolved) = (None, None, false);
-        for c in view.status.containers.iter().filter(is_live) {
-            let is_elsewhere = c.sandbox.as_ref().is_some_and(|id| id != sandbox);
-            match c.state {
-                ContainerState::Running if !is_elsewhere && running.is_none() => running = Some(c),
-                ContainerState::Created if !is_elsewhere && created.is_none() => created = Some(c),
-                ContainerState::Created => {
-                    is_unresolved |= !self.history.is_stuck(&c.id, self.now);
-                    self.remove(&c.id);
-                }
-                ContainerState::Unknown { .. } => {
-                    is_unresolved = true;
-                    self.stop(c, StopReason::Unknown);
-                }
-                _ => {
-                    is_unresolved = true;
-                    self.stop(c, StopReason::Surplus);
-                }
-            }
-        }
-        if let Some(c) = running {
-            created.into_iter().for_each(|c| self.remove(&c.id));
-            return self.running(spec, container, c);
-        }
-        if let Some(c) = created {
-            let is_started = self.created(container, c, is_unresolved);
-            is_unresolved |= is_started || !self.history.is_stuck(&c.id, self.now);
-        }
-        match is_unresolved {
-            true => Live::Unresolved,
-            false => Live::Nothing,
-        }
-    }
-
-    fn running(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) -> Live {
-        let probes = self.probes;
-        // As in upstream's kubelet, a running init container is not stopped when its specification changes.
-        let is_regular = || spec.containers.iter().any(|c| c.name == container.name);
-        let may_change = is_sidecar(container) || is_regular();
-        if may_change && hash_changed(container, status) {
-            self.stop(status, StopReason::Changed);
-        } else if probes.is_some_and(|probes| probes.failed.contains_key(&status.id)) {
-            self.stop(status, StopReason::Unhealthy);
-        } else if status.status_missing {
-            self.waits(&container.name, WaitReason::StatusMissing);
-        } else {
-            // A container is not listed in `keep` while an earlier stop call for it may still take effect.
-            if self.may_call(&status.id, Call::Stop) {
-                self.actions.keep.push(status.id.clone());
-            }
-            self.resize(spec, container, status);
-            return Live::Running;
-        }
-        Live::Unresolved
-    }
-
-    /// Changes the resources of a running container if they differ from its specification.
-    fn resize(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) {
-        let (Some(wanted), Some(actual)) = (wanted(container, spec), &status.details.resources)
-        else {
-            return;
-        };
-        if has(actual, &wanted) {
-            return;
-        }
-        if let Some((at, repeat_at)) = self.history.resized(&status.id, &wanted) {
-            if self.view.details_as_of <= Some(at) && !self.history.is_given_up(at) {
-                // The status was read before the last resize and cannot show its effect, so the status is read again.
-                return self.inspect(Some(at));
-            }
-            // The last resize had no effect: it failed, or the runtime rounded the values. The next resize is delayed.
-            if repeat_at > self.now {
-                return self.actions.due_by(repeat_at);
-            }
-        }
-        self.actions.resize.push(ResizeContainer {
-            id: status.id.clone(),
-            name: status.name.to_string(),
-            to: wanted,
-        });
-    }
-
-    /// Starts or removes a container that was created but not started. Returns true if it starts the container.
-    fn created(&mut self, container: &Container, c: &ContainerStatus, is_unresolved: bool) -> bool {
-        let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
-        // A higher attempt number of this name is already in use, so this container must not start.
-        let is_late = c.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
-        if was_tried || is_late || hash_changed(container, c) {
-            // An earlier start call may still take effect for some seconds, so the removal waits for that time.
-            if self.may_call(&c.id, Call::Start) {
-                self.remove(&c.id);
-            }
-        } else if c.status_missing {
-            self.waits(&container.name, WaitReason::StatusMissing);
-        } else if !is_unresolved {
-            self.actions.start.push(StartContainer {
-                name: container.name.clone(),
-                attempt: c.attempt,
-                restart_count: restart_count(c),
-                existing: Some(c.id.clone()),
-                back_off_key: back_off_key(container),
-            });
-            return true;
-        }
-        false
-    }
-
-    /// Starts a new container, unless the back-off delays it. Call `start` only if no container of its name can run.
-    fn start(&mut self, container: &Container) {
-        let name = &container.name;
-        if let Some(end) = self.history.end(name) {
-            let key = back_off_key(container);
-            let back_off = &self.history.back_off;
-            if let Some((until, delay)) = back_off.delayed(&key, end.detected, self.now) {
-                self.actions.due_by(until);
-                self.waits(name, WaitReason::BackOff { delay });
-                return;
-            }
-        }
-        if self.lacks_addresses() {
-            self.waits(name, WaitReason::StatusMissing);
-            return;
-        }
-        self.actions.start.push(StartContainer {
-            name: name.clone(),
-            attempt: self.history.next_attempt(name),
-            restart_count: self.history.next_restart_count(name),
-            existing: None,
-            back_off_key: back_off_key(container),
-        });
     }
 
     fn stop(&mut self, status: &ContainerStatus, reason: StopReason) {
@@ -291,14 +249,6 @@ impl<'a> Decision<'a> {
                 grace: grace.max(MIN_GRACE),
                 reason,
             });
-        }
-    }
-
-    /// Removes a container that was created but not started, after a read has shown that no earlier start call failed.
-    /// containerd sends no event when a start fails, but the container then has an exit code and must not be removed.
-    fn remove(&mut self, id: &Id) {
-        if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
-            self.actions.remove.push(id.clone());
         }
     }
 
@@ -323,20 +273,29 @@ impl<'a> Decision<'a> {
 
     /// The exit code of an ended container. If the code is missing but may still become known, requests an inspection
     /// and returns `None`. A code that stays unknown counts as a failure.
-    fn exit_code(&mut self, end: &End) -> Option<i32> {
-        if end.exit_code.is_some() {
-            return end.exit_code;
+    fn exit_code(&mut self, end: &Exit) -> Option<i32> {
+        if !self.history.awaits_code(self.view, end) {
+            return end.exit_code.or(Some(UNKNOWN_EXIT_CODE));
         }
-        let (view, history) = (self.view, self.history);
-        let Some(status) = history.awaits_code(view, &end.id, end.detected) else {
-            return Some(UNKNOWN_EXIT_CODE);
-        };
         self.inspect(Some(end.detected));
-        self.waits(&status.name, WaitReason::ExitCode);
+        self.waits(&end.name, WaitReason::ExitCode);
         None
     }
 
-    /// Requests an inspection: a read of the pod's details that begins later than `after`.
+    /// Returns true if the container must run again after its last exit, and `unended` if it has not exited. Returns
+    /// `None` while the answer depends on an exit code that may still become known.
+    fn runs_again(&mut self, spec: &PodSpec, container: &Container, unended: bool) -> Option<bool> {
+        let Some(end) = self.history.end(&container.name) else {
+            return Some(unended);
+        };
+        if self.history.is_replaced(end, container, spec) {
+            return Some(true);
+        }
+        let fixed = restarts_always_or_never(container, spec);
+        fixed.or_else(|| Some(restarts(container, spec, self.exit_code(end)?)))
+    }
+
+    /// Requests an inspection: a read of the pod's details that begins after this instant.
     fn inspect(&mut self, after: Option<Instant>) {
         self.actions.inspect_after = self.actions.inspect_after.max(after);
     }
@@ -344,17 +303,4 @@ impl<'a> Decision<'a> {
     fn waits(&mut self, name: &str, reason: WaitReason) {
         self.actions.waiting.insert(name.to_owned(), reason);
     }
-}
-
-fn hash_changed(container: &Container, status: &ContainerStatus) -> bool {
-    let hash = status.details.annotations.get(names::CONTAINER_HASH);
-    hash.is_some_and(|hash| hash != container_hash(container))
-}
-
-/// Returns true if all resources that are set in `wanted` are in effect.
-fn has(actual: &Resources, wanted: &Resources) -> bool {
-    let same = |wanted: i64, actual: i64| wanted <= 0 || wanted == actual;
-    same(wanted.cpu_shares, actual.cpu_shares)
-        && same(wanted.cpu_quota, actual.cpu_quota)
-        && same(wanted.memory_limit, actual.memory_limit)
 }

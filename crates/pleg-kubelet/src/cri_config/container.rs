@@ -57,7 +57,7 @@ impl ContainerInput<'_> {
         let signal = lifecycle.and_then(|l| stop_signal(l.stop_signal.as_deref()?));
         let (name, attempt) = (container.name.clone(), self.start.attempt);
         let label = (names::CONTAINER_NAME.to_owned(), name.clone());
-        let labels = PodName::of(self.of.pod).labels().into_iter().chain([label]);
+        let labels = PodName::of(self.of.pod).labels().chain([label]);
         let config = ContainerConfig {
             metadata: Some(ContainerMetadata { name, attempt }),
             image: Some(ImageSpec {

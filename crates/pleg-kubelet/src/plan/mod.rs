@@ -1,32 +1,26 @@
 //! Plans of the calls that a pod needs now, from its status and its history.
 
-mod memory;
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use pleg::core::{Health, SandboxState};
 use pleg::{
-    Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, PodStatus, PodView, WaitError,
+    Consumer, ContainerState, Exit, Id, Instant, InvalidSetting, PodStatus, PodUid, PodView,
+    WaitError,
 };
 
 use crate::actions::{Actions, Decision, Desired, PodPhase, WaitReason};
 use crate::backoff::BackOffSettings;
 use crate::gc::{Removal, removals};
-use crate::history::inspect_again;
+use crate::history::{PodHistory, inspect_again};
 use crate::lock;
 use crate::probe::ProbeResults;
 use crate::spec::{grace_period, spec_of};
 use crate::worker::Run;
 
-use memory::Memory;
-
 /// The time limit of an inspection: a read of the pod's details, such as exit codes, that [`Planner::plan`] awaits.
 const INSPECT_WITHIN: Duration = Duration::from_secs(2);
-
-/// A function that returns the results of a pod's probes for a status of the pod.
-type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 
 /// Plans what pods need. Create one planner for all pods of a node.
 ///
@@ -35,7 +29,8 @@ type Probes<'a> = &'a (dyn Fn(&PodStatus) -> ProbeResults + Sync);
 #[derive(Debug)]
 pub struct Planner {
     consumer: Option<Consumer>,
-    memory: Mutex<Memory>,
+    back_off: BackOffSettings,
+    pods: Mutex<BTreeMap<PodUid, PodHistory>>,
 }
 
 impl Planner {
@@ -45,15 +40,16 @@ impl Planner {
     /// If a setting of the back-off is invalid.
     pub fn new(back_off: BackOffSettings) -> Result<Self, InvalidSetting> {
         back_off.validate()?;
-        let (consumer, pods) = (None, BTreeMap::new());
-        let memory = Mutex::new(Memory { back_off, pods });
-        Ok(Self { consumer, memory })
+        Ok(Self {
+            consumer: None,
+            back_off,
+            pods: Mutex::default(),
+        })
     }
 
     /// Makes the planner a consumer of exits: an exited container is kept until a plan that has its exit
-    /// ([`Plan::exits`]) is begun. Register `consumer` with the generator's builder, so that it misses no exit.
-    ///
-    /// Without a consumer, a container may be removed before its exit was reported.
+    /// ([`Plan::exits`]) is begun. Register `consumer` with the generator's builder, so that it misses no exit. Without
+    /// a consumer, a container may be removed before its exit was reported.
     pub fn consumer(mut self, consumer: Consumer) -> Self {
         self.consumer = Some(consumer);
         self
@@ -75,31 +71,30 @@ impl Planner {
         &'a self,
         run: &'a Run<S>,
         desired: Desired<'_>,
-        probes: Option<Probes<'_>>,
+        probes: Option<&(dyn Fn(&PodStatus) -> ProbeResults + Sync)>,
     ) -> Result<Plan<'a, S>, WaitError> {
-        let plan_from = |view| self.plan_from(run, desired, view, probes);
+        let plan_from = |view: PodView| {
+            let probes = probes.map(|probes| probes(&view.status));
+            self.plan_from(run, desired, view, probes)
+        };
         let mut plan = plan_from(run.view.clone());
-        if let Some(after) = plan.missing_since() {
+        if let Some(after) = plan.actions.inspect_after {
             let listed = run.pleg.get(&run.uid).as_of;
-            match run.details_newer_than(after, INSPECT_WITHIN).await {
-                Ok(view) => plan = plan_from(view),
+            let view = match run.details_newer_than(after, INSPECT_WITHIN).await {
+                Ok(view) => view,
                 Err(WaitError::Closed) => return Err(WaitError::Closed),
                 Err(error) => {
                     tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
-                    let mut memory = lock(&self.memory);
-                    let unanswered = &mut memory.update(run).history.unanswered;
-                    *unanswered = (*unanswered).max(listed);
-                    drop(memory);
-                    plan = plan_from(plan.observed.view);
-                    if let Some(since) = plan.missing_since() {
-                        run.due_by(inspect_again(since, run.now()));
-                    }
+                    self.history(run, |history| {
+                        history.unanswered = history.unanswered.max(listed);
+                    });
+                    run.due_by(inspect_again(after, run.now()));
+                    plan.observed.view
                 }
-            }
+            };
+            plan = plan_from(view);
         }
-        if let Some(due) = plan.actions.due {
-            run.due_by(due);
-        }
+        plan.actions.due.into_iter().for_each(|at| run.due_by(at));
         Ok(plan)
     }
 
@@ -108,54 +103,54 @@ impl Planner {
         run: &'a Run<S>,
         desired: Desired<'_>,
         view: PodView,
-        probes: Option<Probes<'_>>,
+        probes: Option<ProbeResults>,
     ) -> Plan<'a, S> {
-        let probes = probes.map(|probes| probes(&view.status));
-        let pod = desired.pod;
-        let memory = &mut *lock(&self.memory);
-        let memory = memory.update(run);
-        let all_exits = run.pleg.exits(&run.uid);
-        let mut exits = memory.unreported(&all_exits);
-        let history = &mut memory.history;
-        let is_own = |exit: &&Exit| !history.earlier.contains(&exit.id);
-        let ended: Arc<[Exit]> = all_exits.iter().filter(is_own).cloned().collect();
-        history.observe(&view.status, &ended, run.now());
-        if run.failures > 0 {
-            history.terminating.clear();
-        }
-        let unread = all_exits.iter().filter(|r| r.exit_code.is_none());
-        let unread = unread.filter(|r| history.awaits_code(&view, &r.id, r.detected).is_some());
-        let unread: BTreeSet<_> = unread.map(|r| r.id.clone()).collect();
-        exits.retain(|exit| !unread.contains(&exit.id));
-        let decision = Decision {
-            spec: pod.map(spec_of),
-            terminating: desired.terminating || run.spec.is_none(),
-            grace: desired.grace.or(run.grace).or(pod.map(grace_period)),
-            probes: probes.as_ref(),
-            view: &view,
-            history,
-            now: run.now(),
-            actions: Actions::default(),
-        };
-        let actions = decision.decide();
-        Plan {
-            observed: Observed {
-                view,
-                probes,
-                ended,
-                unread,
-                waiting: actions.waiting.clone(),
-                replaced: actions.replaced.clone(),
-                phase: actions.phase,
-                is_terminated: actions.terminated,
-            },
-            run,
-            planner: self,
-            exits,
-            all_exits,
-            actions,
-            has_deadline: desired.has_deadline,
-        }
+        self.history(run, |history| {
+            let all_exits = run.pleg.exits(&run.uid);
+            let mut exits = history.unreported(&all_exits);
+            let is_own = |exit: &&Exit| !history.earlier.contains(&exit.id);
+            let ended: Arc<[Exit]> = all_exits.iter().filter(is_own).cloned().collect();
+            history.observe(&view.status, &ended, run.now());
+            if run.failures > 0 {
+                history.terminating.clear();
+            }
+            let unread = all_exits.iter();
+            let unread = unread.filter(|exit| history.awaits_code(&view, exit));
+            let unread_since = unread.clone().map(|exit| exit.detected).max();
+            let unread: BTreeSet<_> = unread.map(|exit| exit.id.clone()).collect();
+            exits.retain(|exit| !unread.contains(&exit.id));
+            let pod = desired.pod;
+            let decision = Decision {
+                spec: pod.map(spec_of),
+                terminating: desired.terminating || run.spec.is_none(),
+                grace: desired.grace.or(run.grace).or(pod.map(grace_period)),
+                probes: probes.as_ref(),
+                view: &view,
+                history,
+                now: run.now(),
+                actions: Actions::default(),
+            };
+            let mut actions = decision.decide();
+            actions.inspect_after = actions.inspect_after.max(unread_since);
+            Plan {
+                observed: Observed {
+                    view,
+                    probes,
+                    ended,
+                    unread,
+                    waiting: actions.waiting.clone(),
+                    replaced: actions.replaced.clone(),
+                    phase: actions.phase,
+                    is_terminated: actions.terminated,
+                },
+                run,
+                planner: self,
+                exits,
+                all_exits,
+                actions,
+                has_deadline: desired.has_deadline,
+            }
+        })
     }
 
     /// The exits that no begun plan contained. Report them in [`Reconcile::finish`](crate::worker::Reconcile::finish).
@@ -165,8 +160,33 @@ impl Planner {
         if run.view.status.exists() {
             return Vec::new();
         }
-        let memory = &mut *lock(&self.memory);
-        memory.update(run).unreported(&run.pleg.exits(&run.uid))
+        self.history(run, |history| history.unreported(&run.pleg.exits(&run.uid)))
+    }
+
+    /// Calls `of` with the history of this run's pod. Forgets every pod whose worker has ended, even an earlier pod of
+    /// this uid. What [`PodHistory::forget`] leaves stays until the generator forgets the pod.
+    fn history<S, T>(&self, run: &Run<S>, of: impl FnOnce(&mut PodHistory) -> T) -> T {
+        let (own, pleg, mut pods) = (
+            Arc::downgrade(&run.last_change),
+            &run.pleg,
+            lock(&self.pods),
+        );
+        pods.retain(|uid, pod| {
+            let has_ended = |worker: &Weak<_>| match *uid == run.uid {
+                true => !worker.ptr_eq(&own),
+                false => worker.strong_count() == 0,
+            };
+            if pod.worker.as_ref().is_some_and(has_ended) {
+                pod.forget(&pleg.get(uid).status, &pleg.exits(uid));
+            }
+            pod.worker.is_some() || pleg.get(uid).status.exists() || !pleg.exits(uid).is_empty()
+        });
+        let history = pods.entry(run.uid.clone()).or_default();
+        if history.worker.is_none() {
+            history.worker = Some(own);
+            history.back_off.settings = self.back_off;
+        }
+        of(history)
     }
 }
 
@@ -193,12 +213,11 @@ pub struct Observed {
     pub is_terminated: bool,
 }
 
-/// The calls to the runtime that a pod needs now. The plan itself makes no call.
+/// The calls to the runtime that a pod needs now. Give it to [`Performer::perform`](crate::perform::Performer::perform)
+/// or, if you use a client of your own, call [`begin`](Self::begin) and make the calls that it returns.
 ///
-/// [`Performer::perform`](crate::perform::Performer::perform) performs a plan. If you use a client of your own, call
-/// [`begin`](Self::begin) and make the calls that it returns. Both functions record all calls before the first one is
-/// made: a create call that times out may still take effect, so its attempt number must not be used again. There is no
-/// other way to get the calls, and each plan can be performed only once:
+/// Both functions record all calls before the first one is made: a create call that times out may still take effect, so
+/// its attempt number must not be used again. There is no other way to get the calls, and each plan works only once:
 ///
 /// ```compile_fail,E0616
 /// # fn f(plan: pleg_kubelet::plan::Plan<'_, ()>) {
@@ -289,23 +308,22 @@ impl<S> Plan<'_, S> {
         let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || old.contains(id);
         let garbage = removals(&self.observed.view.status, is_deleted, is_acknowledged);
         let mut actions = self.actions;
-        let memory = &mut *lock(&planner.memory);
-        let memory = memory.update(run);
-        memory.reported(&self.exits);
-        let history = &mut memory.history;
-        history.record(&actions, run.now());
-        for removal in garbage {
-            let (Removal::Container(id) | Removal::Sandbox(id)) = &removal;
-            if let Some(at) = history.try_removal(id, &self.observed.view, run.now()) {
-                run.due_by(at);
-                continue;
+        planner.history(run, |history| {
+            history.reported(&self.exits);
+            history.record(&actions, run.now());
+            for removal in garbage {
+                let (Removal::Container(id) | Removal::Sandbox(id)) = &removal;
+                if let Some(at) = history.try_removal(id, &self.observed.view, run.now()) {
+                    run.due_by(at);
+                    continue;
+                }
+                if unacknowledged.contains(id) {
+                    metrics::counter!("pleg_unacknowledged_removals_total").increment(1);
+                    tracing::warn!(pod = %run.uid, %id, "removing before a registered consumer has acknowledged the exit");
+                }
+                actions.garbage.push(removal);
             }
-            if unacknowledged.contains(id) {
-                metrics::counter!("pleg_unacknowledged_removals_total").increment(1);
-                tracing::warn!(pod = %run.uid, %id, "removing before a registered consumer has acknowledged the exit");
-            }
-            actions.garbage.push(removal);
-        }
+        });
         actions
     }
 
@@ -322,13 +340,5 @@ impl<S> Plan<'_, S> {
             }
         }
         unacknowledged
-    }
-
-    /// Set if an exit code or the effect of a resize is missing: a read of pod details after this instant shows it.
-    fn missing_since(&self) -> Option<Instant> {
-        let unread = &self.observed.unread;
-        let unread = self.all_exits.iter().filter(|e| unread.contains(&e.id));
-        let unread = unread.map(|exit| exit.detected);
-        self.actions.inspect_after.into_iter().chain(unread).max()
     }
 }
