@@ -12,7 +12,7 @@ use crate::manifest::{MANIFEST_NODE, Manifest};
 use crate::node_status::{NodeStatus, sync_loop_pause};
 use k8s_openapi::api::core::v1::{self, Pod};
 use pleg::core::Kind;
-use pleg::{Consumer, Exit, Id, InvalidSetting, Pleg, PodStatus, PodUid, WaitError};
+use pleg::{Consumer, Exit, Id, InvalidSetting, Pleg, PodStatus, PodUid};
 use pleg_cri::CriClient;
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
@@ -47,10 +47,7 @@ pub enum Error {
     /// The runtime is down or not ready, the PLEG is unhealthy, or the pod needs the network, which is not ready.
     #[error("the runtime cannot be used: {0}")]
     Runtime(String),
-    /// The generator returned no status.
-    #[error("no status of the pod: {0}")]
-    View(#[from] WaitError),
-    /// An action failed.
+    /// The pod could not be planned, or an action failed.
     #[error(transparent)]
     Perform(#[from] PerformError),
 }
@@ -71,7 +68,11 @@ impl Reconcile for Kubelet {
         let status = self.last_status(&run.uid);
         let desired = Desired::of(run, pod).until_deadline(run, status.as_ref());
         let probes = |status: &_| self.prober.results(status);
-        let plan = self.planner.plan(run, desired, Some(&probes)).await?;
+        let plan = self
+            .planner
+            .plan(run, desired, Some(&probes))
+            .await
+            .map_err(PerformError::from)?;
         let observed = plan.observed.clone();
         self.update_status(run, pod, &observed).await;
 

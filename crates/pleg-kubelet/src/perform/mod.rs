@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::{FutureExt as _, join_all};
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
-use pleg::{Id, InvalidSetting, PodUid};
+use pleg::{Id, InvalidSetting, PodUid, WaitError};
 use pleg_cri::CriClient;
 use tokio::sync::Semaphore;
 
@@ -66,7 +66,7 @@ impl fmt::Debug for Performer {
     }
 }
 
-/// The reason why an action failed.
+/// The reason why a pod could not be planned, or why an action failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PerformError {
@@ -78,6 +78,9 @@ pub enum PerformError {
         /// The cause. For a call to the runtime, it is the call's [`CallError`](pleg::core::CallError).
         source: BoxError,
     },
+    /// The generator returned no status, so no plan was made.
+    #[error("no status of the pod: {0}")]
+    View(#[from] WaitError),
     /// A volume or a directory cannot be used.
     #[error(transparent)]
     Volume(#[from] VolumeError),

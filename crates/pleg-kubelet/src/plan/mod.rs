@@ -246,8 +246,8 @@ pub struct Plan<'a, S> {
 }
 
 impl<S> Plan<'_, S> {
-    /// The exits that were not reported yet, except those whose exit code may still become known. Report them before
-    /// you begin or perform the plan, which acknowledges them. If the plan is dropped, a later plan returns them again.
+    /// The exits of containers and sandboxes that were not reported yet, except if the exit code may still become known.
+    /// Report them before you begin or perform the plan, which acknowledges them; otherwise a later plan has them again.
     #[must_use]
     pub fn exits(&self) -> &[Exit] {
         &self.exits

@@ -173,7 +173,7 @@ impl<S> Run<S> {
         let _ = shared.changes.subscribe().wait_for(is_deleted).await;
     }
 
-    /// Runs the pod again at the instant `at` at the latest. The planner calls `due_by` for each plan that it makes.
+    /// Runs the pod again at the instant `at` at the latest. The planner calls `due_by` if a plan has such an instant.
     pub fn due_by(&self, at: Instant) {
         let mut due = lock(&self.due);
         *due = due.into_iter().chain([at]).min();

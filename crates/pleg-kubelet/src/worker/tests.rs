@@ -37,6 +37,15 @@ async fn driver() -> (Arc<Driver<Nothing>>, PodWorkers<()>) {
     PodWorkers::parts(pleg, Arc::new(Nothing))
 }
 
+#[tokio::test]
+async fn workers_start_on_a_thread_without_tokio() {
+    let pleg = Pleg::builder(FakeRuntime::new()).spawn().unwrap();
+    let start = || PodWorkers::spawn(pleg.clone(), Arc::new(Nothing), Vec::new());
+    let workers = std::thread::scope(|scope| scope.spawn(start).join());
+    let deadline = pleg.now().after(Duration::from_secs(9));
+    workers.unwrap().shutdown(deadline).await;
+}
+
 fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<Option<Arc<()>>> {
     Slot {
         spec,

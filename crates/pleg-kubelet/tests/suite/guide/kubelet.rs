@@ -1,7 +1,8 @@
+use std::error::Error;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use pleg::{Consumer, Exit, InvalidSetting, Pleg, PodUid, WaitError, cri::CriClient};
+use pleg::{Exit, Pleg, PodUid};
 use pleg_kubelet::actions::Desired;
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
@@ -14,24 +15,16 @@ pub(crate) struct Kubelet {
     pub(crate) performer: Performer,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("no status of the pod: {0}")]
-    View(#[from] WaitError),
-    #[error(transparent)]
-    Perform(#[from] PerformError),
-}
-
 impl Reconcile for Kubelet {
     type Spec = Pod;
-    type Error = Error;
-    async fn reconcile(&self, run: &Run<Pod>) -> Result<Action, Error> {
+    type Error = PerformError;
+    async fn reconcile(&self, run: &Run<Pod>) -> Result<Action, PerformError> {
         let pod = run.last_spec.as_deref();
         let plan = self.planner.plan(run, Desired::of(run, pod), None).await?;
         report(plan.exits()); // Before `perform`, which acknowledges them.
-        Ok(self.performer.perform(pod, plan).await.into_action()?)
+        self.performer.perform(pod, plan).await.into_action()
     }
-    async fn finish(&self, run: &Run<Pod>) -> Result<(), Error> {
+    async fn finish(&self, run: &Run<Pod>) -> Result<(), PerformError> {
         self.performer.remove_pod(run).await?;
         report(&self.planner.last_exits(run));
         Ok(())
@@ -40,17 +33,22 @@ impl Reconcile for Kubelet {
 
 fn report(exits: &[Exit]) {
     for exit in exits {
-        tracing::info!(name = %exit.name, code = exit.exit_code, "exited");
+        tracing::info!(kind = ?exit.kind, name = %exit.name, code = exit.exit_code, "exited");
     }
 }
 
-pub(crate) fn start(
-    (pleg, consumer, client): (&Pleg, Consumer, CriClient),
+pub(crate) async fn start(
+    endpoint: &str,
     node: NodeConfig,
     pods: Vec<(PodUid, Arc<Pod>)>,
-) -> Result<PodWorkers<Pod>, InvalidSetting> {
+) -> Result<(Pleg, PodWorkers<Pod>), Box<dyn Error>> {
+    let (mut builder, client) = Pleg::connect(endpoint)?;
+    let consumer = builder.register_consumer("kubelet");
+    let pleg = builder.spawn()?;
+    pleg.wait_until_synced().await?; // Until then, containers may run that it does not know.
     let planner = Planner::new(BackOffSettings::default())?.consumer(consumer);
     let performer = Performer::new(client, node);
+    performer.remove_orphans(&pleg, &pods.iter().map(|(uid, _)| uid.clone()).collect())?;
     let kubelet = Arc::new(Kubelet { planner, performer });
-    Ok(PodWorkers::spawn(pleg.clone(), kubelet, pods))
+    Ok((pleg.clone(), PodWorkers::spawn(pleg, kubelet, pods)))
 }

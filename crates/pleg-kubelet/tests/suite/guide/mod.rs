@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{LocalObjectReference, Pod};
-use pleg::cri::{CriClient, v1::ContainerConfig};
-use pleg::{Consumer, ContainerState, Id, Pleg, PodHandle, PodUid};
+use pleg::cri::v1::ContainerConfig;
+use pleg::{ContainerState, Id, Pleg, PodHandle, PodUid};
 use pleg_kubelet::backoff::BackOffSettings;
 use pleg_kubelet::cri_config::NodeConfig;
 use pleg_kubelet::perform::{LastChanges, Performer, Sources};
@@ -58,24 +58,22 @@ async fn running(pod: &mut PodHandle, attempt: u32) -> Id {
     }
 }
 
-/// A simulated runtime, the directory of its socket, a generator, and a kubelet's registered consumer and CRI client.
-fn node() -> (Sim, TempDir, Pleg, Consumer, CriClient) {
+/// A simulated runtime, the directory of its socket, and its endpoint.
+fn node() -> (Sim, TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("cri.sock");
     let sim = Sim::builder().build();
     let _serving = sim.serve_unix(&socket, pending()).unwrap();
-    let (mut builder, client) = Pleg::connect(&format!("unix://{}", socket.display())).unwrap();
-    let consumer = builder.register_consumer("guide");
-    (sim, dir, builder.spawn().unwrap(), consumer, client)
+    let endpoint = format!("unix://{}", socket.display());
+    (sim, dir, endpoint)
 }
 
 #[tokio::test]
 async fn loop_starts_restarts_and_removes_a_pod() {
-    let (sim, dir, pleg, consumer, client) = node();
+    let (sim, dir, endpoint) = node();
     let config = NodeConfig::of_host(dir.path(), Vec::new());
-    // The thread that starts the workers need not run tokio.
-    let start = || kubelet::start((&pleg, consumer, client), config, Vec::new());
-    let workers = std::thread::scope(|scope| scope.spawn(start).join().unwrap()).unwrap();
+    let started = kubelet::start(&endpoint, config, Vec::new()).await;
+    let (pleg, workers) = started.unwrap();
     let (uid, web) = web();
     let mut pod = pleg.pod(&uid);
     workers.set(&uid, web);
@@ -111,7 +109,10 @@ impl Sources for Secrets {}
 
 #[tokio::test]
 async fn own_loop_runs_restarts_and_finishes_a_pod() {
-    let (sim, dir, pleg, consumer, client) = node();
+    let (sim, dir, endpoint) = node();
+    let (mut builder, client) = Pleg::connect(&endpoint).unwrap();
+    let consumer = builder.register_consumer("guide");
+    let pleg = builder.spawn().unwrap();
     let config = NodeConfig::of_host(dir.path(), Vec::new());
     let planner = Planner::new(BackOffSettings::default()).unwrap();
     let kubelet = Kubelet {

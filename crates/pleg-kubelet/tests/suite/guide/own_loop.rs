@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use pleg::{Pleg, PodUid};
+use pleg_kubelet::perform::PerformError;
 use pleg_kubelet::worker::{Action, Reconcile as _, Run};
 use tokio::sync::oneshot;
 
-use super::kubelet::{Error, Kubelet};
+use super::kubelet::Kubelet;
 
 /// Runs one pod until it was deleted and nothing of it is left.
 pub(crate) async fn run_pod(
@@ -13,7 +14,7 @@ pub(crate) async fn run_pod(
     pleg: &Pleg,
     pod: Arc<Pod>,
     mut deleted: oneshot::Receiver<()>,
-) -> Result<(), Error> {
+) -> Result<(), PerformError> {
     let uid = PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default());
     let mut run = Run::new(pleg, uid, pod);
     while run.spec.is_some() || run.view.status.exists() {
@@ -22,7 +23,8 @@ pub(crate) async fn run_pod(
             next = run.next(result) => next?,
             _ = &mut deleted, if run.spec.is_some() => {
                 run.spec = None;
-                run.next(Ok::<_, Error>(Action::requeue_at(run.now()))).await?;
+                let at_once = Action::requeue_at(run.now());
+                run.next(Ok::<_, PerformError>(at_once)).await?;
             }
         }
     }
