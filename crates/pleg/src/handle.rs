@@ -327,8 +327,8 @@ impl Pleg {
         self.shared.clock
     }
 
-    /// Stops the generator and waits until all its tasks have ended. Waiters get
-    /// [`WaitError::Closed`]. Subscriptions end after their last announcement.
+    /// Stops the generator and waits until all its tasks have ended. Waiters get [`WaitError::Closed`].
+    /// Subscriptions end after their last announcement. A Died that waits for its exit code is not announced.
     ///
     /// # Cancel safety
     /// Dropping the future does not revoke the shutdown.
