@@ -23,8 +23,8 @@ pub(crate) async fn run_pod(
             next = run.next(result) => next?,
             _ = &mut deleted, if run.spec.is_some() => {
                 run.spec = None;
-                let at_once = Action::requeue_at(run.now());
-                run.next(Ok::<_, PerformError>(at_once)).await?;
+                run.changed(run.now()); // The next view also shows late effects of failed calls.
+                run.next(Ok::<_, PerformError>(Action::await_change())).await?;
             }
         }
     }
