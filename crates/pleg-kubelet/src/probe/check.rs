@@ -117,7 +117,7 @@ pub(crate) enum CheckError {
     Status(u16),
     /// The check could not be made: as in upstream's kubelet, the probe's result then stays unchanged.
     #[error("{0}")]
-    NotMade(String),
+    NotMade(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl CheckError {
@@ -179,7 +179,7 @@ impl Check {
                 Err(error) if error.kind == CallErrorKind::DeadlineExceeded => {
                     Err(CheckError::Failed(error.to_string()))
                 }
-                Err(error) => Err(CheckError::NotMade(error.to_string())),
+                Err(error) => Err(CheckError::NotMade(error.into())),
             },
             Self::Sleep(time) => within(*time, std::future::pending()).await.or(Ok(())),
         }
@@ -203,7 +203,7 @@ fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>>
         request = request.header(name, value);
     }
     let request = request.body(Empty::<Bytes>::new());
-    request.map_err(|e| CheckError::NotMade(format!("the HTTP probe is not valid: {e}")))
+    request.map_err(|e| CheckError::NotMade(format!("the HTTP probe is not valid: {e}").into()))
 }
 
 async fn get(host: &str, port: u16, http: &HTTPGetAction) -> Result {

@@ -1,6 +1,5 @@
 //! The result of one probe of one container, from the outcomes of its checks. All functions take the time as input.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -25,7 +24,7 @@ pub(super) struct Probe {
 
 /// The probes of a pod's containers. Fields that are not set have the API's defaults. Probes that [`Check`] cannot
 /// perform are left out; [`unsupported`](fn@crate::unsupported) finds them.
-pub(super) fn probes_of(pod: &Pod) -> Vec<Arc<Probe>> {
+pub(super) fn probes_of(pod: &Pod) -> Vec<Probe> {
     let given = |value: Option<i32>, default| {
         let value = value.and_then(|value| u32::try_from(value).ok());
         value.filter(|value| *value > 0).unwrap_or(default)
@@ -39,7 +38,7 @@ pub(super) fn probes_of(pod: &Pod) -> Vec<Arc<Probe>> {
         ];
         kinds.into_iter().filter_map(move |(kind, probe)| {
             let probe = probe.as_ref()?;
-            Some(Arc::new(Probe {
+            Some(Probe {
                 container: container.name.clone(),
                 kind,
                 initial_delay: seconds(probe.initial_delay_seconds, 0),
@@ -48,22 +47,15 @@ pub(super) fn probes_of(pod: &Pod) -> Vec<Arc<Probe>> {
                 success_threshold: given(probe.success_threshold, 1),
                 failure_threshold: given(probe.failure_threshold, 3),
                 check: check_of(container, probe).ok()?,
-            }))
+            })
         })
     });
     probes.collect()
 }
 
-/// The state of a probe: its present container, the result, and the outcomes that count towards the next result.
-#[derive(Clone, Debug)]
+/// The state of a probe for one container: the result, and the outcomes that count towards the next result.
 pub(super) struct ProbeState {
-    pub(super) probe: Arc<Probe>,
-    container: Option<Observed>,
-}
-
-#[derive(Clone, Debug)]
-struct Observed {
-    id: Id,
+    pub(super) id: Id,
     first_check: Instant,
     /// The result, once there were enough equal outcomes.
     result: Option<bool>,
@@ -73,68 +65,47 @@ struct Observed {
 }
 
 impl ProbeState {
-    pub(super) const fn new(probe: Arc<Probe>) -> Self {
-        let container = None;
-        Self { probe, container }
-    }
-
-    /// Records which container runs and for how long it has run, or that none runs. Resets the probe and returns true if
-    /// that is another container than before.
-    pub(super) fn observe(&mut self, running: Option<(&Id, Duration)>, now: Instant) -> bool {
-        let before = self.container.as_ref().map(|container| &container.id);
-        if before == running.map(|(id, _)| id) {
-            return false;
-        }
-        self.container = running.map(|(id, age)| Observed {
+    /// The state for a container that has run for the time `age`.
+    pub(super) fn new(probe: &Probe, id: &Id, age: Duration, now: Instant) -> Self {
+        Self {
             id: id.clone(),
-            first_check: now.after(self.probe.initial_delay.saturating_sub(age)),
+            first_check: now.after(probe.initial_delay.saturating_sub(age)),
             result: None,
             last: false,
             in_a_row: 0,
-        });
-        true
+        }
     }
 
-    /// The container to check now. `None` in the initial delay, after a startup probe succeeded, and if it must stop.
-    pub(super) fn due(&self, now: Instant) -> Option<&Id> {
-        let container = self.container.as_ref()?;
-        let is_over = match self.probe.kind {
-            ProbeKind::Startup => container.result.is_some(),
+    /// Returns false in the initial delay, after a startup probe succeeded, and if the container must stop.
+    pub(super) fn is_due(&self, probe: &Probe, now: Instant) -> bool {
+        let is_over = match probe.kind {
+            ProbeKind::Startup => self.result.is_some(),
             // As upstream, makes no more checks until a new container runs, because this container will be stopped.
-            ProbeKind::Liveness => container.result == Some(false),
+            ProbeKind::Liveness => self.result == Some(false),
             ProbeKind::Readiness => false,
         };
-        (now >= container.first_check && !is_over).then_some(&container.id)
+        now >= self.first_check && !is_over
     }
 
-    /// Records the outcome of a check of the container `id`. Returns true if the outcome changed the probe's result.
-    pub(super) fn checked(&mut self, id: &Id, succeeds: bool) -> bool {
-        let Some(container) = self.container.as_mut().filter(|c| c.id == *id) else {
-            return false;
-        };
-        if container.last != succeeds {
-            (container.last, container.in_a_row) = (succeeds, 0);
+    /// Records the outcome of a check. Returns true if the outcome changed the probe's result.
+    pub(super) fn checked(&mut self, probe: &Probe, succeeds: bool) -> bool {
+        if self.last != succeeds {
+            (self.last, self.in_a_row) = (succeeds, 0);
         }
-        container.in_a_row = container.in_a_row.saturating_add(1);
+        self.in_a_row = self.in_a_row.saturating_add(1);
         let enough = match succeeds {
-            true => self.probe.success_threshold,
-            false => self.probe.failure_threshold,
+            true => probe.success_threshold,
+            false => probe.failure_threshold,
         };
-        if container.in_a_row < enough {
+        if self.in_a_row < enough {
             return false;
         }
-        let before = container.result.replace(succeeds);
-        match self.probe.kind {
+        let before = self.result.replace(succeeds);
+        match probe.kind {
             ProbeKind::Startup => true,
             // A container is alive, and not ready, until a result shows otherwise.
             kind => before.unwrap_or(kind == ProbeKind::Liveness) != succeeds,
         }
-    }
-
-    /// The result for the container `id`. `None` if it has none yet.
-    pub(super) fn result(&self, id: &Id) -> Option<bool> {
-        let container = self.container.as_ref();
-        container.filter(|c| c.id == *id)?.result
     }
 }
 
@@ -145,28 +116,11 @@ mod tests {
     use super::*;
     use crate::notation::at;
 
-    /// A probe of a running container, with its success and failure thresholds; the default ones are 1 and 3.
-    fn running(kind: ProbeKind, (success, failure): (u32, u32)) -> (ProbeState, Id) {
-        let mut state = ProbeState::new(Arc::new(Probe {
-            container: "c".to_owned(),
-            kind,
-            success_threshold: success,
-            failure_threshold: failure,
-            initial_delay: Duration::from_secs(5),
-            period: Duration::from_secs(10),
-            timeout: Duration::from_secs(1),
-            check: Check::Exec(Vec::new()),
-        }));
-        let id = Id::from("a");
-        state.observe(Some((&id, Duration::ZERO)), at(0));
-        (state, id)
-    }
-
-    /// A row: the kind, its thresholds, the outcomes of checks (s: success, f: failure, upper case: `checked` returns
-    /// true), the probe's last result, and true if no further check is due.
+    /// A row: the kind, its success and failure thresholds, the outcomes of checks (s: success, f: failure, upper case:
+    /// `checked` returns true), the probe's last result, and true if no further check is due.
     #[test]
     fn probe_result_changes_at_its_thresholds() {
-        for (kind, thresholds, outcomes, result, ends) in [
+        for (kind, (success_threshold, failure_threshold), outcomes, result, ends) in [
             (Liveness, (1, 3), "", None, false),
             (Liveness, (1, 3), "fsff", Some(true), false),
             (Liveness, (1, 3), "fsffF", Some(false), true),
@@ -178,23 +132,24 @@ mod tests {
             (Startup, (1, 3), "S", Some(true), true),
             (Startup, (1, 3), "ffF", Some(false), true),
         ] {
-            let (mut state, id) = running(kind, thresholds);
+            let probe = Probe {
+                container: "c".to_owned(),
+                kind,
+                success_threshold,
+                failure_threshold,
+                initial_delay: Duration::from_secs(5),
+                period: Duration::from_secs(10),
+                timeout: Duration::from_secs(1),
+                check: Check::Exec(Vec::new()),
+            };
+            let mut state = ProbeState::new(&probe, &"a".into(), Duration::from_secs(2), at(0));
             for outcome in outcomes.chars() {
-                let changed = state.checked(&id, outcome.eq_ignore_ascii_case(&'s'));
+                let changed = state.checked(&probe, outcome.eq_ignore_ascii_case(&'s'));
                 assert_eq!(changed, outcome.is_uppercase(), "{outcome} of {outcomes}");
             }
-            assert_eq!(state.result(&id), result, "{outcomes}");
-            assert_eq!(state.due(at(100)).is_none(), ends, "{outcomes}");
+            assert_eq!(state.result, result, "{outcomes}");
+            let due = [2, 3].map(|seconds| state.is_due(&probe, at(seconds)));
+            assert_eq!(due, [false, !ends], "{outcomes}: after the initial delay");
         }
-    }
-
-    #[test]
-    fn late_outcome_of_an_earlier_container_does_not_count() {
-        let (mut state, id) = running(Liveness, (1, 1));
-        assert!(state.checked(&id, false));
-        let next = Id::from("b");
-        assert!(state.observe(Some((&next, Duration::ZERO)), at(10)));
-        assert!(!state.checked(&id, false) && state.result(&next).is_none());
-        assert_eq!(state.due(at(14)), None, "the initial delay");
     }
 }
