@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use pleg::core::GoDuration;
 use pleg_cri::v1::{ContainerConfig, PodSandboxConfig};
 
 use super::{PerformError, Performed, Performer, Performing, Result};
@@ -12,7 +13,7 @@ use crate::cri_config::{ContainerInput, FieldError, sandbox_config};
 use crate::downward::Fields;
 use crate::names::PodName;
 use crate::plan::Plan;
-use crate::pod_status::crash_loop_back_off;
+use crate::pod_status::waiting;
 use crate::spec::container_of;
 use crate::unsupported::{DEADLINE, OF_POD, PROBES, PULL_SECRETS, of_pod};
 
@@ -33,10 +34,16 @@ impl<S> Performing<'_, S> {
             plan.postpone_all();
             return Prepared::default();
         };
-        for (name, reason) in &plan.observed.waiting {
+        let of = PodName::of(pod);
+        for (container, reason) in &plan.observed.waiting {
             if let WaitReason::BackOff { delay } = reason {
-                let reason = crash_loop_back_off(*delay, name, pod);
-                done.waiting.insert(name.clone(), reason);
+                let delay = GoDuration(*delay);
+                let message = format!(
+                    "back-off {delay} restarting failed container={container} pod={}_{}({})",
+                    of.name, of.namespace, of.uid
+                );
+                let reason = waiting("CrashLoopBackOff", message);
+                done.waiting.insert(container.clone(), reason);
             }
         }
         self.refresh_volumes(pod, &plan.actions).await;
@@ -45,7 +52,7 @@ impl<S> Performing<'_, S> {
         }
         let (run, names) = (self.run, &self.performer.names);
         if plan.creates_sandbox()
-            && let Err(other) = names.take(&run.pleg, PodName::of(pod), &run.uid)
+            && let Err(other) = names.take(&run.pleg, of, &run.uid)
         {
             plan.postpone_sandbox(Some(run.now().after(PREDECESSOR_PERIOD)));
             let message = format!("pod {other}, which has the same name, has not ended yet");
