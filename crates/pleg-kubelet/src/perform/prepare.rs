@@ -79,10 +79,9 @@ impl<S> Performing<'_, S> {
         // `of_pod` skips environment variables: `config` checks them once `Sources` has provided their values.
         let probes = plan.observed.probes.is_none().then_some(PROBES);
         let deadline = (!plan.has_deadline).then_some(DEADLINE);
-        let tables = [OF_POD].into_iter().chain(probes).chain(deadline);
-        let mut refused = of_pod(&pod, tables).into_iter();
-        let is_read = sources.reads_pull_secrets();
-        if let Some(error) = refused.find(|error| !is_read || error.field != PULL_SECRETS) {
+        let secrets = (!sources.reads_pull_secrets()).then_some(PULL_SECRETS);
+        let tables = [Some(OF_POD), probes, deadline, secrets].into_iter();
+        if let Some(error) = of_pod(&pod, tables.flatten()).into_iter().next() {
             return Err(PerformError::Pod(error.into()));
         }
         self.make_directories(&pod, &plan.actions).await?;
