@@ -13,9 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::check::{CheckError, Exec};
-use super::state::{Probe, ProbeState, probes_of};
-use super::{ProbeKind, ProbeResults};
+use super::{CheckError, Exec, Probe, ProbeKind, ProbeResults, ProbeState, probes_of};
 use crate::{lock, message_of};
 
 /// Runs probes and keeps their results.
