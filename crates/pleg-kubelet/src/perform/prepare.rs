@@ -104,9 +104,8 @@ impl<S> Performing<'_, S> {
         done: &mut Performed,
     ) -> BTreeMap<String, ContainerConfig> {
         let mut containers = BTreeMap::new();
-        let mut created = plan.actions.start.clone();
-        created.retain(|start| start.existing.is_none());
-        for start in created {
+        let starts = plan.actions.start.clone().into_iter();
+        for start in starts.filter(|start| start.existing.is_none()) {
             let Some(container) = container_of(pod, &start.name) else {
                 plan.postpone(&start.name, None);
                 continue;

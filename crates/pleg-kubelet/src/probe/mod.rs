@@ -15,7 +15,7 @@ use pleg::{Id, Instant};
 use crate::spec::{containers_in, spec_of};
 
 pub use check::Exec;
-pub(crate) use check::{Check, CheckError, check_of, hook_of};
+pub(crate) use check::{Check, CheckError, check_of, hook_of, within};
 pub use prober::Prober;
 
 /// The purpose of a probe.
