@@ -163,18 +163,15 @@ fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &
         }
     } else if path.is_empty() {
         found.push((at, value));
+    } else if let Some(rest) = path.strip_prefix('@') {
+        for name in ["initContainers", "containers"] {
+            find(value, &format!("{name}{rest}"), at.clone(), found);
+        }
     } else if let Value::Object(fields) = value {
         let (name, rest) = path.split_once('.').unwrap_or((path, ""));
         let separator = if at.is_empty() { "" } else { "." };
-        let all = fields.keys().map(|field| &**field);
-        let names: Vec<&str> = match name {
-            "@" => vec!["initContainers", "containers"],
-            _ => all.filter(|field| is_like(field, name)).collect(),
-        };
-        for name in names {
-            if let Some(value) = fields.get(name) {
-                find(value, rest, format!("{at}{separator}{name}"), found);
-            }
+        for (field, value) in fields.iter().filter(|(field, _)| is_like(field, name)) {
+            find(value, rest, format!("{at}{separator}{field}"), found);
         }
     }
 }
