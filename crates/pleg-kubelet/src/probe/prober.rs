@@ -45,7 +45,7 @@ struct Pod<E> {
     shared: Arc<Shared<E>>,
     uid: PodUid,
     probes: Vec<Probe>,
-    /// By container name: the id of the container for which the probe last got a result, and this result.
+    /// By container name and kind: the id of the container for which the probe last got a result, and this result.
     results: Mutex<HashMap<(String, ProbeKind), (Id, bool)>>,
     /// Tells each task that a container of the pod may have started, or that the result of a startup probe has changed.
     recheck: watch::Sender<()>,
