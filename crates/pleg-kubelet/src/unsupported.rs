@@ -16,7 +16,6 @@ spec.dnsConfig: pods have the name resolution of the node: remove it
 spec.ephemeralContainers: they are not run: remove them
 spec.hostUsers=false: user namespaces are not made: remove it
 spec.hostnameOverride: write hostname
-spec.imagePullSecrets: secrets are not read: write the credentials into the node's docker config file
 spec.overhead: runtime classes are not looked up: remove it
 spec.resourceClaims: claims are not read: remove them
 spec.resources: write the resources of the containers
@@ -53,14 +52,13 @@ env.valueFrom.fileKeyRef: files of containers are not read: write the value
 env.valueFrom.secretKeyRef: secrets are not read: write the value
 envFrom: config maps and secrets are not read: write the variables in env";
 
-/// Like `OF_POD`, for a plan that was made without probe results, or without the pod's deadline.
+/// Like `OF_POD`, for a plan without probe results or the pod's deadline, and for `Sources` without pull secrets.
 pub(crate) const PROBES: &str =
     "spec.@.*Probe: the plan has no results of probes: pass Some(probes) to Planner::plan";
 pub(crate) const DEADLINE: &str =
     "spec.activeDeadlineSeconds: the plan does not end the pod then: call Desired::until_deadline";
-
-/// A field that [`Sources::credentials`](crate::perform::Sources::credentials) may read.
-pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
+pub(crate) const PULL_SECRETS: &str = "\
+spec.imagePullSecrets: secrets are not read: write the credentials into the node's docker config file";
 
 /// Finds all fields of a pod that this crate does not implement. A pod without such fields runs as specified.
 ///
@@ -69,7 +67,7 @@ pub(crate) const PULL_SECRETS: &str = "spec.imagePullSecrets";
 /// [`Performer::perform`](crate::perform::Performer::perform) refuses pods and containers that have errors.
 #[must_use]
 pub fn unsupported(pod: &Pod) -> Vec<FieldError> {
-    let mut errors = of_pod(pod, [OF_POD]);
+    let mut errors = of_pod(pod, [OF_POD, PULL_SECRETS]);
     for (path, container) in containers(pod) {
         let user = check_user(spec_of(pod), container).err();
         let found = of_environment(container).into_iter().chain(user);
@@ -165,18 +163,15 @@ fn find<'a>(value: &'a Value, path: &str, at: String, found: &mut Vec<(String, &
         }
     } else if path.is_empty() {
         found.push((at, value));
+    } else if let Some(rest) = path.strip_prefix('@') {
+        for name in ["initContainers", "containers"] {
+            find(value, &format!("{name}{rest}"), at.clone(), found);
+        }
     } else if let Value::Object(fields) = value {
         let (name, rest) = path.split_once('.').unwrap_or((path, ""));
         let separator = if at.is_empty() { "" } else { "." };
-        let all = fields.keys().map(|field| &**field);
-        let names: Vec<&str> = match name {
-            "@" => vec!["initContainers", "containers"],
-            _ => all.filter(|field| is_like(field, name)).collect(),
-        };
-        for name in names {
-            if let Some(value) = fields.get(name) {
-                find(value, rest, format!("{at}{separator}{name}"), found);
-            }
+        for (field, value) in fields.iter().filter(|(field, _)| is_like(field, name)) {
+            find(value, rest, format!("{at}{separator}{field}"), found);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
     PermissionsExt as _, chown, symlink,
 };
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod, PodSpec, Volume};
 use pleg::PodUid;
@@ -111,10 +111,9 @@ pub(crate) fn unless<T: Default>(kind: ErrorKind, result: io::Result<T>) -> io::
 /// Returns the name if it is the plain name of a file or directory (no `/`, not `..`). Names from manifests and the
 /// runtime become part of a path only after this check.
 pub(crate) fn file_name(name: &str) -> Result<&str> {
-    let mut components = Path::new(name).components();
-    match (components.next(), components.next()) {
+    match Path::new(name).file_name() {
         // A colon is refused, because conmon takes the text before a colon for the name of a log driver.
-        (Some(Component::Normal(only)), None) if only == name && !name.contains(':') => Ok(name),
+        Some(only) if only == name && !name.contains(':') => Ok(name),
         _ => Err(VolumeError(format!(
             "{name:?} is not a name that a directory can have"
         ))),
@@ -228,7 +227,6 @@ pub(crate) fn make_empty_dir(path: &Path, size: Option<u64>, group: Option<u32>)
 /// Writes the files of a `downwardAPI` volume as upstream does: into a new directory, to which the symbolic link
 /// `..data` is then switched. Containers find the files by links through `..data`. They cannot write to the volume.
 fn write_files(volume: &Path, files: &Files, group: Option<u32>) -> io::Result<()> {
-    fs::create_dir_all(volume)?;
     let (data, next) = (volume.join("..data"), volume.join("..data_tmp"));
     let current = fs::read_link(&data).unwrap_or_default();
     let is_same = |(path, (text, _)): (&PathBuf, &(String, u32))| {

@@ -112,9 +112,8 @@ impl ContainerInput<'_> {
 
     /// The environment variables in the order of the specification. Their values may refer to variables before them.
     fn environment(&self) -> Result<(Vec<KeyValue>, Variables), FieldError> {
-        if let Some(refused) = of_environment(self.container).into_iter().next() {
-            return Err(refused);
-        }
+        let mut refused = of_environment(self.container).into_iter();
+        refused.try_for_each(Err)?;
         let (mut envs, mut variables) = (Vec::<KeyValue>::new(), Variables::new());
         for (at, variable) in self.container.env.iter().flatten().enumerate() {
             let value = match &variable.value_from {
@@ -150,22 +149,21 @@ impl ContainerInput<'_> {
         }
         let mut sub_paths = Vec::new();
         for (at, mount) in of_volumes().enumerate() {
-            let made = self.volume_mount(at, mount, variables);
+            let made = self.volume_mount(at, mount, variables, &mut sub_paths);
             let path = format!("volumeMounts[{at}]");
-            let (made, sub_path) = made.map_err(|error| wrong(error).below(&path))?;
-            mounts.push(made);
-            sub_paths.extend(sub_path);
+            mounts.push(made.map_err(|error| wrong(error).below(&path))?);
         }
         Ok((mounts, sub_paths))
     }
 
-    /// The mount of a volume, and the sub-path that the node must mount first.
+    /// The mount of a volume. Adds the sub-path that the node must mount first, if any.
     fn volume_mount(
         &self,
         at: usize,
         mount: &VolumeMount,
         variables: &Variables,
-    ) -> Result<(Mount, Option<SubPath>), VolumeError> {
+        sub_paths: &mut Vec<SubPath>,
+    ) -> Result<Mount, VolumeError> {
         let (Fields { pod, node, .. }, name) = (self.of, &mount.name);
         let mut volumes = spec_of(pod).volumes.iter().flatten();
         let missing = || format!("there is no volume {name:?}: add it to spec.volumes");
@@ -188,11 +186,10 @@ impl ContainerInput<'_> {
             let problem = format!("subPathExpr: the variable {name} is missing or empty");
             return Err(VolumeError(problem));
         }
-        let mut sub_path = None;
         if !path.is_empty() {
             let names = [&**name, &self.container.name, &at.to_string()];
             let target = node.pod_path(PodName::of(pod).uid, SUB_PATHS, &names)?;
-            sub_path = Some(SubPath {
+            sub_paths.push(SubPath {
                 volume: std::mem::replace(&mut host_path, target.clone()),
                 path: path.into(),
                 target,
@@ -203,15 +200,14 @@ impl ContainerInput<'_> {
             Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
             _ => MountPropagation::PropagationPrivate,
         };
-        let mount = Mount {
+        Ok(Mount {
             // As in upstream's kubelet, containers cannot change the files of `downwardAPI` volumes.
             readonly: mount.read_only.unwrap_or_default() || volume.downward_api.is_some(),
             propagation: propagation.into(),
             // As in upstream's kubelet, the files of a `hostPath` volume keep their SELinux labels.
             selinux_relabel: volume.host_path.is_none(),
             ..mount_at(&mount.mount_path, &host_path)
-        };
-        Ok((mount, sub_path))
+        })
     }
 }
 

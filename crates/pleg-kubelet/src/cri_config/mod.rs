@@ -107,13 +107,16 @@ impl NodeConfig {
         Ok(self.logs.join(file_name(&directory)?))
     }
 
-    pub(crate) fn log_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Result<PathBuf> {
+    /// The log of a container, and the file of its termination message.
+    pub(crate) fn files_of(&self, pod: &PodStatus, c: &ContainerStatus) -> Result<[PathBuf; 2]> {
+        let uid = pod.uid.as_str();
         let directory = self.log_directory(PodName {
             name: &pod.name,
             namespace: &pod.namespace,
-            uid: pod.uid.as_str(),
+            uid,
         })?;
-        Ok(directory.join(log_path(file_name(&container.name)?, container.attempt)))
+        let log = directory.join(log_path(file_name(&c.name)?, c.attempt));
+        Ok([log, self.termination_log(uid, &c.name, c.attempt)?])
     }
 }
 

@@ -13,7 +13,7 @@ use super::prepare::Prepared;
 use super::{PerformError, Performing, Result};
 use crate::actions::{MIN_GRACE, ResizeContainer, StartContainer, StopContainer, StopReason};
 use crate::gc::Removal;
-use crate::probe::{Check, CheckError, hook_of};
+use crate::probe::{Check, CheckError, hook_of, within};
 use crate::resources::linux_resources;
 use crate::spec::{container_of, grace_period, spec_of};
 
@@ -158,8 +158,8 @@ impl<S> Performing<'_, S> {
             return grace;
         };
         let since = self.run.now();
-        let result = tokio::time::timeout(grace, self.run_hook(&hook, id, grace)).await;
-        if let Err(error) = result.unwrap_or_else(|_| Err(CheckError::timed_out(grace))) {
+        let result = within(grace, self.run_hook(&hook, id, grace)).await;
+        if let Err(error) = result {
             tracing::warn!(pod = %self.run.uid, container = name, %id, %error, "a preStop hook failed");
         }
         let used = self.run.now().since(since);

@@ -91,14 +91,11 @@ impl Performer {
     fn message_of(&self, pod: &PodStatus, container: &ContainerStatus) -> Option<Source> {
         let has_exited = container.state == ContainerState::Exited;
         let code = container.details.exit_code.filter(|_| has_exited)?;
-        let (name, attempt) = (&container.name, container.attempt);
-        let uid = pod.uid.as_str();
-        let file = self.node.termination_log(uid, name, attempt).ok()?;
+        let [log, message] = self.node.files_of(pod, container).ok()?;
         let annotations = &container.details.annotations;
         let policy = annotations.get(names::TERMINATION_MESSAGE_POLICY);
         let is_log = code != 0 && policy == Some("FallbackToLogsOnError");
-        let log = is_log.then(|| self.node.log_of(pod, container).ok());
-        Some((container.id.clone(), file, log.flatten()))
+        Some((container.id.clone(), message, is_log.then_some(log)))
     }
 }
 
@@ -170,14 +167,12 @@ impl<S> Performing<'_, S> {
         let Some(container) = status.containers.iter().find(|c| c.id == *id) else {
             return Ok(());
         };
-        let (uid, name, attempt) = (&self.run.uid, &container.name, container.attempt);
-        let message = node.termination_log(uid.as_str(), name, attempt)?;
-        let paths = [node.log_of(status, container)?, message];
+        let paths = node.files_of(status, container)?;
         let remove = |path: &PathBuf| {
             unless(ErrorKind::NotFound, fs::remove_file(path)).map_err(VolumeError::at(path))
         };
         let work = move || paths.iter().try_for_each(remove);
-        self.performer.files.run(uid, work).await
+        self.performer.files.run(&self.run.uid, work).await
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use pleg::core::GoDuration;
 use pleg_cri::v1::{ContainerConfig, PodSandboxConfig};
 
 use super::{PerformError, Performed, Performer, Performing, Result};
@@ -12,7 +13,7 @@ use crate::cri_config::{ContainerInput, FieldError, sandbox_config};
 use crate::downward::Fields;
 use crate::names::PodName;
 use crate::plan::Plan;
-use crate::pod_status::crash_loop_back_off;
+use crate::pod_status::waiting;
 use crate::spec::container_of;
 use crate::unsupported::{DEADLINE, OF_POD, PROBES, PULL_SECRETS, of_pod};
 
@@ -33,10 +34,16 @@ impl<S> Performing<'_, S> {
             plan.postpone_all();
             return Prepared::default();
         };
-        for (name, reason) in &plan.observed.waiting {
+        let of = PodName::of(pod);
+        for (container, reason) in &plan.observed.waiting {
             if let WaitReason::BackOff { delay } = reason {
-                let reason = crash_loop_back_off(*delay, name, pod);
-                done.waiting.insert(name.clone(), reason);
+                let delay = GoDuration(*delay);
+                let message = format!(
+                    "back-off {delay} restarting failed container={container} pod={}_{}({})",
+                    of.name, of.namespace, of.uid
+                );
+                let reason = waiting("CrashLoopBackOff", message);
+                done.waiting.insert(container.clone(), reason);
             }
         }
         self.refresh_volumes(pod, &plan.actions).await;
@@ -45,7 +52,7 @@ impl<S> Performing<'_, S> {
         }
         let (run, names) = (self.run, &self.performer.names);
         if plan.creates_sandbox()
-            && let Err(other) = names.take(&run.pleg, PodName::of(pod), &run.uid)
+            && let Err(other) = names.take(&run.pleg, of, &run.uid)
         {
             plan.postpone_sandbox(Some(run.now().after(PREDECESSOR_PERIOD)));
             let message = format!("pod {other}, which has the same name, has not ended yet");
@@ -72,10 +79,9 @@ impl<S> Performing<'_, S> {
         // `of_pod` skips environment variables: `config` checks them once `Sources` has provided their values.
         let probes = plan.observed.probes.is_none().then_some(PROBES);
         let deadline = (!plan.has_deadline).then_some(DEADLINE);
-        let tables = [OF_POD].into_iter().chain(probes).chain(deadline);
-        let mut refused = of_pod(&pod, tables).into_iter();
-        let is_read = sources.reads_pull_secrets();
-        if let Some(error) = refused.find(|error| !is_read || error.field != PULL_SECRETS) {
+        let secrets = (!sources.reads_pull_secrets()).then_some(PULL_SECRETS);
+        let tables = [Some(OF_POD), probes, deadline, secrets].into_iter();
+        if let Some(error) = of_pod(&pod, tables.flatten()).into_iter().next() {
             return Err(PerformError::Pod(error.into()));
         }
         self.make_directories(&pod, &plan.actions).await?;
@@ -98,9 +104,8 @@ impl<S> Performing<'_, S> {
         done: &mut Performed,
     ) -> BTreeMap<String, ContainerConfig> {
         let mut containers = BTreeMap::new();
-        let mut created = plan.actions.start.clone();
-        created.retain(|start| start.existing.is_none());
-        for start in created {
+        let starts = plan.actions.start.clone().into_iter();
+        for start in starts.filter(|start| start.existing.is_none()) {
             let Some(container) = container_of(pod, &start.name) else {
                 plan.postpone(&start.name, None);
                 continue;

@@ -80,7 +80,9 @@ impl Planner {
         let mut plan = plan_from(run.view.clone());
         if let Some(after) = plan.actions.inspect_after {
             let listed = run.pleg.get(&run.uid).as_of;
-            let view = match run.details_newer_than(after, INSPECT_WITHIN).await {
+            let since = lock(&run.last_change).map_or(after, |own| own.max(after));
+            let read = run.pleg.details_newer_than(&run.uid, since, INSPECT_WITHIN);
+            let view = match read.await {
                 Ok(view) => view,
                 Err(WaitError::Closed) => return Err(WaitError::Closed),
                 Err(error) => {

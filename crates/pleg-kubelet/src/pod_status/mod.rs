@@ -7,14 +7,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use pleg::{Id, WallTime};
 
-use crate::names::PodName;
 use crate::plan::Observed;
 use crate::spec::spec_of;
 
@@ -28,16 +26,6 @@ pub fn api_time(at: WallTime) -> Time {
     let seconds = at.as_nanos().div_euclid(1_000_000_000);
     // This cannot fail, because every number of nanoseconds is a valid time.
     Time(Timestamp::from_second(seconds).unwrap_or_default())
-}
-
-/// The waiting state `CrashLoopBackOff`: the container is restarted when the back-off is over.
-pub(crate) fn crash_loop_back_off(delay: Duration, name: &str, pod: &Pod) -> ContainerStateWaiting {
-    let (delay, pod) = (pleg::core::GoDuration(delay), PodName::of(pod));
-    let message = format!(
-        "back-off {delay} restarting failed container={name} pod={}_{}({})",
-        pod.name, pod.namespace, pod.uid
-    );
-    waiting("CrashLoopBackOff", message)
 }
 
 /// The waiting state of a container, with one of upstream's reasons, such as `ErrImagePull`.

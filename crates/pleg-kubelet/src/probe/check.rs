@@ -29,15 +29,15 @@ use crate::cri_config::{FieldError, absolute};
 const MAX_BODY: usize = 10 << 10;
 const USER_AGENT: &str = "kube-probe/1.37";
 
-/// A check of a probe or hook. If `host` is empty, the check uses the pod's address.
+/// A check of a probe or hook. If it names no host, it uses the pod's address.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Check {
-    /// Opens a connection.
-    Tcp { host: String, port: u16 },
+    /// Opens a connection to this port of this host.
+    Tcp(u16, String),
     /// Sends a GET request to this port. A status from 200 to 399 is a success.
     Http(u16, HTTPGetAction),
-    /// Calls `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success. Empty `service`: the whole server.
-    Grpc { port: u16, service: String },
+    /// Calls `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success. Empty service: the whole server.
+    Grpc(u16, String),
     /// Runs a command in the container. Exit code 0 is a success.
     Exec(Vec<String>),
     /// Waits (hooks only).
@@ -57,16 +57,12 @@ pub(crate) fn hook_of(container: &Container, hook: &LifecycleHandler) -> Result<
 /// The action of a container's probe. The error names the field that cannot be used, by its path in the probe.
 pub(crate) fn check_of(container: &Container, probe: &Probe) -> Result<Check, FieldError> {
     if let Some(tcp) = &probe.tcp_socket {
-        return Ok(Check::Tcp {
-            host: tcp.host.clone().unwrap_or_default(),
-            port: port_of(container, &tcp.port, "tcpSocket.port")?,
-        });
+        let port = port_of(container, &tcp.port, "tcpSocket.port")?;
+        return Ok(Check::Tcp(port, tcp.host.clone().unwrap_or_default()));
     }
     if let Some(grpc) = &probe.grpc {
-        return Ok(Check::Grpc {
-            port: port_of(container, &IntOrString::Int(grpc.port), "grpc.port")?,
-            service: grpc.service.clone().unwrap_or_default(),
-        });
+        let port = port_of(container, &IntOrString::Int(grpc.port), "grpc.port")?;
+        return Ok(Check::Grpc(port, grpc.service.clone().unwrap_or_default()));
     }
     let missing = "it does nothing: write one of exec, tcpSocket, httpGet and grpc";
     exec_or_http(container, &probe.exec, &probe.http_get, missing)
@@ -117,16 +113,12 @@ pub(crate) enum CheckError {
     Status(u16),
     /// The check could not be made: as in upstream's kubelet, the probe's result then stays unchanged.
     #[error("{0}")]
-    NotMade(String),
+    NotMade(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl CheckError {
     fn failed<E: Display>(what: String) -> impl FnOnce(E) -> Self {
         move |error| Self::Failed(format!("{what}: {error}"))
-    }
-
-    pub(crate) fn timed_out(within: Duration) -> Self {
-        Self::Failed(format!("no response within {within:?}"))
     }
 }
 
@@ -162,7 +154,7 @@ impl Check {
     ) -> Result {
         let or_pod = |host: &str| if host.is_empty() { address } else { host }.to_owned();
         match self {
-            Self::Tcp { host, port } => {
+            Self::Tcp(port, host) => {
                 let connected = within(timeout, connect(&or_pod(host), *port)).await;
                 connected.map(drop)
             }
@@ -170,7 +162,7 @@ impl Check {
                 let host = or_pod(http.host.as_deref().unwrap_or_default());
                 within(timeout, get(&host, *port, http)).await
             }
-            Self::Grpc { port, service } => {
+            Self::Grpc(port, service) => {
                 within(timeout, grpc(host_and_port(address, *port), service)).await
             }
             Self::Exec(command) => match exec.exec(container, command, timeout).await {
@@ -179,7 +171,7 @@ impl Check {
                 Err(error) if error.kind == CallErrorKind::DeadlineExceeded => {
                     Err(CheckError::Failed(error.to_string()))
                 }
-                Err(error) => Err(CheckError::NotMade(error.to_string())),
+                Err(error) => Err(CheckError::NotMade(error.into())),
             },
             Self::Sleep(time) => within(*time, std::future::pending()).await.or(Ok(())),
         }
@@ -203,7 +195,7 @@ fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>>
         request = request.header(name, value);
     }
     let request = request.body(Empty::<Bytes>::new());
-    request.map_err(|e| CheckError::NotMade(format!("the HTTP probe is not valid: {e}")))
+    request.map_err(|e| CheckError::NotMade(format!("the HTTP probe is not valid: {e}").into()))
 }
 
 async fn get(host: &str, port: u16, http: &HTTPGetAction) -> Result {
@@ -250,9 +242,10 @@ async fn grpc(address: String, service: &str) -> Result {
     }
 }
 
-async fn within<T>(timeout: Duration, check: impl Future<Output = Result<T>>) -> Result<T> {
-    let checked = tokio::time::timeout(timeout, check).await;
-    checked.unwrap_or_else(|_| Err(CheckError::timed_out(timeout)))
+pub(crate) async fn within<T>(time: Duration, check: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = |_| CheckError::Failed(format!("no response within {time:?}"));
+    let checked = tokio::time::timeout(time, check).await;
+    checked.map_err(late).flatten()
 }
 
 async fn connect(host: &str, port: u16) -> Result<TcpStream> {

@@ -13,9 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::check::{CheckError, Exec};
-use super::state::{Probe, ProbeState, probes_of};
-use super::{ProbeKind, ProbeResults};
+use super::{CheckError, Exec, Probe, ProbeKind, ProbeResults, ProbeState, probes_of};
 use crate::{lock, message_of};
 
 /// Runs probes and keeps their results.
@@ -23,7 +21,7 @@ use crate::{lock, message_of};
 /// `E` runs the commands of exec probes. Dropping the prober ends its tasks.
 pub struct Prober<E> {
     shared: Arc<Shared<E>>,
-    pods: Mutex<HashMap<PodUid, Pod<E>>>,
+    pods: Mutex<HashMap<PodUid, Probed<E>>>,
 }
 
 impl<E> fmt::Debug for Prober<E> {
@@ -39,14 +37,16 @@ struct Shared<E> {
     host_address: String,
 }
 
-/// The probes of one pod. Dropping this value ends the tasks of the probes.
-type Pod<E> = (Arc<States<E>>, JoinSet<()>);
+/// The probes of one pod, and their tasks, which end when this value is dropped.
+type Probed<E> = (Arc<Pod<E>>, JoinSet<()>);
 
-/// The data that the probe tasks of one pod share.
-struct States<E> {
+/// The probes of one pod, and the data that their tasks share.
+struct Pod<E> {
     shared: Arc<Shared<E>>,
     uid: PodUid,
-    by_probe: Mutex<Vec<ProbeState>>,
+    probes: Vec<Probe>,
+    /// By container name and kind: the id of the container for which the probe last got a result, and this result.
+    results: Mutex<HashMap<(String, ProbeKind), (Id, bool)>>,
     /// Tells each task that a container of the pod may have started, or that the result of a startup probe has changed.
     recheck: watch::Sender<()>,
     changed: Box<dyn Fn() + Send + Sync>,
@@ -73,24 +73,21 @@ impl<E: Exec> Prober<E> {
     pub fn set(&self, uid: &PodUid, pod: &ApiPod, changed: impl Fn() + Send + Sync + 'static) {
         let probes = probes_of(pod);
         let mut pods = lock(&self.pods);
-        if let Some((states, _)) = pods.get(uid)
-            && lock(&states.by_probe).iter().map(|s| &s.probe).eq(&probes)
-        {
-            states.recheck.send_replace(());
+        if let Some((pod, _)) = pods.get(uid).filter(|(pod, _)| pod.probes == probes) {
+            pod.recheck.send_replace(());
             return;
         }
-        let by_probe = probes.iter().cloned().map(ProbeState::new).collect();
-        let states = Arc::new(States {
+        let pod = Arc::new(Pod {
             shared: self.shared.clone(),
             uid: uid.clone(),
-            by_probe: Mutex::new(by_probe),
+            probes: probes.clone(),
+            results: Mutex::default(),
             recheck: watch::Sender::new(()),
             changed: Box::new(changed),
         });
-        let probes = probes.into_iter().enumerate();
-        let tasks = probes.map(|(at, probe)| states.clone().run(at, probe));
+        let tasks = probes.into_iter().map(|probe| pod.clone().run(probe));
         let tasks = self.shared.pleg.in_tokio(|| tasks.collect());
-        pods.insert(uid.clone(), (states, tasks));
+        pods.insert(uid.clone(), (pod, tasks));
     }
 
     /// Ends the probes of a pod.
@@ -102,11 +99,10 @@ impl<E: Exec> Prober<E> {
     /// started if it has a startup probe, and as not ready if it has a readiness probe.
     pub fn results(&self, status: &PodStatus) -> ProbeResults {
         let pods = lock(&self.pods);
-        let states = pods.get(&status.uid).map(|pod| lock(&pod.0.by_probe));
-        let states = states.as_deref().map(Vec::as_slice).unwrap_or_default();
+        let pod = pods.get(&status.uid).map(|(pod, _)| pod);
         let mut results = ProbeResults::default();
         for container in running(status) {
-            let result = |kind| result(states, container, kind);
+            let result = |kind| pod.map_or(Some(true), |pod| pod.result(container, kind));
             for kind in [ProbeKind::Startup, ProbeKind::Liveness] {
                 if result(kind) == Some(false) {
                     results.failed.insert(container.id.clone(), kind);
@@ -123,30 +119,36 @@ impl<E: Exec> Prober<E> {
     }
 }
 
-/// The result of a container's probe. `None` if there is none yet. A probe that the container does not have succeeds.
-fn result(states: &[ProbeState], container: &ContainerStatus, kind: ProbeKind) -> Option<bool> {
-    let mut states = states.iter().filter(|state| state.probe.kind == kind);
-    let state = states.find(|state| *state.probe.container == *container.name);
-    state.map_or(Some(true), |state| state.result(&container.id))
-}
-
 fn running(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     let containers = status.active_containers();
     containers.filter(|c| c.state == ContainerState::Running)
 }
 
-impl<E: Exec> States<E> {
-    /// Runs the probe at the index `at`, even after a check has panicked. Never returns.
-    async fn run(self: Arc<Self>, at: usize, probe: Arc<Probe>) {
+impl<E: Exec> Pod<E> {
+    /// The result of a container's probe. `None` if there is none yet. A probe that the container does not have succeeds.
+    fn result(&self, container: &ContainerStatus, kind: ProbeKind) -> Option<bool> {
+        let mut probes = self.probes.iter().filter(|probe| probe.kind == kind);
+        if !probes.any(|probe| *probe.container == *container.name) {
+            return Some(true);
+        }
+        let results = lock(&self.results);
+        let (id, result) = results.get(&(container.name.to_string(), kind))?;
+        (*id == container.id).then_some(*result)
+    }
+
+    /// Runs a probe, even after a check has panicked. Never returns.
+    async fn run(self: Arc<Self>, probe: Probe) {
         let mut ticks = tokio::time::interval(probe.period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut recheck = self.recheck.subscribe();
+        let mut state = None;
         loop {
             let is_recheck = tokio::select! {
                 _ = ticks.tick() => false,
                 _ = recheck.changed() => true,
             };
-            let checked = AssertUnwindSafe(self.check(at, &probe, is_recheck)).catch_unwind();
+            let checked = self.check(&probe, &mut state, is_recheck);
+            let checked = AssertUnwindSafe(checked).catch_unwind();
             if let Err(panic) = checked.await {
                 tracing::error!(pod = %self.uid, container = probe.container, probe = ?probe.kind,
                     panic = message_of(&*panic), "a probe panicked; it is started again");
@@ -154,48 +156,46 @@ impl<E: Exec> States<E> {
         }
     }
 
-    /// Checks the container of the probe, if a check is due. Calls `changed` if the result changes.
-    async fn check(&self, at: usize, probe: &Probe, is_recheck: bool) {
+    /// Checks the running container of the probe, if a check is due. Between two periods (`is_recheck`), a check is due
+    /// only for a new container. Calls `changed` if the result changes.
+    async fn check(&self, probe: &Probe, state: &mut Option<ProbeState>, is_recheck: bool) {
         let (shared, uid) = (&self.shared, &self.uid);
         let status = shared.pleg.get(uid).status;
-        let Some(id) = self.observe(at, &status, is_recheck) else {
+        let container = running(&status).find(|c| *c.name == *probe.container);
+        let has_started = |c: &&ContainerStatus| {
+            probe.kind == ProbeKind::Startup || self.result(c, ProbeKind::Startup) == Some(true)
+        };
+        let Some(container) = container.filter(has_started) else {
+            return;
+        };
+        let (id, clock) = (&container.id, shared.pleg.clock());
+        let is_new = state.as_ref().is_none_or(|state| state.id != *id);
+        if is_new {
+            let started = container.details.started_at;
+            let nanos = started.map_or(0, |at| clock.wall().nanos_since(at));
+            let age = Duration::from_nanos(u64::try_from(nanos).unwrap_or(0));
+            *state = Some(ProbeState::new(probe, id, age, clock.now()));
+        }
+        let state = state.as_mut().filter(|_| is_new || !is_recheck);
+        let Some(state) = state.filter(|state| state.is_due(probe, clock.now())) else {
             return;
         };
         let address = status.ips.first().map_or(&*shared.host_address, |ip| &**ip);
         let check = &probe.check;
-        let checked = check.perform(&shared.exec, &id, address, probe.timeout);
+        let checked = check.perform(&shared.exec, id, address, probe.timeout);
         let result = checked.await;
         if let Err(error) = &result {
             tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind, %error,
                 "a probe failed");
         }
         let is_made = !matches!(result, Err(CheckError::NotMade(_)));
-        if is_made && lock(&self.by_probe)[at].checked(&id, result.is_ok()) {
+        if is_made && state.checked(probe, result.is_ok()) {
+            let key = (probe.container.clone(), probe.kind);
+            lock(&self.results).insert(key, (id.clone(), result.is_ok()));
             if probe.kind == ProbeKind::Startup {
                 self.recheck.send_replace(());
             }
             (self.changed)();
         }
-    }
-
-    /// Records the running container of the probe, and returns it if a check is due. Between two periods (`is_recheck`),
-    /// a check is due only for a new container.
-    fn observe(&self, at: usize, status: &PodStatus, is_recheck: bool) -> Option<Id> {
-        let (clock, mut states) = (self.shared.pleg.clock(), lock(&self.by_probe));
-        let probe = states[at].probe.clone();
-        let running = running(status).find(|c| *c.name == *probe.container);
-        let has_started = |c: &&ContainerStatus| {
-            probe.kind == ProbeKind::Startup || result(&states, c, ProbeKind::Startup) == Some(true)
-        };
-        let running = running.filter(has_started).map(|container| {
-            let started = container.details.started_at;
-            let nanos = started.map_or(0, |at| clock.wall().nanos_since(at));
-            let age = Duration::from_nanos(u64::try_from(nanos).unwrap_or(0));
-            (&container.id, age)
-        });
-        let (state, now) = (&mut states[at], clock.now());
-        let is_new = state.observe(running, now);
-        let due = state.due(now).filter(|_| is_new || !is_recheck);
-        due.cloned()
     }
 }

@@ -185,16 +185,6 @@ impl<S> Run<S> {
         *lock(&self.due)
     }
 
-    /// Waits for a view whose details, such as exit codes, were read after `after`.
-    pub(crate) async fn details_newer_than(
-        &self,
-        after: Instant,
-        within: Duration,
-    ) -> Result<PodView, WaitError> {
-        let after = lock(&self.last_change).map_or(after, |own| own.max(after));
-        self.pleg.details_newer_than(&self.uid, after, within).await
-    }
-
     /// Returns a function that runs the pod again, for tasks that outlive the run.
     pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let woken = self.woken.clone();

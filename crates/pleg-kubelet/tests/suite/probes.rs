@@ -185,11 +185,14 @@ async fn container_replaced_during_a_check_is_checked_at_once() {
     node.ends_with(i32::MIN);
     node.set(&json!({"readinessProbe": {}}));
     until(&node.pleg, || node.runs() == 1).await;
-    node.ends_with(0);
+    node.ends_with(1);
     node.replace().await;
     node.set(&json!({"readinessProbe": {}}));
     node.command.release.notify_one();
-    assert!(node.until_ready().await < SECOND);
+    let took = until(&node.pleg, || node.runs() == 2).await;
+    assert!(took < SECOND && !node.ready(), "{took:?}");
+    node.ends_with(0);
+    node.until_ready().await;
 }
 
 #[tokio::test(start_paused = true)]
