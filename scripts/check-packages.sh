@@ -26,12 +26,12 @@ mapfile -t crates < <(published)
 selected=()
 for crate in "${crates[@]}"; do selected+=(--package "${crate%% *}"); done
 
-if [[ ${1:-} != --build ]]; then
-    cargo package --quiet --allow-dirty --no-verify "${selected[@]}"
-    printf 'packaged: %s\n' "${crates[@]%% --*}"
-    exit
-fi
+cargo package --quiet --allow-dirty --no-verify "${selected[@]}"
+printf 'packaged: %s\n' "${crates[@]%% --*}"
+[[ ${1:-} == --build ]] || exit 0
 
+# k8s-openapi does not build without a version of the API. Programs choose one; a package of a library has none.
+export K8S_OPENAPI_ENABLED_VERSION=1.37
 cargo publish --dry-run --allow-dirty "${selected[@]}"
 project=$(mktemp -d)
 trap 'rm -rf "$project"' EXIT
