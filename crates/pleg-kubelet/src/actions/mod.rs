@@ -127,24 +127,32 @@ pub struct StopContainer {
     pub name: String,
     /// The grace period. The time that the `preStop` hook takes counts as part of it.
     pub grace: Duration,
-    pub(crate) reason: StopReason,
+    /// The reason for the stop.
+    pub reason: StopReason,
 }
 
 /// The reason why a container is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StopReason {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// The pod has ended or is terminated, or its sandbox is replaced.
     Pod,
+    /// The container's specification changed.
     Changed,
+    /// The container's state is unknown.
     Unknown,
     /// Another container of the same name is preferred: the stopped one is older, or in another sandbox.
     Surplus,
+    /// A probe failed.
     Unhealthy,
+    /// The `postStart` hook failed.
     HookFailed,
 }
 
 impl StopReason {
-    /// The reason in words, for logs.
-    pub(crate) const fn as_str(self) -> &'static str {
+    /// The reason in words, for logs and events.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pod => "its pod or sandbox ends",
             Self::Changed => "its specification changed",
