@@ -36,13 +36,6 @@ pub(crate) fn policy<'a>(container: &'a Container, spec: &'a PodSpec) -> &'a str
     own.or(spec.restart_policy.as_deref()).unwrap_or("Always")
 }
 
-/// Rules that restart a container after certain exit codes despite its own policy. Ignored if it has no own policy.
-fn rules(container: &Container) -> impl Iterator<Item = &ContainerRestartRuleOnExitCodes> {
-    let rules = container.restart_policy_rules.iter().flatten();
-    let rules = rules.filter(|rule| rule.action == "Restart");
-    rules.filter_map(|rule| rule.exit_codes.as_ref())
-}
-
 /// Returns true if the container is restarted after it exited with `exit_code`.
 pub(crate) fn restarts(container: &Container, spec: &PodSpec, exit_code: i32) -> bool {
     let is_named = |codes: &ContainerRestartRuleOnExitCodes| {
@@ -54,16 +47,11 @@ pub(crate) fn restarts(container: &Container, spec: &PodSpec, exit_code: i32) ->
         "OnFailure" => exit_code != 0,
         _ => true,
     };
-    is_restarted || container.restart_policy.is_some() && rules(container).any(is_named)
-}
-
-/// The result of [`restarts`] if it is the same for every exit code, else `None`.
-pub(crate) fn restarts_always_or_never(container: &Container, spec: &PodSpec) -> Option<bool> {
-    match policy(container, spec) {
-        "Never" => rules(container).next().is_none().then_some(false),
-        "OnFailure" => None,
-        _ => Some(true),
-    }
+    // Rules restart a container despite its own policy. The rules of a container without an own policy are ignored.
+    let rules = container.restart_policy_rules.iter().flatten();
+    let rules = rules.filter(|rule| rule.action == "Restart");
+    let mut rules = rules.filter_map(|rule| rule.exit_codes.as_ref());
+    is_restarted || container.restart_policy.is_some() && rules.any(is_named)
 }
 
 /// The grace period of a pod. A deletion may have shortened it.

@@ -31,7 +31,7 @@ use crate::gc::Removal;
 use crate::history::{Call, PodHistory};
 use crate::pod_status::time_left;
 use crate::probe::ProbeResults;
-use crate::spec::{UNKNOWN_EXIT_CODE, restarts, restarts_always_or_never};
+use crate::spec::{UNKNOWN_EXIT_CODE, policy, restarts};
 use crate::worker::Run;
 
 /// The desired state of a pod: running or terminated.
@@ -299,8 +299,11 @@ impl Decision<'_> {
         if self.history.is_replaced(end, container, spec) {
             return Some(true);
         }
-        let fixed = restarts_always_or_never(container, spec);
-        fixed.or_else(|| Some(restarts(container, spec, self.exit_code(end)?)))
+        match policy(container, spec) {
+            "Never" if container.restart_policy_rules.is_none() => Some(false),
+            "Never" | "OnFailure" => Some(restarts(container, spec, self.exit_code(end)?)),
+            _ => Some(true),
+        }
     }
 
     /// Requests an inspection: a read of the pod's details that begins after this instant.
