@@ -140,21 +140,14 @@ impl<'a> Decision<'a> {
         let view = self.view;
         let is_live =
             |c: &&ContainerStatus| *c.name == *container.name && c.state != ContainerState::Exited;
-        let (mut running, mut created, mut is_unresolved) = (None, None, false);
+        let (mut running, mut created, mut is_left) = (None, None, false);
         for c in view.status.containers.iter().filter(is_live) {
             let is_elsewhere = c.sandbox.as_ref().is_some_and(|id| id != sandbox);
             match c.state {
                 ContainerState::Running if !is_elsewhere && running.is_none() => running = Some(c),
                 ContainerState::Created if !is_elsewhere && created.is_none() => created = Some(c),
-                ContainerState::Created => is_unresolved |= self.remove(&c.id),
-                ContainerState::Unknown { .. } => {
-                    is_unresolved = true;
-                    self.stop(c, StopReason::Unknown);
-                }
-                _ => {
-                    is_unresolved = true;
-                    self.stop(c, StopReason::Surplus);
-                }
+                ContainerState::Unknown { .. } => is_left |= self.clear(c, StopReason::Unknown),
+                _ => is_left |= self.clear(c, StopReason::Surplus),
             }
         }
         if let Some(c) = running {
@@ -163,8 +156,8 @@ impl<'a> Decision<'a> {
             }
             return self.running(spec, container, c);
         }
-        let is_blocked = created.is_some_and(|c| self.created(container, c, is_unresolved));
-        match is_blocked || is_unresolved {
+        let is_blocked = created.is_some_and(|c| self.created(container, c, is_left));
+        match is_blocked || is_left {
             true => Live::Unresolved,
             false => Live::Nothing,
         }
@@ -208,7 +201,7 @@ impl<'a> Decision<'a> {
             }
             // The last resize had no effect: it failed, or the runtime rounded the values. The next resize is delayed.
             if repeat_at > self.now {
-                return self.actions.due_by(repeat_at);
+                return self.due_by(Some(repeat_at));
             }
         }
         self.actions.resize.push(ResizeContainer {
@@ -219,7 +212,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Starts or removes a container that was created but not started. Returns true if it blocks its name.
-    fn created(&mut self, container: &Container, c: &ContainerStatus, is_unresolved: bool) -> bool {
+    fn created(&mut self, container: &Container, c: &ContainerStatus, is_left: bool) -> bool {
         let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
         // A higher attempt number of this name is already in use, so this container must not start.
         let is_late = c.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
@@ -230,7 +223,7 @@ impl<'a> Decision<'a> {
             }
         } else if c.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
-        } else if !is_unresolved {
+        } else if !is_left {
             self.actions.start.push(StartContainer {
                 name: container.name.clone(),
                 attempt: c.attempt,
@@ -249,7 +242,7 @@ impl<'a> Decision<'a> {
         let (end, back_off) = (self.history.end(name), &self.history.back_off);
         let delayed = end.and_then(|end| back_off.delayed(&key, end.detected, self.now));
         if let Some((until, delay)) = delayed {
-            self.actions.due_by(until);
+            self.due_by(Some(until));
             self.waits(name, WaitReason::BackOff { delay });
         } else if self.lacks_addresses() {
             self.waits(name, WaitReason::StatusMissing);

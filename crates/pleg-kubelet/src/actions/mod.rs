@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use pleg::core::Resources;
-use pleg::{ContainerStatus, Exit, Id, Instant, PodView};
+use pleg::{ContainerState, ContainerStatus, Exit, Id, Instant, PodView};
 
 use crate::gc::Removal;
 use crate::history::{Call, PodHistory};
@@ -108,13 +108,6 @@ pub struct Actions {
     pub(crate) terminated: bool,
     /// Containers that keep running: no earlier stop call for them can still take effect.
     pub(crate) keep: Vec<Id>,
-}
-
-impl Actions {
-    /// Schedules the pod's next run for the instant `at`, or for an earlier instant that was already given.
-    pub(crate) fn due_by(&mut self, at: Instant) {
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
-    }
 }
 
 /// A container to stop.
@@ -245,6 +238,15 @@ impl Decision<'_> {
         self.actions
     }
 
+    /// Removes a container that was never started, or stops one that may run. Returns true if it still blocks its name.
+    fn clear(&mut self, status: &ContainerStatus, reason: StopReason) -> bool {
+        if status.state == ContainerState::Created {
+            return self.remove(&status.id);
+        }
+        self.stop(status, reason);
+        true
+    }
+
     fn stop(&mut self, status: &ContainerStatus, reason: StopReason) {
         self.stop_within(status, self.grace(status), reason);
     }
@@ -263,9 +265,7 @@ impl Decision<'_> {
     /// Returns true if `call` may be made for `id` now. If the last such call is too recent, schedules the next run.
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
-        if let Some(at) = repeat_at {
-            self.actions.due_by(at);
-        }
+        self.due_by(repeat_at);
         repeat_at.is_none()
     }
 
@@ -273,8 +273,8 @@ impl Decision<'_> {
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let since = self.history.unread_since(id, self.view, self.now);
         match since.filter(|since| *since > self.now) {
-            Some(since) => self.actions.due_by(since),
             None => self.inspect(since),
+            later => self.due_by(later),
         }
         since.is_none()
     }
@@ -304,6 +304,11 @@ impl Decision<'_> {
             "Never" | "OnFailure" => Some(restarts(container, spec, self.exit_code(end)?)),
             _ => Some(true),
         }
+    }
+
+    /// Schedules the pod's next run for the instant `at`, or for an earlier instant that was already given.
+    fn due_by(&mut self, at: Option<Instant>) {
+        self.actions.due = self.actions.due.into_iter().chain(at).min();
     }
 
     /// Requests an inspection: a read of the pod's details that begins after this instant.
