@@ -123,8 +123,7 @@ impl PodHistory {
         }
         let sandbox = status.sandboxes.first();
         let is_missing = status.ips.is_empty() && sandbox.is_some_and(|s| s.error.is_some());
-        let since = self.addresses_missing.unwrap_or(now);
-        self.addresses_missing = is_missing.then_some(since);
+        self.addresses_missing = is_missing.then(|| self.addresses_missing.unwrap_or(now));
         for record in records {
             let name = self.tried(&record.name, record.attempt);
             name.ended(record.clone(), None);
@@ -151,9 +150,7 @@ impl PodHistory {
     /// Records the decided calls before they are made, so that no attempt number is used twice. Counts restarts.
     pub(crate) fn record(&mut self, actions: &Actions, now: Instant) {
         if let Some(attempt) = actions.create_sandbox {
-            if self.next_attempt(SANDBOX) > 0 {
-                self.sandbox_replaced = Some(now);
-            }
+            self.sandbox_replaced = (attempt > 0).then_some(now);
             self.tried(SANDBOX, attempt);
         }
         for start in &actions.start {
@@ -172,7 +169,6 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // If one of these containers ends, its exit code decides its restart: no earlier stop call can have ended it.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
@@ -210,9 +206,14 @@ impl PodHistory {
         self.names.get(name)?.end.as_ref()
     }
 
-    /// The sandbox of the container whose exit [`end`](Self::end) returns, if it is known.
-    pub(crate) fn sandbox_of_end(&self, name: &str) -> Option<&Id> {
-        self.names.get(name)?.sandbox_of_end.as_ref()
+    /// The exit of the last container of the name `name`, if that container was in the sandbox.
+    pub(crate) fn end_in(&self, sandbox: &Id, name: &str, status: &PodStatus) -> Option<&Exit> {
+        let name = self.names.get(name)?;
+        let is_here = |end: &&Exit| match &name.sandbox_of_end {
+            Some(id) => id == sandbox,
+            None => status.containers.iter().any(|c| c.id == end.id),
+        };
+        name.end.as_ref().filter(is_here)
     }
 
     /// Returns true if the container runs again whatever its exit code, because this worker replaces it.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pleg::core::Resources;
-use pleg::{ContainerState, ContainerStatus, Exit, Id};
+use pleg::{ContainerState, ContainerStatus, Id};
 
 use super::{Decision, ResizeContainer, StartContainer, StopReason, WaitReason};
 use crate::history::{Call, restart_count};
@@ -53,10 +53,9 @@ impl<'a> Decision<'a> {
         let ended = self.view.status.containers.iter();
         let ended = ended.filter(|c| c.state == ContainerState::Exited);
         let earlier = ended.filter(|c| history.earlier.contains(&c.id));
-        let earlier: BTreeSet<&str> = earlier.map(|c| &*c.name).collect();
         let is_replaced = |c: &&Container| match history.end(&c.name) {
             Some(end) => history.is_replaced(end, c, spec),
-            None => earlier.contains(&*c.name),
+            None => earlier.clone().any(|end| *end.name == *c.name),
         };
         let replaced = containers_in(spec).filter(is_replaced);
         replaced.map(|c| c.name.clone()).collect()
@@ -82,20 +81,11 @@ impl<'a> Decision<'a> {
 
     /// Returns true if a container with the name of `container` exists, or existed, in the sandbox.
     fn has_run(&self, container: &Container, sandbox: &Id) -> bool {
+        let (name, status) = (&*container.name, &self.view.status);
         let is_here = |id: &Option<Id>| id.as_ref().is_none_or(|id| id == sandbox);
-        let mut containers = self.view.status.containers.iter();
-        containers.any(|c| *c.name == *container.name && is_here(&c.sandbox))
-            || self.end_here(container, sandbox).is_some()
-    }
-
-    /// The exit of the last container of this name, if that container was in the sandbox.
-    fn end_here(&self, container: &Container, sandbox: &Id) -> Option<&'a Exit> {
-        let end = self.history.end(&container.name)?;
-        let is_here = match self.history.sandbox_of_end(&container.name) {
-            Some(id) => id == sandbox,
-            None => self.view.status.containers.iter().any(|c| c.id == end.id),
-        };
-        is_here.then_some(end)
+        let mut containers = status.containers.iter();
+        containers.any(|c| *c.name == *name && is_here(&c.sandbox))
+            || self.history.end_in(sandbox, name, status).is_some()
     }
 
     /// Decides about the init container or sidecar that the pod has reached. Returns true if the next one may run.
@@ -106,8 +96,9 @@ impl<'a> Decision<'a> {
         if self.live(spec, container, sandbox) != Live::Nothing {
             return false;
         }
-        let end = self.end_here(container, sandbox);
-        let end = end.filter(|end| !self.history.is_replaced(end, container, spec));
+        let (history, status) = (self.history, &self.view.status);
+        let end = history.end_in(sandbox, &container.name, status);
+        let end = end.filter(|end| !history.is_replaced(end, container, spec));
         let Some(end) = end else {
             self.start(container);
             return false;
@@ -175,7 +166,6 @@ impl<'a> Decision<'a> {
         } else if status.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
         } else {
-            // A container is not listed in `keep` while an earlier stop call for it may still take effect.
             if self.may_call(&status.id, Call::Stop) {
                 self.actions.keep.push(status.id.clone());
             }

@@ -41,7 +41,6 @@ pub struct Desired<'a> {
     pub(crate) pod: Option<&'a Pod>,
     pub(crate) terminating: bool,
     pub(crate) grace: Option<Duration>,
-    /// False: the performer refuses a pod that has a deadline.
     pub(crate) has_deadline: bool,
 }
 
@@ -106,7 +105,7 @@ pub struct Actions {
     pub(crate) replaced: BTreeSet<String>,
     pub(crate) phase: Option<PodPhase>,
     pub(crate) terminated: bool,
-    /// Containers that keep running: no earlier stop call for them can still take effect.
+    /// Containers that keep running. Their exit code decides their restart: no earlier stop call can still end them.
     pub(crate) keep: Vec<Id>,
 }
 
