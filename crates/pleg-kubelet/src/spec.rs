@@ -1,4 +1,4 @@
-//! The values of a pod's specification that decisions need, with the defaults of the API.
+//! The values of a pod's API object that decisions and configurations need, with the defaults of the API.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -6,8 +6,36 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRuleOnExitCodes, Pod, PodSpec};
 use k8s_openapi::serde_json;
 
+use crate::names;
+
 /// The value for an exit code that stays unknown. It counts as a failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
+
+/// The name, the namespace and the uid of a pod.
+#[derive(Clone, Copy)]
+pub(crate) struct PodName<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) uid: &'a str,
+}
+
+impl<'a> PodName<'a> {
+    pub(crate) fn of(pod: &'a Pod) -> Self {
+        let metadata = &pod.metadata;
+        Self {
+            name: metadata.name.as_deref().unwrap_or_default(),
+            namespace: metadata.namespace.as_deref().unwrap_or("default"),
+            uid: metadata.uid.as_deref().unwrap_or_default(),
+        }
+    }
+
+    /// The labels of the pod's sandboxes and containers.
+    pub(crate) fn labels(self) -> impl Iterator<Item = (String, String)> {
+        let keys = [names::POD_NAME, names::POD_NAMESPACE, names::POD_UID];
+        let values = [self.name, self.namespace, self.uid].map(str::to_owned);
+        keys.map(str::to_owned).into_iter().zip(values)
+    }
+}
 
 /// The specification of a pod, or an empty one.
 pub(crate) fn spec_of(pod: &Pod) -> &PodSpec {

@@ -15,7 +15,7 @@ use crate::actions::Actions;
 use crate::cri_config::hosts;
 use crate::mounts::SubPath;
 use crate::plan::Observed;
-use crate::spec::spec_of;
+use crate::spec::{PodName, spec_of};
 use crate::termination::message;
 use crate::volumes::{ETC_HOSTS, VolumeError, file_name, make_file, make_volumes, unless};
 use crate::worker::Run;
@@ -95,7 +95,7 @@ impl Performer {
         let uid = pod.uid.as_str();
         let file = self.node.termination_log(uid, name, attempt).ok()?;
         let annotations = &container.details.annotations;
-        let policy = annotations.get(names::TERMINATION_MESSAGE_POLICY);
+        let policy = annotations.get(names::MESSAGE_POLICY);
         let is_log = code != 0 && policy == Some("FallbackToLogsOnError");
         let log = is_log.then(|| self.node.log_of(pod, container).ok());
         Some((container.id.clone(), file, log.flatten()))
@@ -112,7 +112,7 @@ impl<S> Performing<'_, S> {
         let mut created = actions.start.clone();
         created.retain(|start| start.existing.is_none());
         let work = move || {
-            let (logs, uid) = (node.log_directory(names::PodName::of(&pod))?, uid.as_str());
+            let (logs, uid) = (node.log_directory(PodName::of(&pod))?, uid.as_str());
             let make = |path: &Path| fs::create_dir_all(path).map_err(VolumeError::at(path));
             let write = |path: &Path, text: &str, mode| {
                 make_file(path, text, mode, None).map_err(VolumeError::at(path))

@@ -14,9 +14,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use pleg::{Id, WallTime};
 
-use crate::names::PodName;
 use crate::plan::Observed;
-use crate::spec::spec_of;
+use crate::spec::{PodName, spec_of};
 
 pub use crate::resources::qos_class;
 pub use pod::OWN_CONDITIONS;
