@@ -49,6 +49,7 @@ impl<'a> Decision<'a> {
 
     /// Stops the containers and sandboxes of a pod that has no ready sandbox, or several. When they have ended, creates
     /// a new sandbox if the pod needs one. Replacements are at least the initial back-off (default 10 s) apart.
+    /// Upstream waits for 10 s after it failed to create a sandbox.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
         let mut is_left = self.stop_sandboxes();
         let containers = self.view.status.containers.iter();
