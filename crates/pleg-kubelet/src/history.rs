@@ -98,21 +98,13 @@ pub(crate) enum Call {
     Resize,
 }
 
-/// The calls of one kind for one container or sandbox: their number, and the instants of the first and the last one.
+/// The calls of one kind for one container or sandbox: the instants of the first and the last one, and the delay before
+/// the next one if such a call may never succeed. Each call doubles the delay.
 #[derive(Clone, Copy, Debug)]
 struct Called {
     since: Instant,
     at: Instant,
-    tries: u32,
-}
-
-impl Called {
-    /// The instant from which a call that may never succeed may be repeated. The delay doubles.
-    fn next_try(&self) -> Instant {
-        let doubled = 2_u32.saturating_pow(self.tries.saturating_sub(1));
-        let after = REPEAT_AFTER.saturating_mul(doubled);
-        self.at.after(after.min(REPEAT_AFTER_AT_MOST))
-    }
+    delay: Duration,
 }
 
 impl PodHistory {
@@ -233,13 +225,14 @@ impl PodHistory {
 
     /// Like [`repeat_at`](Self::repeat_at), for garbage. No container waits for it, so each call doubles the delay.
     fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
-        Some(self.calls.get(&(id.clone(), Call::Remove))?.next_try())
+        let called = self.calls.get(&(id.clone(), Call::Remove))?;
+        Some(called.at.after(called.delay))
     }
 
     /// The instant at which the resources `to` were last set, and the instant from which they may be set again.
     pub(crate) fn resized(&self, id: &Id, to: &Resources) -> Option<(Instant, Instant)> {
         let called = self.calls.get(&(id.clone(), Call::Resize))?;
-        (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))
+        (self.resized.get(id)? == to).then(|| (called.at, called.at.after(called.delay)))
     }
 
     /// Returns true if no status newer than `since` can be expected: an inspection failed, although the runtime had
@@ -284,10 +277,11 @@ impl PodHistory {
 
     /// Records that a call is about to be made.
     fn called(&mut self, id: &Id, call: Call, now: Instant) {
-        let (since, at, tries) = (now, now, 0);
+        let (since, at, delay) = (now, now, Duration::ZERO);
         let called = self.calls.entry((id.clone(), call));
-        let called = called.or_insert(Called { since, at, tries });
-        (called.at, called.tries) = (now, called.tries.saturating_add(1));
+        let called = called.or_insert(Called { since, at, delay });
+        called.at = now;
+        called.delay = (called.delay * 2).clamp(REPEAT_AFTER, REPEAT_AFTER_AT_MOST);
     }
 
     /// Returns true if the removal of a created container has failed for four minutes.

@@ -177,14 +177,12 @@ impl<'a> Decision<'a> {
 
     /// Changes the resources of a running container if they differ from its specification.
     fn resize(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) {
-        let (Some(wanted), Some(actual)) = (wanted(container, spec), &status.details.resources)
-        else {
+        let actual = status.details.resources.as_deref();
+        let differs = |wanted: &Resources| actual.is_some_and(|actual| !has(actual, wanted));
+        let Some(to) = wanted(container, spec).filter(differs) else {
             return;
         };
-        if has(actual, &wanted) {
-            return;
-        }
-        if let Some((at, repeat_at)) = self.history.resized(&status.id, &wanted) {
+        if let Some((at, repeat_at)) = self.history.resized(&status.id, &to) {
             if self.view.details_as_of <= Some(at) && !self.history.is_given_up(at) {
                 // The status was read before the last resize and cannot show its effect, so the status is read again.
                 return self.inspect(Some(at));
@@ -197,7 +195,7 @@ impl<'a> Decision<'a> {
         self.actions.resize.push(ResizeContainer {
             id: status.id.clone(),
             name: status.name.to_string(),
-            to: wanted,
+            to,
         });
     }
 
@@ -266,8 +264,7 @@ fn hash_changed(container: &Container, status: &ContainerStatus) -> bool {
 
 /// Returns true if all resources that are set in `wanted` are in effect.
 fn has(actual: &Resources, wanted: &Resources) -> bool {
-    let same = |wanted: i64, actual: i64| wanted <= 0 || wanted == actual;
-    same(wanted.cpu_shares, actual.cpu_shares)
-        && same(wanted.cpu_quota, actual.cpu_quota)
-        && same(wanted.memory_limit, actual.memory_limit)
+    let of = |r: &Resources| [r.cpu_shares, r.cpu_quota, r.memory_limit];
+    let mut pairs = of(wanted).into_iter().zip(of(actual));
+    pairs.all(|(wanted, actual)| wanted <= 0 || wanted == actual)
 }

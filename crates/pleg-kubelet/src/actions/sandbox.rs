@@ -37,8 +37,7 @@ impl<'a> Decision<'a> {
     /// Returns true, and requests an inspection, if the addresses of the sandbox are unknown because its status could
     /// not be read. New containers wait for these addresses, which may be part of their environment.
     pub(super) fn lacks_addresses(&mut self) -> bool {
-        let spec = self.spec;
-        let has_own = spec.is_some_and(|spec| spec.host_network != Some(true));
+        let has_own = self.spec.is_some_and(|s| s.host_network != Some(true));
         let Some(since) = self.history.addresses_missing.filter(|_| has_own) else {
             return false;
         };

@@ -67,16 +67,12 @@ impl PodState<'_> {
         });
         let (mut is_pending, mut runs) = (false, false);
         for (container, status) in &all.init {
-            let ended = end(status);
-            if is_sidecar(container) {
-                runs |= is_running(status);
-                is_pending |= match is_running(status) {
-                    true => status.started != Some(true) && !is_initialized,
-                    false => ended.is_none(),
-                };
-                continue;
-            }
-            match ended.filter(|_| !is_replaced(container)) {
+            let is_sidecar = is_sidecar(container);
+            match end(status).filter(|_| is_sidecar || !is_replaced(container)) {
+                _ if is_sidecar && is_running(status) => {
+                    runs = true;
+                    is_pending |= status.started != Some(true) && !is_initialized;
+                }
                 Some(code) if code != 0 && !restarts(container, spec, code) => return FAILED,
                 ended => is_pending |= ended.is_none(),
             }
