@@ -24,6 +24,7 @@ enum Live {
 
 impl<'a> Decision<'a> {
     pub(super) fn run(&mut self, spec: &'a PodSpec) {
+        self.actions.replaced = self.replaced(spec);
         let Some(sandbox) = self.sandbox(spec) else {
             return;
         };
@@ -48,7 +49,7 @@ impl<'a> Decision<'a> {
     }
 
     /// The names for [`Observed::replaced`](crate::plan::Observed::replaced).
-    pub(super) fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
+    fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
         let history = self.history;
         let ended = self.view.status.containers.iter();
         let ended = ended.filter(|c| c.state == ContainerState::Exited);
@@ -246,8 +247,6 @@ impl<'a> Decision<'a> {
     }
 
     /// Removes a container that was created but not started, after a read has shown that no earlier start call failed.
-    /// containerd sends no event when a start fails, but the container then has an exit code and must not be removed.
-    ///
     /// Returns true if the container blocks its name: until the removal has failed for four minutes.
     pub(super) fn remove(&mut self, id: &Id) -> bool {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {

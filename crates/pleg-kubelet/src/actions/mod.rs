@@ -228,10 +228,7 @@ pub(crate) struct Decision<'a> {
 impl Decision<'_> {
     pub(crate) fn decide(mut self) -> Actions {
         match self.spec {
-            Some(spec) if !self.terminating && self.history.phase.is_none() => {
-                self.actions.replaced = self.replaced(spec);
-                self.run(spec);
-            }
+            Some(spec) if !self.terminating && self.history.phase.is_none() => self.run(spec),
             _ => self.terminate(),
         }
         self.actions

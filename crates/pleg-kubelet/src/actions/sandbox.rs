@@ -1,7 +1,6 @@
 //! Decides which sandbox a pod uses, and terminates pods: first the regular containers, then the sidecars in reverse
 //! order, then the sandboxes. The time for which a sidecar waits for other containers to end counts as part of the
-//! sidecar's grace period, as in upstream's kubelet. A failed run of the pod's worker resets this time, because the
-//! runtime may have been down.
+//! sidecar's grace period, as in upstream's kubelet. A failed run of the pod's worker resets this time.
 
 use std::time::Duration;
 
