@@ -6,9 +6,6 @@
 //! * If the container ended more than 10 min after the last counted restart (it ran that long), it is restarted at once
 //!   and the delay is 10 s again. (`flowcontrol.Backoff` resets after twice its maximum; the kubelet sets 10 min.)
 //!
-//! The first replacement of a pod's sandbox is made at once. A later one waits until the first delay has passed since
-//! the last replacement. Upstream waits for 10 s after it failed to create a sandbox.
-//!
 //! Restarts after exit code 0, or after a stop by the kubelet, wait as well. Unlike upstream's, the delay starts when
 //! the generator detected the exit, on its monotonic clock, not at `finishedAt`. So wall-clock steps change no delay.
 
@@ -21,7 +18,7 @@ use pleg::{Instant, InvalidSetting};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackOffSettings {
-    /// The first delay. Default 10 s, minimum 1 ms.
+    /// The first delay, which is also the time between two replacements of a sandbox. Default 10 s, minimum 1 ms.
     pub initial: Duration,
     /// The greatest delay. Default 5 min, maximum one day.
     pub max: Duration,

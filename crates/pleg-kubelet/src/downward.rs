@@ -10,10 +10,9 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::cri_config::NodeConfig;
-use crate::names::PodName;
 use crate::quantity::Amount;
 use crate::resources::{limit, request};
-use crate::spec::{container_of, spec_of};
+use crate::spec::{PodName, container_of, spec_of};
 
 const NO_SOURCE: &str = "write one of fieldRef and resourceFieldRef";
 

@@ -98,21 +98,13 @@ pub(crate) enum Call {
     Resize,
 }
 
-/// The calls of one kind for one container or sandbox: their number, and the instants of the first and the last one.
+/// The calls of one kind for one container or sandbox: the instants of the first and the last one, and the delay before
+/// the next one if such a call may never succeed. Each call doubles the delay.
 #[derive(Clone, Copy, Debug)]
 struct Called {
     since: Instant,
     at: Instant,
-    tries: u32,
-}
-
-impl Called {
-    /// The instant from which a call that may never succeed may be repeated. The delay doubles.
-    fn next_try(&self) -> Instant {
-        let doubled = 2_u32.saturating_pow(self.tries.saturating_sub(1));
-        let after = REPEAT_AFTER.saturating_mul(doubled);
-        self.at.after(after.min(REPEAT_AFTER_AT_MOST))
-    }
+    delay: Duration,
 }
 
 impl PodHistory {
@@ -123,8 +115,7 @@ impl PodHistory {
         }
         let sandbox = status.sandboxes.first();
         let is_missing = status.ips.is_empty() && sandbox.is_some_and(|s| s.error.is_some());
-        let since = self.addresses_missing.unwrap_or(now);
-        self.addresses_missing = is_missing.then_some(since);
+        self.addresses_missing = is_missing.then(|| self.addresses_missing.unwrap_or(now));
         for record in records {
             let name = self.tried(&record.name, record.attempt);
             name.ended(record.clone(), None);
@@ -151,9 +142,7 @@ impl PodHistory {
     /// Records the decided calls before they are made, so that no attempt number is used twice. Counts restarts.
     pub(crate) fn record(&mut self, actions: &Actions, now: Instant) {
         if let Some(attempt) = actions.create_sandbox {
-            if self.next_attempt(SANDBOX) > 0 {
-                self.sandbox_replaced = Some(now);
-            }
+            self.sandbox_replaced = (attempt > 0).then_some(now);
             self.tried(SANDBOX, attempt);
         }
         for start in &actions.start {
@@ -172,7 +161,6 @@ impl PodHistory {
             }
             self.called(&resize.id, Call::Resize, now);
         }
-        // If one of these containers ends, its exit code decides its restart: no earlier stop call can have ended it.
         for id in &actions.keep {
             self.replaced.remove(id);
         }
@@ -210,9 +198,14 @@ impl PodHistory {
         self.names.get(name)?.end.as_ref()
     }
 
-    /// The sandbox of the container whose exit [`end`](Self::end) returns, if it is known.
-    pub(crate) fn sandbox_of_end(&self, name: &str) -> Option<&Id> {
-        self.names.get(name)?.sandbox_of_end.as_ref()
+    /// The exit of the last container of the name `name`, if that container was in the sandbox.
+    pub(crate) fn end_in(&self, sandbox: &Id, name: &str, status: &PodStatus) -> Option<&Exit> {
+        let name = self.names.get(name)?;
+        let is_here = |end: &&Exit| match &name.sandbox_of_end {
+            Some(id) => id == sandbox,
+            None => status.containers.iter().any(|c| c.id == end.id),
+        };
+        name.end.as_ref().filter(is_here)
     }
 
     /// Returns true if the container runs again whatever its exit code, because this worker replaces it.
@@ -232,13 +225,14 @@ impl PodHistory {
 
     /// Like [`repeat_at`](Self::repeat_at), for garbage. No container waits for it, so each call doubles the delay.
     fn repeat_garbage_at(&self, id: &Id) -> Option<Instant> {
-        Some(self.calls.get(&(id.clone(), Call::Remove))?.next_try())
+        let called = self.calls.get(&(id.clone(), Call::Remove))?;
+        Some(called.at.after(called.delay))
     }
 
     /// The instant at which the resources `to` were last set, and the instant from which they may be set again.
     pub(crate) fn resized(&self, id: &Id, to: &Resources) -> Option<(Instant, Instant)> {
         let called = self.calls.get(&(id.clone(), Call::Resize))?;
-        (self.resized.get(id)? == to).then(|| (called.at, called.next_try()))
+        (self.resized.get(id)? == to).then(|| (called.at, called.at.after(called.delay)))
     }
 
     /// Returns true if no status newer than `since` can be expected: an inspection failed, although the runtime had
@@ -283,10 +277,11 @@ impl PodHistory {
 
     /// Records that a call is about to be made.
     fn called(&mut self, id: &Id, call: Call, now: Instant) {
-        let (since, at, tries) = (now, now, 0);
+        let (since, at, delay) = (now, now, Duration::ZERO);
         let called = self.calls.entry((id.clone(), call));
-        let called = called.or_insert(Called { since, at, tries });
-        (called.at, called.tries) = (now, called.tries.saturating_add(1));
+        let called = called.or_insert(Called { since, at, delay });
+        called.at = now;
+        called.delay = (called.delay * 2).clamp(REPEAT_AFTER, REPEAT_AFTER_AT_MOST);
     }
 
     /// Returns true if the removal of a created container has failed for four minutes.

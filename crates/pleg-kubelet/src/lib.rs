@@ -36,7 +36,6 @@ pub mod quantity;
 mod removal;
 mod resources;
 mod spec;
-mod termination;
 mod unsupported;
 pub mod volumes;
 pub mod worker;

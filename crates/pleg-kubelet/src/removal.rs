@@ -34,10 +34,7 @@ pub(crate) fn remove_directory(path: &Path) -> Result {
         return Err(VolumeError(format!("{path:?} is not a directory")));
     };
     let failed = VolumeError::at(path);
-    let parent = match nix::fcntl::open(parent, DIRECTORY, Mode::empty()) {
-        Err(Errno::ENOENT) => return Ok(()),
-        opened => opened.map_err(&failed)?,
-    };
+    let parent = nix::fcntl::open(parent, DIRECTORY, Mode::empty()).map_err(&failed)?;
     let top = match open_directory(parent.as_fd(), name) {
         Err(Errno::ENOENT) => return Ok(()),
         Err(Errno::EXDEV) => return Err(VolumeError::mounted(&[path.to_owned()])),
@@ -60,10 +57,7 @@ pub(crate) fn remove_directory(path: &Path) -> Result {
     if !walk.mounted.is_empty() {
         return Err(VolumeError::mounted(&walk.mounted));
     }
-    match unlinkat(parent.as_fd(), name, UnlinkatFlags::RemoveDir) {
-        Err(Errno::ENOENT) | Ok(()) => Ok(()),
-        Err(errno) => Err(failed(errno)),
-    }
+    unlinkat(parent.as_fd(), name, UnlinkatFlags::RemoveDir).map_err(failed)
 }
 
 /// Opens a directory that is neither a symbolic link nor a mount point.

@@ -1,4 +1,4 @@
-//! The values of a pod's specification that decisions need, with the defaults of the API.
+//! The values of a pod's API object that decisions and configurations need, with the defaults of the API.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -6,8 +6,36 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRuleOnExitCodes, Pod, PodSpec};
 use k8s_openapi::serde_json;
 
+use crate::names;
+
 /// The value for an exit code that stays unknown. It counts as a failure.
 pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
+
+/// The name, the namespace and the uid of a pod.
+#[derive(Clone, Copy)]
+pub(crate) struct PodName<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) uid: &'a str,
+}
+
+impl<'a> PodName<'a> {
+    pub(crate) fn of(pod: &'a Pod) -> Self {
+        let metadata = &pod.metadata;
+        Self {
+            name: metadata.name.as_deref().unwrap_or_default(),
+            namespace: metadata.namespace.as_deref().unwrap_or("default"),
+            uid: metadata.uid.as_deref().unwrap_or_default(),
+        }
+    }
+
+    /// The labels of the pod's sandboxes and containers.
+    pub(crate) fn labels(self) -> impl Iterator<Item = (String, String)> {
+        let keys = [names::POD_NAME, names::POD_NAMESPACE, names::POD_UID];
+        let values = [self.name, self.namespace, self.uid].map(str::to_owned);
+        keys.map(str::to_owned).into_iter().zip(values)
+    }
+}
 
 /// The specification of a pod, or an empty one.
 pub(crate) fn spec_of(pod: &Pod) -> &PodSpec {
@@ -36,13 +64,6 @@ pub(crate) fn policy<'a>(container: &'a Container, spec: &'a PodSpec) -> &'a str
     own.or(spec.restart_policy.as_deref()).unwrap_or("Always")
 }
 
-/// Rules that restart a container after certain exit codes despite its own policy. Ignored if it has no own policy.
-fn rules(container: &Container) -> impl Iterator<Item = &ContainerRestartRuleOnExitCodes> {
-    let rules = container.restart_policy_rules.iter().flatten();
-    let rules = rules.filter(|rule| rule.action == "Restart");
-    rules.filter_map(|rule| rule.exit_codes.as_ref())
-}
-
 /// Returns true if the container is restarted after it exited with `exit_code`.
 pub(crate) fn restarts(container: &Container, spec: &PodSpec, exit_code: i32) -> bool {
     let is_named = |codes: &ContainerRestartRuleOnExitCodes| {
@@ -54,16 +75,11 @@ pub(crate) fn restarts(container: &Container, spec: &PodSpec, exit_code: i32) ->
         "OnFailure" => exit_code != 0,
         _ => true,
     };
-    is_restarted || container.restart_policy.is_some() && rules(container).any(is_named)
-}
-
-/// The result of [`restarts`] if it is the same for every exit code, else `None`.
-pub(crate) fn restarts_always_or_never(container: &Container, spec: &PodSpec) -> Option<bool> {
-    match policy(container, spec) {
-        "Never" => rules(container).next().is_none().then_some(false),
-        "OnFailure" => None,
-        _ => Some(true),
-    }
+    // Rules restart a container despite its own policy. The rules of a container without an own policy are ignored.
+    let rules = container.restart_policy_rules.iter().flatten();
+    let rules = rules.filter(|rule| rule.action == "Restart");
+    let mut rules = rules.filter_map(|rule| rule.exit_codes.as_ref());
+    is_restarted || container.restart_policy.is_some() && rules.any(is_named)
 }
 
 /// The grace period of a pod. A deletion may have shortened it.

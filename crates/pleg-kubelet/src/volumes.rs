@@ -16,11 +16,10 @@ use pleg::PodUid;
 use crate::cri_config::NodeConfig;
 use crate::downward::{Fields, Files};
 use crate::mounts::{make_tmpfs, unmount_below};
-use crate::names::PodName;
 use crate::quantity::Amount;
 use crate::removal::remove_directory;
 use crate::resources::limit;
-use crate::spec::spec_of;
+use crate::spec::{PodName, spec_of};
 
 /// The directory of a pod's `emptyDir` volumes, in the pod's directory.
 pub(crate) const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pleg::core::Resources;
-use pleg::{ContainerState, ContainerStatus, Exit, Id};
+use pleg::{ContainerState, ContainerStatus, Id};
 
 use super::{Decision, ResizeContainer, StartContainer, StopReason, WaitReason};
 use crate::history::{Call, restart_count};
@@ -24,6 +24,7 @@ enum Live {
 
 impl<'a> Decision<'a> {
     pub(super) fn run(&mut self, spec: &'a PodSpec) {
+        self.actions.replaced = self.replaced(spec);
         let Some(sandbox) = self.sandbox(spec) else {
             return;
         };
@@ -48,15 +49,14 @@ impl<'a> Decision<'a> {
     }
 
     /// The names for [`Observed::replaced`](crate::plan::Observed::replaced).
-    pub(super) fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
+    fn replaced(&self, spec: &PodSpec) -> BTreeSet<String> {
         let history = self.history;
         let ended = self.view.status.containers.iter();
         let ended = ended.filter(|c| c.state == ContainerState::Exited);
         let earlier = ended.filter(|c| history.earlier.contains(&c.id));
-        let earlier: BTreeSet<&str> = earlier.map(|c| &*c.name).collect();
         let is_replaced = |c: &&Container| match history.end(&c.name) {
             Some(end) => history.is_replaced(end, c, spec),
-            None => earlier.contains(&*c.name),
+            None => earlier.clone().any(|end| *end.name == *c.name),
         };
         let replaced = containers_in(spec).filter(is_replaced);
         replaced.map(|c| c.name.clone()).collect()
@@ -82,20 +82,11 @@ impl<'a> Decision<'a> {
 
     /// Returns true if a container with the name of `container` exists, or existed, in the sandbox.
     fn has_run(&self, container: &Container, sandbox: &Id) -> bool {
+        let (name, status) = (&*container.name, &self.view.status);
         let is_here = |id: &Option<Id>| id.as_ref().is_none_or(|id| id == sandbox);
-        let mut containers = self.view.status.containers.iter();
-        containers.any(|c| *c.name == *container.name && is_here(&c.sandbox))
-            || self.end_here(container, sandbox).is_some()
-    }
-
-    /// The exit of the last container of this name, if that container was in the sandbox.
-    fn end_here(&self, container: &Container, sandbox: &Id) -> Option<&'a Exit> {
-        let end = self.history.end(&container.name)?;
-        let is_here = match self.history.sandbox_of_end(&container.name) {
-            Some(id) => id == sandbox,
-            None => self.view.status.containers.iter().any(|c| c.id == end.id),
-        };
-        is_here.then_some(end)
+        let mut containers = status.containers.iter();
+        containers.any(|c| *c.name == *name && is_here(&c.sandbox))
+            || self.history.end_in(sandbox, name, status).is_some()
     }
 
     /// Decides about the init container or sidecar that the pod has reached. Returns true if the next one may run.
@@ -106,8 +97,9 @@ impl<'a> Decision<'a> {
         if self.live(spec, container, sandbox) != Live::Nothing {
             return false;
         }
-        let end = self.end_here(container, sandbox);
-        let end = end.filter(|end| !self.history.is_replaced(end, container, spec));
+        let (history, status) = (self.history, &self.view.status);
+        let end = history.end_in(sandbox, &container.name, status);
+        let end = end.filter(|end| !history.is_replaced(end, container, spec));
         let Some(end) = end else {
             self.start(container);
             return false;
@@ -140,21 +132,14 @@ impl<'a> Decision<'a> {
         let view = self.view;
         let is_live =
             |c: &&ContainerStatus| *c.name == *container.name && c.state != ContainerState::Exited;
-        let (mut running, mut created, mut is_unresolved) = (None, None, false);
+        let (mut running, mut created, mut is_left) = (None, None, false);
         for c in view.status.containers.iter().filter(is_live) {
             let is_elsewhere = c.sandbox.as_ref().is_some_and(|id| id != sandbox);
             match c.state {
                 ContainerState::Running if !is_elsewhere && running.is_none() => running = Some(c),
                 ContainerState::Created if !is_elsewhere && created.is_none() => created = Some(c),
-                ContainerState::Created => is_unresolved |= self.remove(&c.id),
-                ContainerState::Unknown { .. } => {
-                    is_unresolved = true;
-                    self.stop(c, StopReason::Unknown);
-                }
-                _ => {
-                    is_unresolved = true;
-                    self.stop(c, StopReason::Surplus);
-                }
+                ContainerState::Unknown { .. } => is_left |= self.clear(c, StopReason::Unknown),
+                _ => is_left |= self.clear(c, StopReason::Surplus),
             }
         }
         if let Some(c) = running {
@@ -163,8 +148,8 @@ impl<'a> Decision<'a> {
             }
             return self.running(spec, container, c);
         }
-        let is_blocked = created.is_some_and(|c| self.created(container, c, is_unresolved));
-        match is_blocked || is_unresolved {
+        let is_blocked = created.is_some_and(|c| self.created(container, c, is_left));
+        match is_blocked || is_left {
             true => Live::Unresolved,
             false => Live::Nothing,
         }
@@ -182,7 +167,6 @@ impl<'a> Decision<'a> {
         } else if status.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
         } else {
-            // A container is not listed in `keep` while an earlier stop call for it may still take effect.
             if self.may_call(&status.id, Call::Stop) {
                 self.actions.keep.push(status.id.clone());
             }
@@ -194,32 +178,30 @@ impl<'a> Decision<'a> {
 
     /// Changes the resources of a running container if they differ from its specification.
     fn resize(&mut self, spec: &PodSpec, container: &Container, status: &ContainerStatus) {
-        let (Some(wanted), Some(actual)) = (wanted(container, spec), &status.details.resources)
-        else {
+        let actual = status.details.resources.as_deref();
+        let differs = |wanted: &Resources| actual.is_some_and(|actual| !has(actual, wanted));
+        let Some(to) = wanted(container, spec).filter(differs) else {
             return;
         };
-        if has(actual, &wanted) {
-            return;
-        }
-        if let Some((at, repeat_at)) = self.history.resized(&status.id, &wanted) {
+        if let Some((at, repeat_at)) = self.history.resized(&status.id, &to) {
             if self.view.details_as_of <= Some(at) && !self.history.is_given_up(at) {
                 // The status was read before the last resize and cannot show its effect, so the status is read again.
                 return self.inspect(Some(at));
             }
             // The last resize had no effect: it failed, or the runtime rounded the values. The next resize is delayed.
             if repeat_at > self.now {
-                return self.actions.due_by(repeat_at);
+                return self.due_by(Some(repeat_at));
             }
         }
         self.actions.resize.push(ResizeContainer {
             id: status.id.clone(),
             name: status.name.to_string(),
-            to: wanted,
+            to,
         });
     }
 
     /// Starts or removes a container that was created but not started. Returns true if it blocks its name.
-    fn created(&mut self, container: &Container, c: &ContainerStatus, is_unresolved: bool) -> bool {
+    fn created(&mut self, container: &Container, c: &ContainerStatus, is_left: bool) -> bool {
         let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
         // A higher attempt number of this name is already in use, so this container must not start.
         let is_late = c.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
@@ -230,7 +212,7 @@ impl<'a> Decision<'a> {
             }
         } else if c.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
-        } else if !is_unresolved {
+        } else if !is_left {
             self.actions.start.push(StartContainer {
                 name: container.name.clone(),
                 attempt: c.attempt,
@@ -249,7 +231,7 @@ impl<'a> Decision<'a> {
         let (end, back_off) = (self.history.end(name), &self.history.back_off);
         let delayed = end.and_then(|end| back_off.delayed(&key, end.detected, self.now));
         if let Some((until, delay)) = delayed {
-            self.actions.due_by(until);
+            self.due_by(Some(until));
             self.waits(name, WaitReason::BackOff { delay });
         } else if self.lacks_addresses() {
             self.waits(name, WaitReason::StatusMissing);
@@ -265,8 +247,6 @@ impl<'a> Decision<'a> {
     }
 
     /// Removes a container that was created but not started, after a read has shown that no earlier start call failed.
-    /// containerd sends no event when a start fails, but the container then has an exit code and must not be removed.
-    ///
     /// Returns true if the container blocks its name: until the removal has failed for four minutes.
     pub(super) fn remove(&mut self, id: &Id) -> bool {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
@@ -283,8 +263,7 @@ fn hash_changed(container: &Container, status: &ContainerStatus) -> bool {
 
 /// Returns true if all resources that are set in `wanted` are in effect.
 fn has(actual: &Resources, wanted: &Resources) -> bool {
-    let same = |wanted: i64, actual: i64| wanted <= 0 || wanted == actual;
-    same(wanted.cpu_shares, actual.cpu_shares)
-        && same(wanted.cpu_quota, actual.cpu_quota)
-        && same(wanted.memory_limit, actual.memory_limit)
+    let of = |r: &Resources| [r.cpu_shares, r.cpu_quota, r.memory_limit];
+    let mut pairs = of(wanted).into_iter().zip(of(actual));
+    pairs.all(|(wanted, actual)| wanted <= 0 || wanted == actual)
 }

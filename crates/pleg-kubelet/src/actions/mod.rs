@@ -25,13 +25,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use pleg::core::Resources;
-use pleg::{ContainerStatus, Exit, Id, Instant, PodView};
+use pleg::{ContainerState, ContainerStatus, Exit, Id, Instant, PodView};
 
 use crate::gc::Removal;
 use crate::history::{Call, PodHistory};
 use crate::pod_status::time_left;
 use crate::probe::ProbeResults;
-use crate::spec::{UNKNOWN_EXIT_CODE, restarts, restarts_always_or_never};
+use crate::spec::{UNKNOWN_EXIT_CODE, policy, restarts};
 use crate::worker::Run;
 
 /// The desired state of a pod: running or terminated.
@@ -41,7 +41,6 @@ pub struct Desired<'a> {
     pub(crate) pod: Option<&'a Pod>,
     pub(crate) terminating: bool,
     pub(crate) grace: Option<Duration>,
-    /// False: the performer refuses a pod that has a deadline.
     pub(crate) has_deadline: bool,
 }
 
@@ -106,15 +105,8 @@ pub struct Actions {
     pub(crate) replaced: BTreeSet<String>,
     pub(crate) phase: Option<PodPhase>,
     pub(crate) terminated: bool,
-    /// Containers that keep running: no earlier stop call for them can still take effect.
+    /// Containers that keep running. Their exit code decides their restart: no earlier stop call can still end them.
     pub(crate) keep: Vec<Id>,
-}
-
-impl Actions {
-    /// Schedules the pod's next run for the instant `at`, or for an earlier instant that was already given.
-    pub(crate) fn due_by(&mut self, at: Instant) {
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
-    }
 }
 
 /// A container to stop.
@@ -127,24 +119,32 @@ pub struct StopContainer {
     pub name: String,
     /// The grace period. The time that the `preStop` hook takes counts as part of it.
     pub grace: Duration,
-    pub(crate) reason: StopReason,
+    /// The reason for the stop.
+    pub reason: StopReason,
 }
 
 /// The reason why a container is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StopReason {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// The pod has ended or is terminated, or its sandbox is replaced.
     Pod,
+    /// The container's specification changed.
     Changed,
+    /// The container's state is unknown.
     Unknown,
     /// Another container of the same name is preferred: the stopped one is older, or in another sandbox.
     Surplus,
+    /// A probe failed.
     Unhealthy,
+    /// The `postStart` hook failed.
     HookFailed,
 }
 
 impl StopReason {
-    /// The reason in words, for logs.
-    pub(crate) const fn as_str(self) -> &'static str {
+    /// The reason in words, for logs and events.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pod => "its pod or sandbox ends",
             Self::Changed => "its specification changed",
@@ -228,13 +228,19 @@ pub(crate) struct Decision<'a> {
 impl Decision<'_> {
     pub(crate) fn decide(mut self) -> Actions {
         match self.spec {
-            Some(spec) if !self.terminating && self.history.phase.is_none() => {
-                self.actions.replaced = self.replaced(spec);
-                self.run(spec);
-            }
+            Some(spec) if !self.terminating && self.history.phase.is_none() => self.run(spec),
             _ => self.terminate(),
         }
         self.actions
+    }
+
+    /// Removes a container that was never started, or stops one that may run. Returns true if it still blocks its name.
+    fn clear(&mut self, status: &ContainerStatus, reason: StopReason) -> bool {
+        if status.state == ContainerState::Created {
+            return self.remove(&status.id);
+        }
+        self.stop(status, reason);
+        true
     }
 
     fn stop(&mut self, status: &ContainerStatus, reason: StopReason) {
@@ -255,9 +261,7 @@ impl Decision<'_> {
     /// Returns true if `call` may be made for `id` now. If the last such call is too recent, schedules the next run.
     fn may_call(&mut self, id: &Id, call: Call) -> bool {
         let repeat_at = self.history.repeat_at(id, call).filter(|at| *at > self.now);
-        if let Some(at) = repeat_at {
-            self.actions.due_by(at);
-        }
+        self.due_by(repeat_at);
         repeat_at.is_none()
     }
 
@@ -265,8 +269,8 @@ impl Decision<'_> {
     fn is_read_since_calls(&mut self, id: &Id) -> bool {
         let since = self.history.unread_since(id, self.view, self.now);
         match since.filter(|since| *since > self.now) {
-            Some(since) => self.actions.due_by(since),
             None => self.inspect(since),
+            later => self.due_by(later),
         }
         since.is_none()
     }
@@ -291,8 +295,16 @@ impl Decision<'_> {
         if self.history.is_replaced(end, container, spec) {
             return Some(true);
         }
-        let fixed = restarts_always_or_never(container, spec);
-        fixed.or_else(|| Some(restarts(container, spec, self.exit_code(end)?)))
+        match policy(container, spec) {
+            "Never" if container.restart_policy_rules.is_none() => Some(false),
+            "Never" | "OnFailure" => Some(restarts(container, spec, self.exit_code(end)?)),
+            _ => Some(true),
+        }
+    }
+
+    /// Schedules the pod's next run for the instant `at`, or for an earlier instant that was already given.
+    fn due_by(&mut self, at: Option<Instant>) {
+        self.actions.due = self.actions.due.into_iter().chain(at).min();
     }
 
     /// Requests an inspection: a read of the pod's details that begins after this instant.

@@ -1,7 +1,6 @@
 //! Decides which sandbox a pod uses, and terminates pods: first the regular containers, then the sidecars in reverse
 //! order, then the sandboxes. The time for which a sidecar waits for other containers to end counts as part of the
-//! sidecar's grace period, as in upstream's kubelet. A failed run of the pod's worker resets this time, because the
-//! runtime may have been down.
+//! sidecar's grace period, as in upstream's kubelet. A failed run of the pod's worker resets this time.
 
 use std::time::Duration;
 
@@ -19,16 +18,14 @@ impl<'a> Decision<'a> {
     /// The sandbox in which containers may start now. If there is none, decides how the pod gets one or ends.
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
-        let is_ready = |s: &&SandboxStatus| s.state == SandboxState::Ready;
         // A second ready sandbox whose status call returned NotFound may not exist, so it is no reason to replace both.
-        let others = sandboxes.iter().skip(1);
-        let is_alone = others.filter(|s| is_ready(s) && !s.status_missing).count() == 0;
+        let mut others = sandboxes.iter().skip(1);
+        let is_alone = !others.any(|s| s.state == SandboxState::Ready && !s.status_missing);
+        let is_used = |s: &SandboxStatus| s.state == SandboxState::Ready && is_alone;
         match sandboxes.first() {
-            Some(s) if is_ready(&s) && is_alone && !s.status_missing => return Some(&s.id),
+            Some(s) if is_used(s) && !s.status_missing => return Some(&s.id),
             // The containers wait until the generator has read the status of this sandbox.
-            Some(s)
-                if is_ready(&s) && is_alone || matches!(s.state, SandboxState::Unknown { .. }) =>
-            {
+            Some(s) if is_used(s) || matches!(s.state, SandboxState::Unknown { .. }) => {
                 self.waits(SANDBOX, WaitReason::StatusMissing);
             }
             _ => self.replace_sandbox(spec),
@@ -39,20 +36,25 @@ impl<'a> Decision<'a> {
     /// Returns true, and requests an inspection, if the addresses of the sandbox are unknown because its status could
     /// not be read. New containers wait for these addresses, which may be part of their environment.
     pub(super) fn lacks_addresses(&mut self) -> bool {
-        let spec = self.spec;
-        let has_own = spec.is_some_and(|spec| spec.host_network != Some(true));
+        let has_own = self.spec.is_some_and(|s| s.host_network != Some(true));
         let Some(since) = self.history.addresses_missing.filter(|_| has_own) else {
             return false;
         };
         self.inspect(self.view.details_as_of.max(Some(since)));
-        self.actions.due_by(inspect_again(since, self.now));
+        self.due_by(Some(inspect_again(since, self.now)));
         true
     }
 
     /// Stops the containers and sandboxes of a pod that has no ready sandbox, or several. When they have ended, creates
     /// a new sandbox if the pod needs one. Replacements are at least the initial back-off (default 10 s) apart.
+    /// Upstream waits for 10 s after it failed to create a sandbox.
     fn replace_sandbox(&mut self, spec: &PodSpec) {
-        if self.stop_remains() {
+        let mut is_left = self.stop_sandboxes();
+        let containers = self.view.status.containers.iter();
+        for c in containers.filter(|c| c.state != ContainerState::Exited) {
+            is_left |= self.clear(c, StopReason::Pod);
+        }
+        if is_left {
             return;
         }
         match self.needs_sandbox(spec) {
@@ -60,29 +62,13 @@ impl<'a> Decision<'a> {
                 let replaced = self.history.sandbox_replaced;
                 let again = replaced.map(|at| at.after(self.history.back_off.settings.initial));
                 match again.filter(|at| *at > self.now) {
-                    Some(at) => self.actions.due_by(at),
                     None => self.actions.create_sandbox = Some(self.history.next_attempt(SANDBOX)),
+                    later => self.due_by(later),
                 }
             }
             Some(false) => self.end(spec),
             None => {}
         }
-    }
-
-    /// Stops or removes the containers and sandboxes that block a new sandbox. Returns true if any of them is left.
-    fn stop_remains(&mut self) -> bool {
-        let mut is_left = false;
-        for c in &*self.view.status.containers {
-            is_left |= match c.state {
-                ContainerState::Exited => false,
-                ContainerState::Created => self.remove(&c.id),
-                _ => {
-                    self.stop(c, StopReason::Pod);
-                    true
-                }
-            };
-        }
-        self.stop_sandboxes() || is_left
     }
 
     /// Returns true if a regular container must run in a new sandbox. `None` while that depends on a missing exit code.

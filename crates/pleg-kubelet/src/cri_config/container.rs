@@ -13,9 +13,9 @@ use pleg_cri::v1::{
 use crate::actions::StartContainer;
 use crate::downward::Fields;
 use crate::mounts::SubPath;
-use crate::names::{self, PodName};
+use crate::names;
 use crate::resources::linux_resources;
-use crate::spec::{container_hash, spec_of};
+use crate::spec::{PodName, container_hash, spec_of};
 use crate::unsupported::of_environment;
 use crate::volumes::{ETC_HOSTS, SUB_PATHS, VolumeError, path_of};
 
@@ -99,13 +99,13 @@ impl ContainerInput<'_> {
         let grace = spec.termination_grace_period_seconds.unwrap_or(30);
         add(names::CONTAINER_HASH, container_hash(container));
         add(names::RESTART_COUNT, self.start.restart_count.to_string());
-        let (path, policy) = (self.message_path(), policy.unwrap_or("File"));
-        add(names::TERMINATION_MESSAGE_PATH, path.to_owned());
-        add(names::TERMINATION_MESSAGE_POLICY, policy.to_owned());
+        let path = self.message_path().to_owned();
+        add("io.kubernetes.container.terminationMessagePath", path);
+        add(names::MESSAGE_POLICY, policy.unwrap_or("File").to_owned());
         add(names::GRACE_PERIOD, grace.to_string());
         let ports = container.ports.as_ref().filter(|ports| !ports.is_empty());
         if let Some(ports) = ports.and_then(|ports| serde_json::to_string(ports).ok()) {
-            add(names::CONTAINER_PORTS, ports);
+            add("io.kubernetes.container.ports", ports);
         }
         annotations
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use pleg::{ContainerStatus, PodStatus};
 use pleg_cri::v1::DnsConfig;
 
-use crate::names::PodName;
+use crate::spec::PodName;
 use crate::volumes::{Result, file_name};
 
 pub use container::stop_signal;

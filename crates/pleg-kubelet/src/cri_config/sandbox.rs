@@ -7,8 +7,7 @@ use pleg_cri::v1::{
     LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
 };
 
-use crate::names::PodName;
-use crate::spec::{containers_in, spec_of};
+use crate::spec::{PodName, containers_in, spec_of};
 use crate::volumes::Result;
 
 use super::{NodeConfig, security};

@@ -15,8 +15,8 @@ use super::{ContainerInput, FieldError, NodeConfig, sandbox_config};
 use crate::actions::StartContainer;
 use crate::container_hash;
 use crate::downward::Fields;
-use crate::names::PodName;
 use crate::notation::rows;
+use crate::spec::PodName;
 
 fn node() -> NodeConfig {
     let mut node = NodeConfig::of_host("/var/lib/kubelet".as_ref(), Vec::new());

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use nix::fcntl::OFlag;
 use pleg::{ContainerState, ContainerStatus, Id, Pleg, PodStatus, PodUid};
 use tokio::task::AbortHandle;
 
@@ -15,8 +17,7 @@ use crate::actions::Actions;
 use crate::cri_config::hosts;
 use crate::mounts::SubPath;
 use crate::plan::Observed;
-use crate::spec::spec_of;
-use crate::termination::message;
+use crate::spec::{PodName, spec_of};
 use crate::volumes::{ETC_HOSTS, VolumeError, file_name, make_file, make_volumes, unless};
 use crate::worker::Run;
 use crate::{lock, names};
@@ -25,6 +26,12 @@ use super::{Performer, Performing, Result};
 
 /// The deadline of a file operation. The operation may hang if a mount hangs.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Upstream's limits of a termination message: bytes of its file, or bytes and lines of the log.
+const MOST_BYTES: u64 = 4096;
+const MOST_OF_LOG: usize = 2048;
+const MOST_LINES: usize = 80;
+/// The bytes that are read at the end of a log: more than `MOST_OF_LOG`, because lines have prefixes and can be long.
+const READ_OF_LOG: u64 = 64 << 10;
 
 /// An ended container's id, its termination message file, and its log if that may be read instead.
 type Source = (Id, PathBuf, Option<PathBuf>);
@@ -93,7 +100,7 @@ impl Performer {
         let code = container.details.exit_code.filter(|_| has_exited)?;
         let [log, message] = self.node.files_of(pod, container).ok()?;
         let annotations = &container.details.annotations;
-        let policy = annotations.get(names::TERMINATION_MESSAGE_POLICY);
+        let policy = annotations.get(names::MESSAGE_POLICY);
         let is_log = code != 0 && policy == Some("FallbackToLogsOnError");
         Some((container.id.clone(), message, is_log.then_some(log)))
     }
@@ -109,7 +116,7 @@ impl<S> Performing<'_, S> {
         let mut created = actions.start.clone();
         created.retain(|start| start.existing.is_none());
         let work = move || {
-            let (logs, uid) = (node.log_directory(names::PodName::of(&pod))?, uid.as_str());
+            let (logs, uid) = (node.log_directory(PodName::of(&pod))?, uid.as_str());
             let make = |path: &Path| fs::create_dir_all(path).map_err(VolumeError::at(path));
             let write = |path: &Path, text: &str, mode| {
                 make_file(path, text, mode, None).map_err(VolumeError::at(path))
@@ -176,6 +183,46 @@ impl<S> Performing<'_, S> {
     }
 }
 
+/// The message that a container left in `file` or, if that is empty, at the end of `log`.
+fn message(file: &Path, log: Option<&Path>) -> String {
+    let message = end_of(file, MOST_BYTES).unwrap_or_default();
+    let Some(log) = log.filter(|_| message.is_empty()) else {
+        return String::from_utf8_lossy(&message).into_owned();
+    };
+    let end = end_of(log, READ_OF_LOG).unwrap_or_default();
+    last_lines(&end, end.len() as u64 == READ_OF_LOG)
+}
+
+/// Reads the last `most` bytes of a file. A container cannot replace its message file, which is mounted into it.
+fn end_of(file: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut options = fs::File::options();
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
+    let mut file = options.read(true).custom_flags(flags.bits()).open(file)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(most)))?;
+    let mut end = Vec::new();
+    file.take(most).read_to_end(&mut end)?;
+    Ok(end)
+}
+
+/// The text of the last lines of a log in the CRI's format. An entry has a time, the stream, `F` or `P` (the line goes
+/// on in the next entry), and the text. `is_cut` is true if the first line is incomplete.
+fn last_lines(log: &[u8], is_cut: bool) -> String {
+    let log = String::from_utf8_lossy(log);
+    let entries: Vec<&str> = log.lines().skip(usize::from(is_cut)).collect();
+    let entries = &entries[entries.len().saturating_sub(MOST_LINES)..];
+    let mut text = String::new();
+    for entry in entries {
+        let mut parts = entry.splitn(4, ' ').skip(2);
+        let (tag, line) = (parts.next(), parts.next());
+        text.push_str(line.unwrap_or_default());
+        if tag != Some("P") {
+            text.push('\n');
+        }
+    }
+    text.split_off(text.ceil_char_boundary(text.len().saturating_sub(MOST_OF_LOG)))
+}
+
 /// The running file operation of each pod, at most one: a hung one cannot be cancelled, and a second one would hang.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
@@ -229,5 +276,33 @@ mod tests {
         while files.run(&uid, || Ok(())).await.is_err() {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[test]
+    fn termination_message_is_end_of_long_file_or_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, log) = (dir.path().join("file"), dir.path().join("log"));
+        assert_eq!(message(&file, None), "", "nothing is there");
+        fs::write(&log, "2026-01-01T00:00:00Z stderr F panic\n").unwrap();
+        assert_eq!(message(&file, Some(&log)), "panic\n");
+        fs::write(&file, "x".repeat(5000) + "end").unwrap();
+        let message = message(&file, Some(&log));
+        assert_eq!((message.len(), message.ends_with("end")), (4096, true));
+    }
+
+    #[test]
+    fn log_message_is_limited_and_its_partial_lines_are_joined() {
+        let line =
+            |n: usize, tag: &str| format!("2026-01-01T00:00:00.{n:09}Z stdout {tag} line {n}\n");
+        let log: String = (0..100).map(|n| line(n, "F")).collect();
+        let text = last_lines(log.as_bytes(), false);
+        let ends = (text.starts_with("line 20\n"), text.ends_with("line 99\n"));
+        assert_eq!(ends, (true, true), "{text}");
+        let parts = line(1, "P") + &line(2, "F");
+        assert_eq!(last_lines(parts.as_bytes(), false), "line 1line 2\n");
+        assert_eq!(last_lines(parts.as_bytes(), true), "line 2\n");
+        let long = format!("t stdout F {}\n", "ä".repeat(2000));
+        let text = last_lines(long.as_bytes(), false);
+        assert!((2046..=2048).contains(&text.len()), "{}", text.len());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use pleg::{Instant, Pleg, PodUid};
 
 use crate::lock;
-use crate::names::PodName;
+use crate::spec::PodName;
 use crate::worker::may_run;
 
 /// The pod for which a sandbox was last created under a namespace and name, and the instant of that creation. `None`

@@ -11,10 +11,9 @@ use super::{PerformError, Performed, Performer, Performing, Result};
 use crate::actions::{StartContainer, WaitReason};
 use crate::cri_config::{ContainerInput, FieldError, sandbox_config};
 use crate::downward::Fields;
-use crate::names::PodName;
 use crate::plan::Plan;
 use crate::pod_status::waiting;
-use crate::spec::container_of;
+use crate::spec::{PodName, container_of};
 use crate::unsupported::{DEADLINE, OF_POD, PROBES, PULL_SECRETS, of_pod};
 
 /// The period at which the worker of a waiting pod checks if an earlier pod of the same name has ended.

@@ -73,11 +73,7 @@ impl Planner {
         desired: Desired<'_>,
         probes: Option<&(dyn Fn(&PodStatus) -> ProbeResults + Sync)>,
     ) -> Result<Plan<'a, S>, WaitError> {
-        let plan_from = |view: PodView| {
-            let probes = probes.map(|probes| probes(&view.status));
-            self.plan_from(run, desired, view, probes)
-        };
-        let mut plan = plan_from(run.view.clone());
+        let mut plan = self.plan_from(run, desired, probes, run.view.clone());
         if let Some(after) = plan.actions.inspect_after {
             let listed = run.pleg.get(&run.uid).as_of;
             let since = lock(&run.last_change).map_or(after, |own| own.max(after));
@@ -94,7 +90,7 @@ impl Planner {
                     plan.observed.view
                 }
             };
-            plan = plan_from(view);
+            plan = self.plan_from(run, desired, probes, view);
         }
         plan.actions.due.into_iter().for_each(|at| run.due_by(at));
         Ok(plan)
@@ -104,9 +100,10 @@ impl Planner {
         &'a self,
         run: &'a Run<S>,
         desired: Desired<'_>,
+        probes: Option<&(dyn Fn(&PodStatus) -> ProbeResults + Sync)>,
         view: PodView,
-        probes: Option<ProbeResults>,
     ) -> Plan<'a, S> {
+        let probes = probes.map(|probes| probes(&view.status));
         self.history(run, |history| {
             let all_exits = run.pleg.exits(&run.uid);
             let mut exits = history.unreported(&all_exits);
@@ -148,7 +145,6 @@ impl Planner {
                 run,
                 planner: self,
                 exits,
-                all_exits,
                 actions,
                 has_deadline: desired.has_deadline,
             }
@@ -168,11 +164,8 @@ impl Planner {
     /// Calls `of` with the history of this run's pod. Forgets every pod whose worker has ended, even an earlier pod of
     /// this uid. What [`PodHistory::forget`] leaves stays until the generator forgets the pod.
     fn history<S, T>(&self, run: &Run<S>, of: impl FnOnce(&mut PodHistory) -> T) -> T {
-        let (own, pleg, mut pods) = (
-            Arc::downgrade(&run.last_change),
-            &run.pleg,
-            lock(&self.pods),
-        );
+        let (own, pleg) = (Arc::downgrade(&run.last_change), &run.pleg);
+        let mut pods = lock(&self.pods);
         pods.retain(|uid, pod| {
             let has_ended = |worker: &Weak<_>| match *uid == run.uid {
                 true => !worker.ptr_eq(&own),
@@ -241,8 +234,6 @@ pub struct Plan<'a, S> {
     pub(crate) run: &'a Run<S>,
     planner: &'a Planner,
     exits: Vec<Exit>,
-    /// The exits of this pod, and of containers and sandboxes that an earlier pod with this uid left over.
-    all_exits: Arc<[Exit]>,
     pub(crate) actions: Actions,
     pub(crate) has_deadline: bool,
 }
@@ -304,10 +295,10 @@ impl<S> Plan<'_, S> {
         }
         let unacknowledged = self.unacknowledged().await;
         let is_deleted = run.spec.is_none() && self.actions.terminated;
-        let is_old = |e: &&Exit| run.now().since(e.detected) >= Health::ACKNOWLEDGED_WITHIN;
-        let old = self.all_exits.iter().filter(|e| is_deleted && is_old(e));
-        let old: BTreeSet<_> = old.map(|exit| &exit.id).collect();
-        let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || old.contains(id);
+        let exits = run.pleg.exits(&run.uid);
+        let is_old = |e: &Exit| run.now().since(e.detected) >= Health::ACKNOWLEDGED_WITHIN;
+        let is_due = |id: &Id| is_deleted && exits.iter().any(|e| e.id == *id && is_old(e));
+        let is_acknowledged = |id: &Id| !unacknowledged.contains(id) || is_due(id);
         let garbage = removals(&self.observed.view.status, is_deleted, is_acknowledged);
         let mut actions = self.actions;
         planner.history(run, |history| {

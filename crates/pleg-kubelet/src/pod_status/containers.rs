@@ -38,16 +38,16 @@ impl<'a> PodState<'a> {
         });
         let containers = self.observed.view.status.containers.iter();
         let mut instances = containers.filter(|c| *c.name == *container.name);
-        let newest = instances.next();
         let one = One {
             state: self,
             container,
             previous,
-            newest,
+            newest: instances.next(),
+            older: instances.next(),
             init,
         };
-        let mut status = match newest {
-            Some(newest) => one.existing(newest, instances.next()),
+        let mut status = match one.newest {
+            Some(newest) => one.existing(newest),
             None => one.absent(),
         };
         status.volume_mounts = volume_mounts(container);
@@ -57,12 +57,13 @@ impl<'a> PodState<'a> {
     }
 }
 
-/// A container of the specification, with the inputs of its status, such as the newest existing container of its name.
+/// A container of the specification, with the inputs of its status, such as the two newest containers of its name.
 struct One<'a> {
     state: &'a PodState<'a>,
     container: &'a Container,
     previous: Option<&'a ContainerStatus>,
     newest: Option<&'a core::ContainerStatus>,
+    older: Option<&'a core::ContainerStatus>,
     init: bool,
 }
 
@@ -83,14 +84,10 @@ impl One<'_> {
         }))
     }
 
-    /// The status from the newest container of this name. `older` is the second newest one.
-    fn existing(
-        &self,
-        newest: &core::ContainerStatus,
-        older: Option<&core::ContainerStatus>,
-    ) -> ContainerStatus {
+    /// The status from the newest container of this name.
+    fn existing(&self, newest: &core::ContainerStatus) -> ContainerStatus {
         let (details, previous, id) = (&newest.details, self.previous, self.id(&newest.id));
-        let older = older.map(|older| self.state_of(older));
+        let older = self.older.map(|older| self.state_of(older));
         let older = older.or_else(|| self.recorded(Some(&id)));
         let same = previous.filter(|p| p.container_id.as_ref() == Some(&id));
         let runs = newest.state == pleg::ContainerState::Running;
@@ -172,13 +169,11 @@ impl One<'_> {
 
     /// The status if no container of this name exists, as implied by `previous`, exit records or regular containers.
     fn absent(&self) -> ContainerStatus {
-        let previous = self.previous.cloned().unwrap_or_default();
+        let mut previous = self.previous.cloned().unwrap_or_default();
         if terminated(&previous.state).is_some() {
             let recorded = self.recorded(previous.container_id.as_deref());
-            return ContainerStatus {
-                last_state: recorded.or(previous.last_state),
-                ..previous
-            };
+            previous.last_state = recorded.or(previous.last_state);
+            return previous;
         }
         let reason = ContainerStateWaiting {
             reason: text(not_created(self.state.pod)),

@@ -14,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use pleg::{Id, WallTime};
 
 use crate::plan::Observed;
-use crate::spec::spec_of;
+use crate::spec::{PodName, spec_of};
 
 pub use crate::resources::qos_class;
 pub use pod::OWN_CONDITIONS;
@@ -57,9 +57,6 @@ pub(crate) struct PodState<'a> {
 /// like a container that vanished; upstream shows any exit code that the runtime sends. While the code may still become
 /// known, the container keeps its reported state; upstream reports none. The phase depends on the new probe results.
 pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
-    if state.pod.spec.is_none() {
-        return PodStatus::default();
-    }
     state.previous = state.previous.or(state.pod.status.as_ref());
     let all = state.statuses();
     let start_time = state.previous.and_then(|p| p.start_time.clone());

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{
-    Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus,
-};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodStatus};
 use pleg::core::SandboxState;
 use pleg::{ContainerState, WallTime};
 
@@ -67,16 +65,12 @@ impl PodState<'_> {
         });
         let (mut is_pending, mut runs) = (false, false);
         for (container, status) in &all.init {
-            let ended = end(status);
-            if is_sidecar(container) {
-                runs |= is_running(status);
-                is_pending |= match is_running(status) {
-                    true => status.started != Some(true) && !is_initialized,
-                    false => ended.is_none(),
-                };
-                continue;
-            }
-            match ended.filter(|_| !is_replaced(container)) {
+            let is_sidecar = is_sidecar(container);
+            match end(status).filter(|_| is_sidecar || !is_replaced(container)) {
+                _ if is_sidecar && is_running(status) => {
+                    runs = true;
+                    is_pending |= status.started != Some(true) && !is_initialized;
+                }
                 Some(code) if code != 0 && !restarts(container, spec, code) => return FAILED,
                 ended => is_pending |= ended.is_none(),
             }
@@ -143,14 +137,13 @@ type Verdict = Result<&'static str, (&'static str, String)>;
 impl PodState<'_> {
     /// All conditions, with those of other components first. Transition times change only with a condition's status.
     pub(super) fn conditions(&self, all: &Statuses<'_>, phase: &str) -> Vec<PodCondition> {
-        let spec = spec_of(self.pod);
         let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone());
         let before = of(self.previous).unwrap_or_default();
         let mut conditions = of(self.pod.status.as_ref().or(self.previous)).unwrap_or_default();
         conditions.retain(|c| !OWN_CONDITIONS.contains(&&*c.type_));
         let containers_ready = containers_ready(all, phase);
         let ready = containers_ready.clone();
-        let ready = ready.and_then(|_| readiness_gates(spec, &conditions));
+        let ready = ready.and_then(|_| readiness_gates(self.pod, &conditions));
         let has_sandbox = self.has_sandbox().then_some("");
         let verdicts = [
             has_sandbox.ok_or(("", String::new())),
@@ -225,9 +218,9 @@ fn listed(what: &str, names: Vec<&str>) -> Option<String> {
     is_any.then(|| format!("containers with {what} status: [{}]", names.join(" ")))
 }
 
-fn readiness_gates(spec: &PodSpec, conditions: &[PodCondition]) -> Verdict {
+fn readiness_gates(pod: &Pod, conditions: &[PodCondition]) -> Verdict {
     let mut messages = Vec::new();
-    for gate in spec.readiness_gates.iter().flatten() {
+    for gate in spec_of(pod).readiness_gates.iter().flatten() {
         let kind = &gate.condition_type;
         let condition = conditions.iter().find(|c| c.type_ == *kind);
         let gate = format!("pod readiness gate \"{kind}\"");

@@ -57,10 +57,9 @@ fn check(actions: &Actions, pod: &PodStatus) -> Result<(), TestCaseError> {
     for start in &actions.start {
         for c in pod.containers.iter().filter(|c| *c.name == *start.name) {
             let is_existing = start.existing.as_ref() == Some(&c.id);
-            let may_run = if is_existing {
-                c.status_missing || c.state != Created
-            } else {
-                c.state != Exited
+            let may_run = match is_existing {
+                true => c.status_missing || c.state != Created,
+                false => c.state != Exited,
             };
             prop_assert!(!may_run, "{start:?} beside {c:?}");
         }

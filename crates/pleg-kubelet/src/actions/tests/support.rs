@@ -21,6 +21,7 @@ pub(super) fn view(seconds: u32, words: &str) -> PodView {
     PodView::new(Arc::new(status), Some(at(seconds)), inspected)
 }
 
+#[derive(Default)]
 pub(super) struct Worker {
     pub(super) spec: PodSpec,
     pub(super) history: PodHistory,
@@ -37,11 +38,8 @@ impl Worker {
         let terminating = words.strip_prefix("terminating ");
         Self {
             spec: spec(terminating.unwrap_or(words)),
-            history: PodHistory::default(),
-            is_unknown: false,
             terminating: terminating.is_some(),
-            probes: None,
-            last: Actions::default(),
+            ..Self::default()
         }
     }
 
@@ -59,9 +57,8 @@ impl Worker {
             now,
             actions: Actions::default(),
         };
-        let actions = decision.decide();
-        history.record(&actions, now);
-        self.last = actions;
+        self.last = decision.decide();
+        history.record(&self.last, now);
     }
 
     /// Makes one run per row. A row has the second of the run, and `read N` if the pod was read at another second; the

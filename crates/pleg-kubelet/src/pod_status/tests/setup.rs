@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::actions::PodPhase;
 use crate::plan::Observed;
-use crate::pod_status::{PodState, pod_status};
+use crate::pod_status::{PodState, pod_status, waiting};
 use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod, PodStatus};
 use pleg::core::{SandboxDetails, SandboxStatus, Text};
 use pleg::{ContainerState, ContainerStatus, Exit, Id, PodUid, PodView, WallTime};
@@ -66,10 +66,7 @@ impl Node {
 
     /// The container `app` waits for its restart.
     pub(crate) fn waits(mut self) -> Self {
-        let waiting = ContainerStateWaiting {
-            reason: Some("CrashLoopBackOff".to_owned()),
-            message: None,
-        };
+        let waiting = waiting("CrashLoopBackOff", "back-off".to_owned());
         self.waiting.insert("app".to_owned(), waiting);
         self
     }
