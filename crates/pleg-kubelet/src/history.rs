@@ -203,7 +203,10 @@ impl PodHistory {
         let name = self.names.get(name)?;
         let is_here = |end: &&Exit| match &name.sandbox_of_end {
             Some(id) => id == sandbox,
-            None => status.containers.iter().any(|c| c.id == end.id),
+            None => {
+                let mut containers = status.containers.iter();
+                containers.any(|c| c.id == end.id && c.state == ContainerState::Exited)
+            }
         };
         name.end.as_ref().filter(is_here)
     }

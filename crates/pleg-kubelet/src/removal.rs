@@ -93,7 +93,10 @@ impl Walk<'_> {
     fn remove_entry(&mut self, parent: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<bool> {
         let name = path.file_name().unwrap_or_default();
         let removed = match open_directory(parent, name) {
-            Ok(_) if depth >= MAX_DEPTH => self.move_to_top(parent, name),
+            Ok(_) if depth >= MAX_DEPTH => {
+                let moved = self.move_to_top(parent, name);
+                return moved.map(|()| true).map_err(VolumeError::at(path));
+            }
             Ok(directory) => {
                 if !self.remove_contents(directory.as_fd(), path, depth + 1)? {
                     return Ok(false);

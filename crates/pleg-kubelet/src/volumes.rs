@@ -74,19 +74,20 @@ impl NodeConfig {
     /// volume stay. The error names them, or an entry that cannot be removed; the rest is removed even so.
     pub(crate) fn remove_files(&self, of: impl Fn(&PodUid) -> bool) -> Result {
         let is_removed = |uid: &str| of(&PodUid::from(uid));
+        let (pods, logs) = (names_in(&self.pods), names_in(&self.logs));
         let mut removed = Ok(());
-        for uid in names_in(&self.pods)?.iter().filter(|uid| is_removed(uid)) {
+        for uid in pods.iter().flatten().filter(|uid| is_removed(uid)) {
             let path = self.pods.join(uid);
             unmount_below(&path.join(SUB_PATHS), 3);
             unmount_below(&path.join(EMPTY_DIRS), 1);
             removed = removed.and(remove_directory(&path));
         }
-        for name in &names_in(&self.logs)? {
+        for name in logs.iter().flatten() {
             if name.splitn(3, '_').nth(2).is_some_and(is_removed) {
                 removed = removed.and(remove_directory(&self.logs.join(name)));
             }
         }
-        removed
+        removed.and(pods.and(logs).map(drop))
     }
 }
 
@@ -182,7 +183,8 @@ fn memory_size(spec: &PodSpec, source: Option<&EmptyDirVolumeSource>, node: u64)
 /// Checks that the path of a `hostPath` volume has the volume's `type`. Creates a missing path if the type allows that.
 fn check_host_path(path: &Path, kind: Option<&str>) -> io::Result<()> {
     let (mut directory, mut file) = (fs::DirBuilder::new(), fs::File::options());
-    let created = match kind {
+    let is_missing = fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let created = match kind.filter(|_| is_missing) {
         Some("DirectoryOrCreate") => directory.recursive(true).mode(0o755).create(path),
         Some("FileOrCreate") => {
             let file = file.write(true).create_new(true).mode(0o644);

@@ -77,6 +77,7 @@ impl<'a> Decision<'a> {
         for sidecar in earlier.iter().filter(|c| is_sidecar(c)) {
             self.sidecar(spec, sidecar, sandbox);
         }
+        // Ends at the first one that is not past. Those after the reached one have not run here, so at most one starts.
         rest.iter().all(|c| self.is_past(spec, c, sandbox))
     }
 

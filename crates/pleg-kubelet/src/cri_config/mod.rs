@@ -10,6 +10,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::Pod;
 use pleg::{ContainerStatus, PodStatus};
 use pleg_cri::v1::DnsConfig;
 
@@ -101,8 +102,15 @@ impl NodeConfig {
         }
     }
 
-    /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`. Fails if one of them has a `/`.
-    pub(crate) fn log_directory(&self, pod: PodName<'_>) -> Result<PathBuf> {
+    /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`. CRI-O does not make directories for logs.
+    ///
+    /// # Errors
+    /// If the namespace, name or uid has a `/`.
+    pub fn log_directory(&self, pod: &Pod) -> Result<PathBuf> {
+        self.logs_of(PodName::of(pod))
+    }
+
+    pub(crate) fn logs_of(&self, pod: PodName<'_>) -> Result<PathBuf> {
         let directory = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
         Ok(self.logs.join(file_name(&directory)?))
     }
@@ -110,7 +118,7 @@ impl NodeConfig {
     /// The log of a container, and the file of its termination message.
     pub(crate) fn files_of(&self, pod: &PodStatus, c: &ContainerStatus) -> Result<[PathBuf; 2]> {
         let uid = pod.uid.as_str();
-        let directory = self.log_directory(PodName {
+        let directory = self.logs_of(PodName {
             name: &pod.name,
             namespace: &pod.namespace,
             uid,

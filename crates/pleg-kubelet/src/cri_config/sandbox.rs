@@ -34,7 +34,7 @@ pub fn sandbox_config(pod: &Pod, node: &NodeConfig, attempt: u32) -> Result<PodS
             attempt,
         }),
         hostname: host_name,
-        log_directory: node.log_directory(name)?.display().to_string(),
+        log_directory: node.logs_of(name)?.display().to_string(),
         dns_config: Some(node.dns.clone()),
         port_mappings: port_mappings(spec),
         labels: labels.chain(name.labels()).collect(),

@@ -16,7 +16,6 @@ use crate::actions::StartContainer;
 use crate::container_hash;
 use crate::downward::Fields;
 use crate::notation::rows;
-use crate::spec::PodName;
 
 fn node() -> NodeConfig {
     let mut node = NodeConfig::of_host("/var/lib/kubelet".as_ref(), Vec::new());
@@ -89,7 +88,7 @@ fn security(config: ContainerConfig) -> LinuxContainerSecurityContext {
 fn pod_namespace_that_leaves_the_log_directory_is_an_error() {
     let mut pod = pod(json!({"containers": [{"name": "app"}]}));
     pod.metadata.namespace = Some("../../../x".to_owned());
-    let refused = node().log_directory(PodName::of(&pod));
+    let refused = node().log_directory(&pod);
     let refused = refused.map_err(|e| e.to_string());
     let reason = "\"../../../x_web-n1_u-1\" is not a name that a directory can have";
     assert_eq!(refused, Err(reason.to_owned()));

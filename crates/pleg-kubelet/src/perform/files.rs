@@ -17,7 +17,7 @@ use crate::actions::Actions;
 use crate::cri_config::hosts;
 use crate::mounts::SubPath;
 use crate::plan::Observed;
-use crate::spec::{PodName, spec_of};
+use crate::spec::spec_of;
 use crate::volumes::{ETC_HOSTS, VolumeError, file_name, make_file, make_volumes, unless};
 use crate::worker::Run;
 use crate::{lock, names};
@@ -116,20 +116,17 @@ impl<S> Performing<'_, S> {
         let mut created = actions.start.clone();
         created.retain(|start| start.existing.is_none());
         let work = move || {
-            let (logs, uid) = (node.log_directory(PodName::of(&pod))?, uid.as_str());
+            let (logs, uid) = (node.log_directory(&pod)?, uid.as_str());
             let make = |path: &Path| fs::create_dir_all(path).map_err(VolumeError::at(path));
             let write = |path: &Path, text: &str, mode| {
                 make_file(path, text, mode, None).map_err(VolumeError::at(path))
             };
-            make(&logs)?;
             make_volumes(&pod, &node, false)?;
+            make(&logs)?;
             for start in &created {
                 make(&logs.join(file_name(&start.name)?))?;
-                write(
-                    &node.termination_log(uid, &start.name, start.attempt)?,
-                    "",
-                    0o666,
-                )?;
+                let message = node.termination_log(uid, &start.name, start.attempt)?;
+                write(&message, "", 0o666)?;
             }
             // The hosts file is needed only if a container is created.
             if !created.is_empty() {

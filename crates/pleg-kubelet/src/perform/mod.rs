@@ -189,8 +189,8 @@ impl Performer {
     /// container waits for its volumes and its image: the pull runs in the background, and wakes the worker at its end.
     /// A sandbox waits while another pod of this namespace and name may run: the pod before an edit of its manifest.
     ///
-    /// A failed action does not prevent actions that do not need it. A failed removal of garbage is logged, and a later
-    /// plan retries it.
+    /// Records in the run when each call that changes the runtime ended ([`Run::changed`]). A failed action does not
+    /// prevent actions that do not need it. A failed removal of garbage is logged, and a later plan retries it.
     ///
     /// # Cancel safety
     /// If the future is dropped, calls in progress are cancelled. The runtime may still perform them.

@@ -78,19 +78,21 @@ impl Planner {
             let listed = run.pleg.get(&run.uid).as_of;
             let since = lock(&run.last_change).map_or(after, |own| own.max(after));
             let read = run.pleg.details_newer_than(&run.uid, since, INSPECT_WITHIN);
-            let view = match read.await {
-                Ok(view) => view,
+            let (view, has_failed) = match read.await {
+                Ok(view) => (view, false),
                 Err(WaitError::Closed) => return Err(WaitError::Closed),
                 Err(error) => {
                     tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
                     self.history(run, |history| {
                         history.unanswered = history.unanswered.max(listed);
                     });
-                    run.due_by(inspect_again(after, run.now()));
-                    plan.observed.view
+                    (plan.observed.view, true)
                 }
             };
             plan = self.plan_from(run, desired, probes, view);
+            let missing = plan.actions.inspect_after.filter(|_| has_failed);
+            let again = missing.map(|since| inspect_again(since, run.now()));
+            again.into_iter().for_each(|at| run.due_by(at));
         }
         plan.actions.due.into_iter().for_each(|at| run.due_by(at));
         Ok(plan)

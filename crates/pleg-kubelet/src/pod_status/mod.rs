@@ -14,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use pleg::{Id, WallTime};
 
 use crate::plan::Observed;
-use crate::spec::{PodName, spec_of};
+use crate::spec::spec_of;
 
 pub use crate::resources::qos_class;
 pub use pod::OWN_CONDITIONS;

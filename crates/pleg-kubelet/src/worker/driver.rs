@@ -1,9 +1,10 @@
 //! The tasks of the pod workers.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -20,6 +21,8 @@ pub(super) struct Driver<R: Reconcile> {
     pub(super) pleg: Pleg,
     pub(super) reconciler: Arc<R>,
     pub(super) shared: Arc<Shared<R::Spec>>,
+    /// The last thousand pods that were cleaned up. A call that timed out may create a sandbox of such a pod later.
+    pub(super) ended: Mutex<VecDeque<PodUid>>,
     pub(super) stop: watch::Receiver<Option<Instant>>,
 }
 
@@ -151,6 +154,9 @@ impl<R: Reconcile> Worker<R> {
         let run = &mut self.run;
         let mut pods = lock(&self.driver.shared.pods);
         let pod = pods.entry(run.uid.clone()).or_default();
+        if pod.spec.is_none() && !pod.is_terminating && run.failures > 0 {
+            run.changed(run.now()); // The next view also shows late effects of failed calls.
+        }
         pod.is_terminating |= pod.spec.is_none();
         run.spec = pod.spec.clone().filter(|_| !pod.is_terminating);
         let deleted = pod.deleted.take();
@@ -190,19 +196,25 @@ impl<R: Reconcile> Worker<R> {
         self.run.refresh().await.map_err(RunError::View)?;
         let run = &self.run;
         let status = &run.view.status;
-        let is_claimed = || status.exists() && self.driver.reconciler.owns(status);
+        let (reconciler, shared) = (&self.driver.reconciler, &self.driver.shared);
+        let was_ours = || lock(&self.driver.ended).contains(&run.uid);
+        let is_claimed = || status.exists() && (was_ours() || reconciler.owns(status));
         self.is_ours = self.is_ours || is_claimed();
         if !self.is_ours {
             return Ok(Break(()));
         }
         // A pod with a new specification does not wait for the removal of ended containers, which may never succeed.
-        let comes_back = || self.driver.shared.has_spec(&run.uid);
+        let comes_back = || shared.has_spec(&run.uid);
         let has_ended = !status.exists() || !may_run(status) && comes_back();
         if run.spec.is_none() && has_ended {
-            let finished = self.driver.reconciler.finish(run).await;
-            return finished.map(|()| Break(())).map_err(RunError::Reconcile);
+            let finished = reconciler.finish(run).await;
+            finished.map_err(RunError::Reconcile)?;
+            let mut ended = lock(&self.driver.ended);
+            ended.push_front(run.uid.clone());
+            ended.truncate(1000);
+            return Ok(Break(()));
         }
-        let action = self.driver.reconciler.reconcile(run).await;
+        let action = reconciler.reconcile(run).await;
         let due = run.follows(action.map_err(RunError::Reconcile)?);
         Ok(Continue(due))
     }

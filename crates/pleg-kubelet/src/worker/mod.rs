@@ -106,14 +106,14 @@ pub struct PodWorkers<S> {
 /// The state that [`PodWorkers`] shares with the driver and the workers.
 #[derive(Debug)]
 struct Shared<S> {
-    pods: Mutex<BTreeMap<PodUid, Slot<Option<Arc<S>>>>>,
+    pods: Mutex<BTreeMap<PodUid, Slot<S>>>,
     /// Announces changes of `pods`.
     changes: watch::Sender<()>,
 }
 
 /// A pod that has a specification or a worker. `T` is the type of specifications, an `Option<Arc<S>>`.
 #[derive(Debug, Default)]
-struct Slot<T> {
+struct AnySlot<T> {
     spec: T,
     /// The newest specification of a deleted pod, until the worker takes it. The worker may know only an older one.
     deleted: T,
@@ -129,7 +129,9 @@ struct Slot<T> {
     woken: Arc<Notify>,
 }
 
-impl<S> Slot<Option<Arc<S>>> {
+type Slot<S> = AnySlot<Option<Arc<S>>>;
+
+impl<S> Slot<S> {
     fn delete(&mut self) {
         let deleted = match self.is_terminating {
             true => &mut self.unused,
@@ -146,7 +148,7 @@ impl<S> Shared<S> {
     }
 
     /// Changes the slot of a pod, and wakes the pod's worker or the driver.
-    fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Slot<Option<Arc<S>>>)) {
+    fn update(&self, uid: &PodUid, change: impl FnOnce(&mut Slot<S>)) {
         let mut pods = lock(&self.pods);
         let pod = pods.entry(uid.clone()).or_default();
         change(pod);
@@ -182,6 +184,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
             pleg,
             reconciler,
             shared: shared.clone(),
+            ended: Mutex::default(),
             stop: stopped,
         };
         (Arc::new(driver), Self { shared, stop })

@@ -13,17 +13,25 @@ use super::run::may_run;
 use super::*;
 use crate::notation::pod;
 
-struct Nothing;
+#[derive(Default)]
+struct Nothing {
+    terminated: Notify,
+    finished: Notify,
+}
 
 impl Reconcile for Nothing {
     type Spec = ();
     type Error = Infallible;
 
-    async fn reconcile(&self, _: &Run<()>) -> Result<Action, Infallible> {
+    async fn reconcile(&self, run: &Run<()>) -> Result<Action, Infallible> {
+        if run.spec.is_none() {
+            self.terminated.notify_one();
+        }
         Ok(Action::await_change())
     }
 
     async fn finish(&self, _: &Run<()>) -> Result<(), Infallible> {
+        self.finished.notify_one();
         Ok(())
     }
 }
@@ -34,19 +42,35 @@ async fn driver() -> (Arc<Driver<Nothing>>, PodWorkers<()>) {
     runtime.run_pod("exists");
     let pleg = Pleg::builder(runtime).spawn().unwrap();
     pleg.wait_until_synced().await.unwrap();
-    PodWorkers::parts(pleg, Arc::new(Nothing))
+    PodWorkers::parts(pleg, Arc::default())
 }
 
 #[tokio::test]
 async fn workers_start_on_a_thread_without_tokio() {
     let pleg = Pleg::builder(FakeRuntime::new()).spawn().unwrap();
-    let start = || PodWorkers::spawn(pleg.clone(), Arc::new(Nothing), Vec::new());
+    let start = || PodWorkers::spawn(pleg.clone(), Arc::<Nothing>::default(), Vec::new());
     let workers = std::thread::scope(|scope| scope.spawn(start).join());
     let deadline = pleg.now().after(Duration::from_secs(9));
     workers.unwrap().shutdown(deadline).await;
 }
 
-fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<Option<Arc<()>>> {
+#[tokio::test(start_paused = true)]
+async fn sandbox_that_appears_after_the_pods_cleanup_is_terminated() {
+    let runtime = FakeRuntime::new();
+    let pleg = Pleg::builder(runtime.clone()).clock(runtime.clock());
+    let pleg = pleg.spawn().unwrap();
+    let (reconciler, uid) = (Arc::new(Nothing::default()), PodUid::from("late"));
+    let workers = PodWorkers::spawn(pleg, reconciler.clone(), [(uid.clone(), Arc::new(()))]);
+    workers.delete(&uid);
+    reconciler.finished.notified().await;
+    runtime.run_pod("late");
+    let terminated = reconciler.terminated.notified();
+    tokio::time::timeout(Duration::from_secs(9), terminated)
+        .await
+        .unwrap();
+}
+
+fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<()> {
     Slot {
         spec,
         has_worker,

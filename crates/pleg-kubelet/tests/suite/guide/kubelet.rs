@@ -48,7 +48,10 @@ pub(crate) async fn start(
     pleg.wait_until_synced().await?; // Until then, containers may run that it does not know.
     let planner = Planner::new(BackOffSettings::default())?.consumer(consumer);
     let performer = Performer::new(client, node);
-    performer.remove_orphans(&pleg, &pods.iter().map(|(uid, _)| uid.clone()).collect())?;
+    let uids = pods.iter().map(|(uid, _)| uid.clone()).collect();
+    if let Err(error) = performer.remove_orphans(&pleg, &uids) {
+        tracing::error!(%error, "files of deleted pods are left");
+    }
     let kubelet = Arc::new(Kubelet { planner, performer });
     Ok((pleg.clone(), PodWorkers::spawn(pleg, kubelet, pods)))
 }
