@@ -1,6 +1,6 @@
 //! The pods that the API server assigns to this node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -17,9 +17,6 @@ use crate::status::is_terminal;
 /// Changes of pods, from a watch.
 pub(crate) type Changes = BoxStream<'static, Result<Event<Pod>>>;
 
-/// The pods of the node, by uid.
-type Pods = BTreeMap<PodUid, Arc<Pod>>;
-
 /// Returns true if a pod must run: it is not being deleted, and its phase is not terminal.
 pub(crate) fn is_to_run(pod: &Pod) -> bool {
     let has_ended = pod.status.as_ref().is_some_and(is_terminal);
@@ -33,8 +30,8 @@ pub(crate) fn changes(client: Client, node: &str) -> Changes {
 }
 
 /// Waits for the next complete list of pods in `changes`. Returns `None` if the stream has ended.
-pub(crate) async fn list(changes: &mut Changes) -> Option<Pods> {
-    let mut listed = Pods::new();
+pub(crate) async fn list(changes: &mut Changes) -> Option<BTreeMap<PodUid, Arc<Pod>>> {
+    let mut listed = BTreeMap::new();
     loop {
         match changes.next().await? {
             Ok(Event::InitApply(pod)) => drop(listed.insert(uid_of(&pod), Arc::new(pod))),
@@ -46,25 +43,17 @@ pub(crate) async fn list(changes: &mut Changes) -> Option<Pods> {
     }
 }
 
-/// Passes the listed pods and every later change of a pod to the pod workers, until the stream of changes ends.
+/// Passes every change of a pod to the pod workers, until the stream of changes ends.
 ///
 /// # Cancel safety
 /// If the future is dropped, the workers miss a list that is still incomplete. They got all changes before this list.
-pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>, listed: Pods) {
-    let mut known = BTreeSet::new();
-    replace(workers, &mut known, listed);
+pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>) {
     while let Some(change) = changes.next().await {
         match change {
-            Ok(Event::Apply(pod)) => {
-                known.insert(uid_of(&pod));
-                apply(workers, pod);
-            }
-            Ok(Event::Delete(pod)) => {
-                known.remove(&uid_of(&pod));
-                workers.delete(&uid_of(&pod));
-            }
+            Ok(Event::Apply(pod)) => apply(workers, pod),
+            Ok(Event::Delete(pod)) => workers.delete(&uid_of(&pod)),
             Ok(Event::Init) => match list(&mut changes).await {
-                Some(listed) => replace(workers, &mut known, listed),
+                Some(listed) => replace(workers, listed),
                 None => return,
             },
             Ok(_) => {}
@@ -73,11 +62,11 @@ pub(crate) async fn follow(mut changes: Changes, workers: &PodWorkers<Pod>, list
     }
 }
 
-/// Passes all listed pods to the workers. Deletes the other known pods, which were deleted while no watch ran.
-fn replace(workers: &PodWorkers<Pod>, known: &mut BTreeSet<PodUid>, listed: Pods) {
-    let gone = known.iter().filter(|uid| !listed.contains_key(*uid));
-    gone.for_each(|uid| workers.delete(uid));
-    *known = listed.keys().cloned().collect();
+/// Passes all listed pods to the workers. Deletes the workers' other pods, which were deleted while no watch ran.
+pub(crate) fn replace(workers: &PodWorkers<Pod>, listed: BTreeMap<PodUid, Arc<Pod>>) {
+    let known = workers.specs().into_keys();
+    let gone = known.filter(|uid| !listed.contains_key(uid));
+    gone.for_each(|uid| workers.delete(&uid));
     listed.into_values().for_each(|pod| apply(workers, pod));
 }
 

@@ -18,7 +18,7 @@ use static_pods::node_status::NodeStatus;
 
 use crate::kubelet::{Kubelet, Mark};
 use crate::node::report;
-use crate::pods::{changes, follow, list};
+use crate::pods::{changes, follow, list, replace};
 use crate::status::Statuses;
 
 /// When the kubelet is stopped, runs of pod workers that are in progress have this much time before they are aborted.
@@ -86,8 +86,9 @@ pub async fn run(
         removed.unwrap_or_else(|error| tracing::error!(%error, "files of deleted pods are left"));
         let spawned = PodWorkers::spawn(pleg.clone(), kubelet, listed.clone());
         let workers = workers.insert(spawned);
+        replace(workers, listed);
         tracing::info!(node = name, "running");
-        tokio::select! { () = follow(changes, workers, listed) => {}, () = workers.ended() => {} }
+        tokio::select! { () = follow(changes, workers) => {}, () = workers.ended() => {} }
         anyhow::Ok(())
     };
     let work = async {

@@ -224,6 +224,14 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         self.shared.update(uid, |_| ());
     }
 
+    /// The pods that have a specification.
+    #[must_use]
+    pub fn specs(&self) -> BTreeMap<PodUid, Arc<S>> {
+        let pods = lock(&self.shared.pods);
+        let specs = pods.iter().map(|(uid, p)| (uid.clone(), p.spec.clone()));
+        specs.filter_map(|(uid, spec)| Some((uid, spec?))).collect()
+    }
+
     /// Starts no further run, waits until `deadline` for runs in progress, and then aborts these runs.
     ///
     /// # Cancel safety
