@@ -57,8 +57,3 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "no message".to_owned())
 }
-
-/// Compiles the code in the guide, docs/kubelet.md.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/kubelet.md")]
-mod guide {}

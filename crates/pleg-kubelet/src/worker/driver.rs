@@ -204,11 +204,9 @@ impl<R: Reconcile> Worker<R> {
             return Ok(Break(()));
         }
         // A pod with a new specification does not wait for the removal of ended containers, which may never succeed.
-        let comes_back = || shared.has_spec(&run.uid);
-        let has_ended = !status.exists() || !may_run(status) && comes_back();
+        let has_ended = !status.exists() || !may_run(status) && shared.has_spec(&run.uid);
         if run.spec.is_none() && has_ended {
-            let finished = reconciler.finish(run).await;
-            finished.map_err(RunError::Reconcile)?;
+            reconciler.finish(run).await.map_err(RunError::Reconcile)?;
             let mut ended = lock(&self.driver.ended);
             ended.push_front(run.uid.clone());
             ended.truncate(1000);

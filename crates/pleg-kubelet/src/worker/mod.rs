@@ -43,8 +43,8 @@ pub trait Reconcile: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
     /// Cleans up after a deleted pod: removes its files, and reports the exits that were not reported yet. Called when
-    /// nothing of the pod exists. If the pod has a specification again, called when nothing of it runs; the pod's next
-    /// worker removes the ended containers. A failed call is repeated as [`error_policy`](Self::error_policy) sets.
+    /// nothing of the pod exists, or, if it has a specification again, when nothing of it runs. Called again after an
+    /// error (see [`error_policy`](Self::error_policy)), and after the end of a sandbox that a late call has made.
     ///
     /// # Cancel safety
     /// As [`reconcile`](Self::reconcile).
@@ -117,8 +117,7 @@ struct AnySlot<T> {
     spec: T,
     /// The newest specification of a deleted pod, until the worker takes it. The worker may know only an older one.
     deleted: T,
-    /// The last specification that was set and deleted while the worker terminated the pod. This worker never runs the
-    /// pod with this specification; the next worker terminates the pod with it.
+    /// The specification last set and deleted during the termination. The next worker terminates the pod with it.
     unused: T,
     /// The shortest grace period that was given to [`PodWorkers::delete_within`].
     grace: Option<Duration>,

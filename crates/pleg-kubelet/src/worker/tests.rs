@@ -45,22 +45,15 @@ async fn driver() -> (Arc<Driver<Nothing>>, PodWorkers<()>) {
     PodWorkers::parts(pleg, Arc::default())
 }
 
-#[tokio::test]
-async fn workers_start_on_a_thread_without_tokio() {
-    let pleg = Pleg::builder(FakeRuntime::new()).spawn().unwrap();
-    let start = || PodWorkers::spawn(pleg.clone(), Arc::<Nothing>::default(), Vec::new());
-    let workers = std::thread::scope(|scope| scope.spawn(start).join());
-    let deadline = pleg.now().after(Duration::from_secs(9));
-    workers.unwrap().shutdown(deadline).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn sandbox_that_appears_after_the_pods_cleanup_is_terminated() {
     let runtime = FakeRuntime::new();
-    let pleg = Pleg::builder(runtime.clone()).clock(runtime.clock());
-    let pleg = pleg.spawn().unwrap();
+    let pleg = Pleg::builder(runtime.clone()).spawn().unwrap();
     let (reconciler, uid) = (Arc::new(Nothing::default()), PodUid::from("late"));
-    let workers = PodWorkers::spawn(pleg, reconciler.clone(), [(uid.clone(), Arc::new(()))]);
+    let specs = [(uid.clone(), Arc::new(()))];
+    // The thread that starts the workers need not run tokio.
+    let start = || PodWorkers::spawn(pleg, reconciler.clone(), specs);
+    let workers = std::thread::scope(|scope| scope.spawn(start).join()).unwrap();
     workers.delete(&uid);
     reconciler.finished.notified().await;
     runtime.run_pod("late");
