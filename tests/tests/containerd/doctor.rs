@@ -135,11 +135,10 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     shell(&facts, install).await?;
     let kubelet = Kubelet::new(daemon)?;
     let pods = kubelet.run_pods(4).await?;
-    let bad = |report: &Value| {
-        findings(report).map(|all| all.into_iter().find(|f| f["severity"] != "info").cloned())
-    };
     let healthy = examine(daemon).await?;
-    ensure!(bad(&healthy)?.is_none(), "{:#?}", bad(&healthy)?);
+    let bad = |f: &&Value| f["severity"] != "info";
+    let bad = findings(&healthy)?.into_iter().find(bad);
+    ensure!(bad.is_none(), "{bad:#?}");
     let mut failures = Vec::new();
     let log = daemon.dir.join("agent.log");
     // CI, with only six troubles, starts no agent: it would take too long to wait until the agent shows each trouble.
@@ -158,17 +157,12 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
         facts.push(("DAEMON", listener(daemon).await?.to_string()));
         facts.push(("SHIM", shim_of(pod).await?.to_string()));
         facts.push(("INIT", kubelet.process(id).await.to_string()));
-        let mount = match code {
-            "mount_hangs" => HangingMount::new(&daemon.dir.join("hanging")).map(Some),
-            _ => Ok(None),
-        };
-        let _mount = match mount {
-            Ok(mount) => mount,
-            Err(why) => {
-                println!("skipped: {why}");
-                continue;
-            }
-        };
+        let hanging = || HangingMount::new(&daemon.dir.join("hanging"));
+        let mount = (code == "mount_hangs").then(hanging);
+        if let Some(Err(why)) = &mount {
+            println!("skipped: {why}");
+            continue;
+        }
         let find = async {
             shell(&facts, script).await?;
             let report = examine(daemon).await?;
@@ -203,7 +197,7 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the agent's view has `code` as its first finding, `pleg check` names the first one, and readyz names it.
+/// Waits until `code` is the first finding of the agent's view, check and top show the same one, and readyz names it.
 async fn until_agent_shows(daemon: &Daemon, log: &Path, code: &str) -> anyhow::Result<()> {
     let address = address(log).context("the agent has no address")?;
     until(SOON * 3, code, || async {
@@ -219,14 +213,26 @@ async fn until_agent_shows(daemon: &Daemon, log: &Path, code: &str) -> anyhow::R
         let mut codes = reasons.filter_map(|reason| reason["code"].as_str());
         let worst = codes.clone().next()?;
         let first = codes.find(|code| *code != "network_not_ready");
-        let mut check = Command::new(built("pleg").ok()?);
-        let check = check.args(["check", "--agent", &format!("http://{address}")]);
-        let check = String::from_utf8(check.output().await.ok()?.stdout).ok()?;
+        let pleg = built("pleg").ok()?.display().to_string();
+        let check = output(&format!("{pleg} check --agent http://{address}")).await?;
+        let (shown, sentence) = check.lines().next()?.strip_prefix('(')?.split_once(") ")?;
         let is_named = ready.contains(&format!("({code})"));
-        let agree = first == Some(code) && check.starts_with(&format!("({worst})"));
-        (is_named && agree).then_some(())
+        if !is_named || first != Some(code) || shown != worst {
+            return None;
+        }
+        let top = format!("stty cols 200; exec timeout 2 {pleg} top --agent http://{address}");
+        let text = r"sed 's/\x1b\[[^A-Za-z]*[A-Za-z]/ /g' | tr -s ' '";
+        let screen = output(&format!("script -qec '{top}' /dev/null | {text}")).await?;
+        let start: String = sentence.chars().take(40).collect();
+        screen.contains(&start).then_some(())
     })
     .await
+}
+
+async fn output(command: &str) -> Option<String> {
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", command]).stdin(Stdio::null());
+    String::from_utf8(shell.output().await.ok()?.stdout).ok()
 }
 
 /// Executes the printed step, and checks that the trouble is over.
@@ -239,8 +245,7 @@ async fn follow(
     let command = next.split('`').nth(1).context(next.to_owned())?;
     shell(facts, command).await?;
     let report = examine(daemon).await?;
-    let mut left = findings(&report)?.into_iter();
-    let left = left.find(|finding| finding["code"] == code);
+    let left = findings(&report)?.into_iter().find(|f| f["code"] == code);
     ensure!(left.is_none(), "{command} did not end it: {left:#?}");
     Ok(())
 }
@@ -281,8 +286,8 @@ async fn healthy_node_under_load_has_no_finding_above_information() -> anyhow::R
         let examine = async {
             for run in 1..=number("PLEG_DOCTOR_RUNS", 2)? {
                 let report = examine(daemon).await?;
-                let findings = findings(&report)?;
-                let bad = findings.iter().find(|f| f["severity"] != "info");
+                let mut findings = findings(&report)?.into_iter();
+                let bad = findings.find(|f| f["severity"] != "info");
                 ensure!(bad.is_none(), "run {run}: {bad:#?}");
             }
             anyhow::Ok(())
@@ -337,11 +342,8 @@ fn reported(log: &Path) -> anyhow::Result<Vec<Value>> {
 /// Checks that `code` is the first finding and that its recommended step contains `step`. Returns that whole step.
 fn expect(report: &Value, code: &str, step: &str) -> anyhow::Result<String> {
     let first = findings(report)?.into_iter().next().context("no finding")?;
-    ensure!(
-        first["code"] == code,
-        "{code} is not the first of {:#}",
-        report["findings"]
-    );
+    let all = &report["findings"];
+    ensure!(first["code"] == code, "{code} is not the first of {all:#}");
     let next = first["next"].as_str().unwrap_or_default();
     ensure!(next.contains(step), "no {step} in {next}");
     Ok(next.to_owned())

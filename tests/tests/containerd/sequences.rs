@@ -172,7 +172,6 @@ const SCRIPT: &[Step] = &[
     step(Act::Remove("b again"), 1),
     step(Act::StopPod("life"), 0),
     step(Act::RemovePod("life"), 1),
-    // Tests the removal of a running pod.
     step(Act::Run("gone"), 2),
     step(create("gone", "d"), 1),
     step(Act::Start("d"), 1),
