@@ -1,5 +1,5 @@
 //! The crash back-off: how long an ended container waits for its restart. The rule is that of upstream's kubelet
-//! (`flowcontrol.Backoff` and `doBackOff`). Each pod, container name and hash of a container has its own delay:
+//! (`flowcontrol.Backoff` and `doBackOff`). Each combination of pod, container name and hash has its own delay:
 //!
 //! * The first restart is made at once. It sets the delay to 10 s.
 //! * A later restart is made when the delay has passed since the container *ended*. It doubles the delay, up to 5 min.
@@ -18,7 +18,7 @@ use pleg::{Instant, InvalidSetting};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackOffSettings {
-    /// The first delay, which is also the time between two replacements of a sandbox. Default 10 s, minimum 1 ms.
+    /// The first delay; for a planner, also the least time between sandbox replacements. Default 10 s, minimum 1 ms.
     pub initial: Duration,
     /// The greatest delay. Default 5 min, maximum one day.
     pub max: Duration,
@@ -59,14 +59,14 @@ pub(crate) struct BackOff {
 }
 
 impl BackOff {
-    /// The wait of a container that ended at `ended` for its restart.
+    /// The delay before the restart of a container that ended at `ended`. `None` if it may be restarted now.
     pub(crate) fn delayed(&self, key: &str, ended: Instant, now: Instant) -> Option<Delayed> {
         let delay = self.delay(key, ended)?;
         let until = ended.after(delay);
         (now < until).then_some((until, delay))
     }
 
-    /// The wait for the next pull of an image.
+    /// The delay before the next pull of an image. `None` if the image may be pulled now.
     pub(crate) fn delayed_retry(&self, key: &str, now: Instant) -> Option<Delayed> {
         let (_, counted) = self.keys.get(key)?;
         self.delayed(key, *counted, now)

@@ -95,7 +95,7 @@ impl Fields<'_> {
             "" => own,
             name => container_of(self.pod, name),
         };
-        let container = container.ok_or("no container has its containerName: change it")?;
+        let container = container.ok_or("containerName names no container: change it")?;
         let (resource, resources) = (&*selector.resource, container.resources.as_ref());
         let (name, given) = match resource.split_once('.') {
             Some(("limits", name)) => (name, limit(resources, name)),

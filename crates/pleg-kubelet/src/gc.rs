@@ -2,8 +2,8 @@
 //! the newest dead container of each name and the newest sandbox stay. A container in the state unknown may run, so it
 //! stays until the planner has stopped it. Upstream removes such a container at once.
 //!
-//! A container is removed only after every registered consumer has acknowledged its exit: an earlier removal could lose
-//! an exit code (kubernetes#104107). Upstream has no such rule.
+//! A container is removed after every registered consumer has acknowledged its exit (exceptions: `Plan::begin`): an
+//! earlier removal could lose an exit code (kubernetes#104107). Upstream has no such rule.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

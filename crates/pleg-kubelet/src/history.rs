@@ -24,12 +24,12 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// container ("cannot delete running task").
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
-/// A created container that could not be removed for this long no longer blocks its name. It is twice the deadline of a
-/// start call: by then, even a start call of an earlier kubelet process has ended.
+/// A created container that could not be removed for this time no longer holds up a new one of its name. The time is
+/// twice the deadline of a start call: by then, even a start call of an earlier kubelet process has ended.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
 /// The longest wait for a missing status of a pod that the runtime lists. A status call that fails for longer may never
-/// succeed, and the pod could be neither restarted nor deleted.
+/// succeed: without this limit, the pod could then be neither restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 
 /// The instant of the next inspection (a read of the pod's details) after a failed one. The delay doubles: it is the
@@ -42,7 +42,7 @@ pub(crate) fn inspect_again(missing_since: Instant, now: Instant) -> Instant {
 /// The name of sandboxes in a history, as in exit records.
 pub(crate) const SANDBOX: &str = "";
 
-/// The history of one pod, kept while its worker lives.
+/// The history of one pod. After the end of the pod's worker, only ids, reported exits and `unanswered` are kept.
 #[derive(Debug, Default)]
 pub(crate) struct PodHistory {
     /// The pod's worker: a dead reference once the worker has ended, and `None` after [`forget`](Self::forget).
@@ -57,18 +57,18 @@ pub(crate) struct PodHistory {
     calls: BTreeMap<(Id, Call), Called>,
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
-    /// Containers that this worker stopped. As in upstream's `computePodActions`, they run again whatever their exit
-    /// code. `None`: the worker removed the container as not started, to create another one. But if an exit code shows
-    /// that it was started after all, its restart policy decides.
+    /// Containers that this worker stopped, with the reason. They run again whatever their exit code, with policy Never
+    /// only after some reasons, as in upstream's `computePodActions`. `None`: removed as not started, to create another
+    /// one. But if an exit code shows that the container was started after all, its restart policy decides.
     replaced: BTreeMap<Id, Option<StopReason>>,
     /// The instant of the last stop call for each container of a terminating pod. Cleared after a failed run: the
     /// runtime may have been down since the stop, and that time must not count as grace period.
     pub(crate) terminating: BTreeMap<Id, Instant>,
-    /// The final phase, once it is decided. Then the pod is never started again, even with a new specification.
+    /// The final phase, once it is decided. Then this worker never starts the pod again, even with a new specification.
     pub(crate) phase: Option<PodPhase>,
     /// The instant of the runtime's last list of the pod before the last failed inspection.
     pub(crate) unanswered: Option<Instant>,
-    /// The instant since which the pod's addresses are missing, because status calls for the newest sandbox fail.
+    /// The instant since which status calls for the newest sandbox have failed and the pod's addresses are missing.
     pub(crate) addresses_missing: Option<Instant>,
     /// Ids of containers and sandboxes of an earlier pod with this uid, whose manifest was put back. They may be gone
     /// or may still run. Only their attempt numbers and restart counts are used.
@@ -98,8 +98,8 @@ pub(crate) enum Call {
     Resize,
 }
 
-/// The calls of one kind for one container or sandbox: the instants of the first and the last one, and the delay before
-/// the next one if such a call may never succeed. Each call doubles the delay.
+/// The calls of one kind for one container or sandbox, with the instants of the first (`since`) and last call (`at`).
+/// Only a resize or a removal of garbage, which may never succeed, waits for `delay`. Each call doubles the delay.
 #[derive(Clone, Copy, Debug)]
 struct Called {
     since: Instant,
@@ -300,7 +300,7 @@ impl PodHistory {
         name
     }
 
-    /// Forgets the worker, which has ended, and what it did. The ids and reported exits of its pod stay.
+    /// Forgets the worker, which has ended, and its decisions. Keeps the pod's ids, reported exits and `unanswered`.
     pub(crate) fn forget(&mut self, status: &PodStatus, exits: &[Exit]) {
         if !status.exists() {
             self.reported(exits);

@@ -4,8 +4,7 @@
 //!
 //! 1. [`worker`] makes the [`Run`](worker::Run), with a status that is newer than the worker's own last change.
 //! 2. [`plan::Planner`] plans what the pod needs, from its specification, status and exits, and the crash back-off.
-//! 3. [`perform::Performer`] performs the [`Plan`](plan::Plan). A client of your own makes the calls that
-//!    [`begin`](plan::Plan::begin) returns.
+//! 3. [`perform::Performer`] performs the [`Plan`](plan::Plan), or you make the calls of [`begin`](plan::Plan::begin).
 //!
 //! `docs/kubelet.md` has a complete loop, and a unit test of a worker on a runtime in memory.
 //!

@@ -75,7 +75,7 @@ pub(crate) fn restarts(container: &Container, spec: &PodSpec, exit_code: i32) ->
         "OnFailure" => exit_code != 0,
         _ => true,
     };
-    // Rules restart a container despite its own policy. The rules of a container without an own policy are ignored.
+    // `restartPolicyRules` overrule the container's own `restartPolicy`. If it has none, the rules are ignored.
     let rules = container.restart_policy_rules.iter().flatten();
     let rules = rules.filter(|rule| rule.action == "Restart");
     let mut rules = rules.filter_map(|rule| rule.exit_codes.as_ref());

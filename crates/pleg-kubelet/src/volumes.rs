@@ -70,8 +70,8 @@ impl NodeConfig {
         self.pod_path(uid, "containers", &[name, &attempt.to_string()])
     }
 
-    /// Removes the directories and the logs of the pods that `of` selects. Mounts that a container or user made in a
-    /// volume stay. The error names them, or an entry that cannot be removed; the rest is removed even so.
+    /// Removes the directories and logs of all pods that `of` selects, even if some cannot be removed, and returns the
+    /// first error: it names mounts that a container or user made in a volume, or another entry that cannot be removed.
     pub(crate) fn remove_files(&self, of: impl Fn(&PodUid) -> bool) -> Result {
         let is_removed = |uid: &str| of(&PodUid::from(uid));
         let (pods, logs) = (names_in(&self.pods), names_in(&self.logs));

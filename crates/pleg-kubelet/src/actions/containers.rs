@@ -1,5 +1,5 @@
-//! Decides about containers. Init containers run one after another, and sidecars (restartable init containers) run as
-//! long as the pod.
+//! Decides which containers to start, stop, resize or remove. Init containers run one after another, and sidecars
+//! (restartable init containers) run as long as the pod.
 
 use std::collections::BTreeSet;
 
@@ -77,7 +77,7 @@ impl<'a> Decision<'a> {
         for sidecar in earlier.iter().filter(|c| is_sidecar(c)) {
             self.sidecar(spec, sidecar, sandbox);
         }
-        // Ends at the first one that is not past. Those after the reached one have not run here, so at most one starts.
+        // Starts at most one container: `is_past` returns false for a container that it starts, which ends `all`.
         rest.iter().all(|c| self.is_past(spec, c, sandbox))
     }
 
@@ -133,14 +133,14 @@ impl<'a> Decision<'a> {
         let view = self.view;
         let is_live =
             |c: &&ContainerStatus| *c.name == *container.name && c.state != ContainerState::Exited;
-        let (mut running, mut created, mut is_left) = (None, None, false);
+        let (mut running, mut created, mut waits) = (None, None, false);
         for c in view.status.containers.iter().filter(is_live) {
             let is_elsewhere = c.sandbox.as_ref().is_some_and(|id| id != sandbox);
             match c.state {
                 ContainerState::Running if !is_elsewhere && running.is_none() => running = Some(c),
                 ContainerState::Created if !is_elsewhere && created.is_none() => created = Some(c),
-                ContainerState::Unknown { .. } => is_left |= self.clear(c, StopReason::Unknown),
-                _ => is_left |= self.clear(c, StopReason::Surplus),
+                ContainerState::Unknown { .. } => waits |= self.clear(c, StopReason::Unknown),
+                _ => waits |= self.clear(c, StopReason::Surplus),
             }
         }
         if let Some(c) = running {
@@ -149,8 +149,8 @@ impl<'a> Decision<'a> {
             }
             return self.running(spec, container, c);
         }
-        let is_blocked = created.is_some_and(|c| self.created(container, c, is_left));
-        match is_blocked || is_left {
+        let is_blocked = created.is_some_and(|c| self.created(container, c, waits));
+        match is_blocked || waits {
             true => Live::Unresolved,
             false => Live::Nothing,
         }
@@ -201,8 +201,8 @@ impl<'a> Decision<'a> {
         });
     }
 
-    /// Starts or removes a container that was created but not started. Returns true if it blocks its name.
-    fn created(&mut self, container: &Container, c: &ContainerStatus, is_left: bool) -> bool {
+    /// Starts or removes a container that was created but not started. Returns true if a new one must wait for it.
+    fn created(&mut self, container: &Container, c: &ContainerStatus, waits: bool) -> bool {
         let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
         // A higher attempt number of this name is already in use, so this container must not start.
         let is_late = c.attempt.saturating_add(1) < self.history.next_attempt(&container.name);
@@ -213,7 +213,7 @@ impl<'a> Decision<'a> {
             }
         } else if c.status_missing {
             self.waits(&container.name, WaitReason::StatusMissing);
-        } else if !is_left {
+        } else if !waits {
             self.actions.start.push(StartContainer {
                 name: container.name.clone(),
                 attempt: c.attempt,
@@ -248,7 +248,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Removes a container that was created but not started, after a read has shown that no earlier start call failed.
-    /// Returns true if the container blocks its name: until the removal has failed for four minutes.
+    /// Returns true if a new container of its name must wait, at most until the removal has failed for four minutes.
     pub(super) fn remove(&mut self, id: &Id) -> bool {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());

@@ -96,16 +96,16 @@ pub struct Actions {
     pub garbage: Vec<Removal>,
     /// The instant of the pod's next run, unless the pod changes earlier.
     pub(crate) due: Option<Instant>,
-    /// Set if an exit code or the effect of a resize is missing: a read of details after this instant shows it.
+    /// Set if an exit code, address or effect of a call is missing: a read of details after this instant shows it.
     pub(crate) inspect_after: Option<Instant>,
     /// True if the pod has ended or must be terminated.
     pub(crate) terminating: bool,
-    // These are in `Observed` as well.
+    // The next four fields are in `Observed` as well, with comments.
     pub(crate) waiting: BTreeMap<String, WaitReason>,
     pub(crate) replaced: BTreeSet<String>,
     pub(crate) phase: Option<PodPhase>,
     pub(crate) terminated: bool,
-    /// Containers that keep running. Their exit code decides their restart: no earlier stop call can still end them.
+    /// Running containers that no earlier stop call can still end. If one ends, its exit code decides its restart.
     pub(crate) keep: Vec<Id>,
 }
 
@@ -234,7 +234,7 @@ impl Decision<'_> {
         self.actions
     }
 
-    /// Removes a container that was never started, or stops one that may run. Returns true if it still blocks its name.
+    /// Removes a created container, or stops one that may run. Returns true if its replacement must still wait.
     fn clear(&mut self, status: &ContainerStatus, reason: StopReason) -> bool {
         if status.state == ContainerState::Created {
             return self.remove(&status.id);
@@ -296,7 +296,7 @@ impl Decision<'_> {
             return Some(true);
         }
         match policy(container, spec) {
-            "Never" if container.restart_policy_rules.is_none() => Some(false),
+            "Never" if container.restart_policy_rules.iter().flatten().count() == 0 => Some(false),
             "Never" | "OnFailure" => Some(restarts(container, spec, self.exit_code(end)?)),
             _ => Some(true),
         }
@@ -307,7 +307,7 @@ impl Decision<'_> {
         self.actions.due = self.actions.due.into_iter().chain(at).min();
     }
 
-    /// Requests an inspection: a read of the pod's details that begins after this instant.
+    /// Requests an inspection: a read of the pod's details that begins after the instant `after`.
     fn inspect(&mut self, after: Option<Instant>) {
         self.actions.inspect_after = self.actions.inspect_after.max(after);
     }

@@ -114,13 +114,13 @@ impl<'a> Decision<'a> {
 
     /// Stops the containers that must be stopped next. Returns true if any container may still run.
     fn stop_containers(&mut self) -> bool {
-        // All regular containers are stopped together, then each sidecar, the one with the highest index first.
-        const REGULAR: usize = usize::MAX;
+        // All but the sidecars are stopped together, then the sidecars one by one, from the last to the first.
+        const NO_SIDECAR: usize = usize::MAX;
         let init = self.spec.and_then(|spec| spec.init_containers.as_deref());
         let init = init.unwrap_or_default();
         let index = |c: &ContainerStatus| {
             let is_it = |of: &Container| is_sidecar(of) && *of.name == *c.name;
-            init.iter().position(is_it).unwrap_or(REGULAR)
+            init.iter().position(is_it).unwrap_or(NO_SIDECAR)
         };
         let running = self.view.status.containers.iter().filter(|c| is_live(c));
         let running: Vec<_> = running.map(|c| (index(c), c)).collect();
@@ -129,7 +129,7 @@ impl<'a> Decision<'a> {
         // `waited` is counted from the first stop call whose container has ended: calls made in an outage end none.
         let stopped = self.history.terminating.iter().filter(|(id, _)| !runs(id));
         let since = stopped.map(|(_, at)| *at).min();
-        let since = since.filter(|_| turn != Some(REGULAR));
+        let since = since.filter(|_| turn != Some(NO_SIDECAR));
         let waited = since.map_or(Duration::ZERO, |since| self.now.since(since));
         for (_, container) in running.iter().filter(|(index, _)| Some(*index) == turn) {
             let grace = self.grace(container).saturating_sub(waited);

@@ -112,8 +112,8 @@ impl ContainerInput<'_> {
 
     /// The environment variables in the order of the specification. Their values may refer to variables before them.
     fn environment(&self) -> Result<(Vec<KeyValue>, Variables), FieldError> {
-        let mut refused = of_environment(self.container).into_iter();
-        refused.try_for_each(Err)?;
+        let refused = of_environment(self.container).into_iter().next();
+        refused.map_or(Ok(()), Err)?;
         let (mut envs, mut variables) = (Vec::<KeyValue>::new(), Variables::new());
         for (at, variable) in self.container.env.iter().flatten().enumerate() {
             let value = match &variable.value_from {

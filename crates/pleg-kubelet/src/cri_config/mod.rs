@@ -102,10 +102,10 @@ impl NodeConfig {
         }
     }
 
-    /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`. CRI-O does not make directories for logs.
+    /// The directory of a pod's logs: `<logs>/<namespace>_<name>_<uid>`. Create it for CRI-O, which does not create it.
     ///
     /// # Errors
-    /// If the namespace, name or uid has a `/`.
+    /// If the namespace, name or uid has a `/` or a `:`.
     pub fn log_directory(&self, pod: &Pod) -> Result<PathBuf> {
         self.logs_of(PodName::of(pod))
     }

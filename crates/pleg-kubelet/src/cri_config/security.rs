@@ -63,7 +63,7 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
         supplemental_groups_policy: context.supplemental_groups_policy,
         selinux_options: context.selinux_options,
         privileged: containers_in(spec).any(is_privileged),
-        // As upstream, `RuntimeDefault`, the CRI's default, and not the pod's profile: the sandbox runs only `pause`.
+        // As upstream, the sandbox gets `RuntimeDefault` (0 in the CRI), not the pod's profile: it runs only `pause`.
         seccomp: Some(SecurityProfile::default()),
         ..LinuxSandboxSecurityContext::default()
     }

@@ -18,10 +18,10 @@ type Result<T> = std::result::Result<T, BoxError>;
 type Found<T> = Result<Option<T>>;
 
 /// Provides data that is not on the node, such as the ConfigMaps and Secrets of an API server. By default, `volume`,
-/// `env` and `env_from` provide nothing: pods that need them are refused.
+/// `env` and `env_from` provide nothing: the performer refuses pods and containers that need such data.
 ///
-/// All volumes of a pod, all variables of a container or the credentials of an image must be provided within 30 s.
-/// Otherwise the call is cancelled, and a later run tries again.
+/// The performer waits 30 s for all volumes of a pod, all variables of a container, or the credentials of an image.
+/// Then it cancels the call, and a later run tries again.
 #[allow(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Sources: Send + Sync + 'static {
     /// The path on the node with the contents of a volume. It is mounted as a `hostPath`, without a change of SELinux

@@ -49,7 +49,7 @@ impl Performer {
         let (node, uid) = (self.node.clone(), run.uid.clone());
         lock(&self.pods).remove(&uid);
         self.names.release(&uid);
-        let work = move || node.remove_files(|of| *of == uid);
+        let work = move || node.remove_files(|other| *other == uid);
         Ok(self.files.run(&run.uid, work).await?)
     }
 

@@ -29,7 +29,7 @@ pub(super) enum Pull {
     Running(AbortOnDropHandle<()>, Option<String>),
     /// The name of the pulled image in the runtime's image service.
     Succeeded(String),
-    /// The error of the pull, and true once a status has shown this error.
+    /// The error of the pull, and a flag that is true once a status has shown this error.
     Failed(String, bool),
 }
 
@@ -186,8 +186,8 @@ fn is_reference(image: &str) -> bool {
     };
     let is_plain = |part: &str| {
         let is_inner = |c| matches!(c, 'a'..='z' | '0'..='9' | '.' | '_' | '-');
-        let is_outer = !part.is_empty() && part.trim_matches(['.', '_', '-']) == part;
-        is_outer && part.chars().all(is_inner)
+        let ends_fit = !part.is_empty() && part.trim_matches(['.', '_', '-']) == part;
+        ends_fit && part.chars().all(is_inner)
     };
     let is_tag = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     path.split('/').all(is_plain)

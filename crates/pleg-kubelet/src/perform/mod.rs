@@ -78,7 +78,7 @@ pub enum PerformError {
         /// The cause. For a call to the runtime, it is the call's [`CallError`](pleg::core::CallError).
         source: BoxError,
     },
-    /// The generator returned no status, so no plan was made.
+    /// A wait for the pod's status failed: in [`Planner::plan`](crate::plan::Planner::plan) or [`Run::next`].
     #[error("no status of the pod: {0}")]
     View(#[from] WaitError),
     /// A volume or a directory cannot be used.
@@ -187,7 +187,7 @@ impl Performer {
     ///
     /// Actions that cannot be done yet are postponed and not recorded; the returned [`Performed`] has the reasons. A
     /// container waits for its volumes and its image: the pull runs in the background, and wakes the worker at its end.
-    /// A sandbox waits while another pod of this namespace and name may run: the pod before an edit of its manifest.
+    /// A sandbox waits while an earlier pod with this namespace and name may run: an edited manifest is a new pod.
     ///
     /// Records in the run when each call that changes the runtime ended ([`Run::changed`]). A failed action does not
     /// prevent actions that do not need it. A failed removal of garbage is logged, and a later plan retries it.
@@ -223,7 +223,7 @@ impl Performer {
         self.remembered(work.run, |pod| pod.waiting.clone_from(&performed.waiting));
         for removal in &actions.garbage {
             if let Err(error) = work.remove(removal).await {
-                tracing::warn!(pod = %work.run.uid, %error, "not removed; tried again later");
+                tracing::warn!(pod = %work.run.uid, %error, "garbage stays until a later run");
             }
         }
         performed

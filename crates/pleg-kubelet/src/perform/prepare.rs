@@ -41,8 +41,8 @@ impl<S> Performing<'_, S> {
                     "back-off {delay} restarting failed container={container} pod={}_{}({})",
                     of.name, of.namespace, of.uid
                 );
-                let reason = waiting("CrashLoopBackOff", message);
-                done.waiting.insert(container.clone(), reason);
+                done.waiting
+                    .insert(container.clone(), waiting("CrashLoopBackOff", message));
             }
         }
         self.refresh_volumes(pod, &plan.actions).await;

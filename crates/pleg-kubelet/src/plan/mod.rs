@@ -90,9 +90,9 @@ impl Planner {
                 }
             };
             plan = self.plan_from(run, desired, probes, view);
-            let missing = plan.actions.inspect_after.filter(|_| has_failed);
-            let again = missing.map(|since| inspect_again(since, run.now()));
-            again.into_iter().for_each(|at| run.due_by(at));
+            if let Some(since) = plan.actions.inspect_after.filter(|_| has_failed) {
+                run.due_by(inspect_again(since, run.now()));
+            }
         }
         plan.actions.due.into_iter().for_each(|at| run.due_by(at));
         Ok(plan)
@@ -163,8 +163,8 @@ impl Planner {
         self.history(run, |history| history.unreported(&run.pleg.exits(&run.uid)))
     }
 
-    /// Calls `of` with the history of this run's pod. Forgets every pod whose worker has ended, even an earlier pod of
-    /// this uid. What [`PodHistory::forget`] leaves stays until the generator forgets the pod.
+    /// Calls `of` with the history of this run's pod. Forgets all pods whose worker has ended, even an earlier pod with
+    /// this uid, except its ids, reported exits and `unanswered`: they stay until the generator forgets the pod.
     fn history<S, T>(&self, run: &Run<S>, of: impl FnOnce(&mut PodHistory) -> T) -> T {
         let (own, pleg) = (Arc::downgrade(&run.last_change), &run.pleg);
         let mut pods = lock(&self.pods);
@@ -210,8 +210,8 @@ pub struct Observed {
     pub is_terminated: bool,
 }
 
-/// The calls to the runtime that a pod needs now. Give it to [`Performer::perform`](crate::perform::Performer::perform)
-/// or, if you use a client of your own, call [`begin`](Self::begin) and make the calls that it returns.
+/// The runtime calls that a pod needs now. [`Performer::perform`](crate::perform::Performer::perform) makes them. With
+/// a client of your own, call [`begin`](Self::begin) instead, and make the calls that it returns.
 ///
 /// Both functions record all calls before the first one is made: a create call that times out may still take effect, so
 /// its attempt number must not be used again. There is no other way to get the calls, and each plan works only once:
@@ -241,8 +241,8 @@ pub struct Plan<'a, S> {
 }
 
 impl<S> Plan<'_, S> {
-    /// The exits of containers and sandboxes that were not reported yet, except if the exit code may still become known.
-    /// Report them before you begin or perform the plan, which acknowledges them; otherwise a later plan has them again.
+    /// The unreported exits of containers and sandboxes, except those whose exit code may still become known. Report
+    /// them before you begin or perform the plan: that acknowledges them. If you drop the plan, a later one has them.
     #[must_use]
     pub fn exits(&self) -> &[Exit] {
         &self.exits
@@ -314,7 +314,7 @@ impl<S> Plan<'_, S> {
                 }
                 if unacknowledged.contains(id) {
                     metrics::counter!("pleg_unacknowledged_removals_total").increment(1);
-                    tracing::warn!(pod = %run.uid, %id, "removing before a registered consumer has acknowledged the exit");
+                    tracing::warn!(pod = %run.uid, %id, "removing before all registered consumers acknowledged the exit");
                 }
                 actions.garbage.push(removal);
             }

@@ -72,7 +72,7 @@ impl One<'_> {
         format!("{}://{id}", self.state.runtime)
     }
 
-    /// The state from the last exit record of a container that has this name and not the id `except`.
+    /// The terminated state from the last exit record with this container name, except records of the API id `except`.
     fn recorded(&self, except: Option<&str>) -> Option<ContainerState> {
         let records = self.state.observed.ended.iter();
         let records = records.filter(|r| *r.name == *self.container.name);
@@ -101,7 +101,7 @@ impl One<'_> {
             image_id: details.image_ref.to_string(),
             restart_count: i32::try_from(restart_count(newest)).unwrap_or(i32::MAX),
             state: Some(self.state_of(newest)),
-            // If no earlier container of this name and no exit record of one is left, keeps the reported `last_state`.
+            // If neither an earlier container of this name nor its exit record is left, keeps the last `last_state`.
             last_state: older.or_else(|| same?.last_state.clone()),
             container_id: Some(id),
             resources: resources::reported(self.container, in_effect),

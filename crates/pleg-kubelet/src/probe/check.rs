@@ -32,11 +32,11 @@ const USER_AGENT: &str = "kube-probe/1.37";
 /// A check of a probe or hook. If it names no host, it uses the pod's address.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Check {
-    /// Opens a connection to this port of this host.
+    /// `(port, host)`: opens a connection.
     Tcp(u16, String),
-    /// Sends a GET request to this port. A status from 200 to 399 is a success.
+    /// `(port, request)`: sends a GET request. A status from 200 to 399 is a success.
     Http(u16, HTTPGetAction),
-    /// Calls `grpc.health.v1.Health/Check`, without TLS. `SERVING` is a success. Empty service: the whole server.
+    /// `(port, service)`: calls `grpc.health.v1.Health/Check` without TLS. `SERVING` is a success. `""`: whole server.
     Grpc(u16, String),
     /// Runs a command in the container. Exit code 0 is a success.
     Exec(Vec<String>),

@@ -45,7 +45,7 @@ struct Pod<E> {
     shared: Arc<Shared<E>>,
     uid: PodUid,
     probes: Vec<Probe>,
-    /// By container name and kind: the id of the container for which the probe last got a result, and this result.
+    /// By container name and kind: the probe's last changed result, after the id of the container that was checked.
     results: Mutex<HashMap<(String, ProbeKind), (Id, bool)>>,
     /// Tells each task that a container of the pod may have started, or that the result of a startup probe has changed.
     recheck: watch::Sender<()>,
@@ -125,7 +125,7 @@ fn running(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
 }
 
 impl<E: Exec> Pod<E> {
-    /// The result of a container's probe. `None` if there is none yet. A probe that the container does not have succeeds.
+    /// The probe's result for a container, `None` until it first changes. `Some(true)` if there is no such probe.
     fn result(&self, container: &ContainerStatus, kind: ProbeKind) -> Option<bool> {
         let mut probes = self.probes.iter().filter(|probe| probe.kind == kind);
         if !probes.any(|probe| *probe.container == *container.name) {

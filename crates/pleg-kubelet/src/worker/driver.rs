@@ -1,6 +1,6 @@
 //! The tasks of the pod workers.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::{self, AssertUnwindSafe};
@@ -21,8 +21,8 @@ pub(super) struct Driver<R: Reconcile> {
     pub(super) pleg: Pleg,
     pub(super) reconciler: Arc<R>,
     pub(super) shared: Arc<Shared<R::Spec>>,
-    /// The last thousand pods that were cleaned up. A call that timed out may create a sandbox of such a pod later.
-    pub(super) ended: Mutex<VecDeque<PodUid>>,
+    /// When pods were cleaned up. If a timed-out call creates a sandbox of one within ten minutes, it is terminated.
+    pub(super) ended: Mutex<BTreeMap<PodUid, Instant>>,
     pub(super) stop: watch::Receiver<Option<Instant>>,
 }
 
@@ -155,7 +155,7 @@ impl<R: Reconcile> Worker<R> {
         let mut pods = lock(&self.driver.shared.pods);
         let pod = pods.entry(run.uid.clone()).or_default();
         if pod.spec.is_none() && !pod.is_terminating && run.failures > 0 {
-            run.changed(run.now()); // The next view also shows late effects of failed calls.
+            run.changed(run.now()); // Failed calls may have taken effect: get a newer view.
         }
         pod.is_terminating |= pod.spec.is_none();
         run.spec = pod.spec.clone().filter(|_| !pod.is_terminating);
@@ -197,7 +197,8 @@ impl<R: Reconcile> Worker<R> {
         let run = &self.run;
         let status = &run.view.status;
         let (reconciler, shared) = (&self.driver.reconciler, &self.driver.shared);
-        let was_ours = || lock(&self.driver.ended).contains(&run.uid);
+        let is_late = |at: &Instant| run.now().since(*at) < Duration::from_secs(600);
+        let was_ours = || lock(&self.driver.ended).get(&run.uid).is_some_and(is_late);
         let is_claimed = || status.exists() && (was_ours() || reconciler.owns(status));
         self.is_ours = self.is_ours || is_claimed();
         if !self.is_ours {
@@ -208,8 +209,8 @@ impl<R: Reconcile> Worker<R> {
         if run.spec.is_none() && has_ended {
             reconciler.finish(run).await.map_err(RunError::Reconcile)?;
             let mut ended = lock(&self.driver.ended);
-            ended.push_front(run.uid.clone());
-            ended.truncate(1000);
+            ended.retain(|_, at| is_late(at));
+            ended.insert(run.uid.clone(), run.now());
             return Ok(Break(()));
         }
         let action = reconciler.reconcile(run).await;

@@ -1,9 +1,9 @@
-//! Pod workers run a reconcile function for a pod when the generator announces something about the pod, the pod's
-//! specification is set or deleted, [`PodWorkers::wake`] is called, the last run changed something, failed or requested
-//! a run at a certain instant, or 1 to 1.5 min have passed (the resync).
+//! Pod workers run a reconcile function for a pod when the generator announces something about the pod, when the pod's
+//! specification is set or deleted, when [`PodWorkers::wake`] is called, after a run that changed something or failed,
+//! at the instant that a run requested, and 1 to 1.5 min after the last run (the resync).
 //!
 //! Each pod has one run at a time. A run gets a view that is newer than the worker's own last change: if possible from
-//! the cache, without a call. Pods without a specification are left alone, unless [`Reconcile::owns`] claims them.
+//! the cache, without a call. Foreign pods are left alone, unless [`Reconcile::owns`] claims them.
 
 mod driver;
 mod run;
@@ -43,8 +43,8 @@ pub trait Reconcile: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
     /// Cleans up after a deleted pod: removes its files, and reports the exits that were not reported yet. Called when
-    /// nothing of the pod exists, or, if it has a specification again, when nothing of it runs. Called again after an
-    /// error (see [`error_policy`](Self::error_policy)), and after the end of a sandbox that a late call has made.
+    /// the pod has no containers and sandboxes or, if its specification was set again, when none of them runs. Called
+    /// again after an [error](Self::error_policy), and if a timed-out call creates a sandbox later, after its end.
     ///
     /// # Cancel safety
     /// As [`reconcile`](Self::reconcile).
@@ -111,9 +111,9 @@ struct Shared<S> {
     changes: watch::Sender<()>,
 }
 
-/// A pod that has a specification or a worker. `T` is the type of specifications, an `Option<Arc<S>>`.
+/// A pod that has a specification or a worker. `T` is `Option<Arc<S>>`: `derive(Default)` then needs no `S: Default`.
 #[derive(Debug, Default)]
-struct AnySlot<T> {
+struct SlotOf<T> {
     spec: T,
     /// The newest specification of a deleted pod, until the worker takes it. The worker may know only an older one.
     deleted: T,
@@ -128,7 +128,7 @@ struct AnySlot<T> {
     woken: Arc<Notify>,
 }
 
-type Slot<S> = AnySlot<Option<Arc<S>>>;
+type Slot<S> = SlotOf<Option<Arc<S>>>;
 
 impl<S> Slot<S> {
     fn delete(&mut self) {

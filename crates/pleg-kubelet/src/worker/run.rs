@@ -24,7 +24,7 @@ pub struct Run<S> {
     pub uid: PodUid,
     /// The specification of the pod. `None`: the pod must be terminated.
     pub spec: Option<Arc<S>>,
-    /// The most recent specification, kept during termination. `None` if this pod never had one.
+    /// The most recent specification, kept during termination. `None` if this worker never had one.
     pub last_spec: Option<Arc<S>>,
     /// The grace period that the deletion gives, instead of the pod's own.
     pub grace: Option<Duration>,
@@ -111,11 +111,11 @@ impl<S> Run<S> {
     }
 
     /// The instant of the next run after a successful run. `None`: the next run waits for a change of the pod.
-    pub(super) fn follows(&self, action: Action) -> Option<Instant> {
+    pub(super) fn follows(&self, Action(at): Action) -> Option<Instant> {
         let changed = *lock(&self.last_change);
         match self.view.as_of < changed {
             true => Some(self.now()),
-            false => action.0.into_iter().chain(self.due()).min(),
+            false => at.into_iter().chain(self.due()).min(),
         }
     }
 

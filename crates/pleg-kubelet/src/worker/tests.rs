@@ -14,12 +14,12 @@ use super::*;
 use crate::notation::pod;
 
 #[derive(Default)]
-struct Nothing {
+struct Recorder {
     terminated: Notify,
     finished: Notify,
 }
 
-impl Reconcile for Nothing {
+impl Reconcile for Recorder {
     type Spec = ();
     type Error = Infallible;
 
@@ -37,7 +37,7 @@ impl Reconcile for Nothing {
 }
 
 /// A driver that is not started. Its node has one pod, with the uid `exists`.
-async fn driver() -> (Arc<Driver<Nothing>>, PodWorkers<()>) {
+async fn driver() -> (Arc<Driver<Recorder>>, PodWorkers<()>) {
     let runtime = FakeRuntime::new();
     runtime.run_pod("exists");
     let pleg = Pleg::builder(runtime).spawn().unwrap();
@@ -49,7 +49,7 @@ async fn driver() -> (Arc<Driver<Nothing>>, PodWorkers<()>) {
 async fn sandbox_that_appears_after_the_pods_cleanup_is_terminated() {
     let runtime = FakeRuntime::new();
     let pleg = Pleg::builder(runtime.clone()).spawn().unwrap();
-    let (reconciler, uid) = (Arc::new(Nothing::default()), PodUid::from("late"));
+    let (reconciler, uid) = (Arc::new(Recorder::default()), PodUid::from("late"));
     let specs = [(uid.clone(), Arc::new(()))];
     // The thread that starts the workers need not run tokio.
     let start = || PodWorkers::spawn(pleg, reconciler.clone(), specs);

@@ -45,12 +45,12 @@ pub(crate) async fn start(
     let (mut builder, client) = Pleg::connect(endpoint)?;
     let consumer = builder.register_consumer("kubelet");
     let pleg = builder.spawn()?;
-    pleg.wait_until_synced().await?; // Until then, containers may run that it does not know.
+    pleg.wait_until_synced().await?; // Before that, `pleg` may not know all running containers.
     let planner = Planner::new(BackOffSettings::default())?.consumer(consumer);
     let performer = Performer::new(client, node);
     let uids = pods.iter().map(|(uid, _)| uid.clone()).collect();
     if let Err(error) = performer.remove_orphans(&pleg, &uids) {
-        tracing::error!(%error, "files of deleted pods are left");
+        tracing::error!(%error, "files of deleted pods were not removed");
     }
     let kubelet = Arc::new(Kubelet { planner, performer });
     Ok((pleg.clone(), PodWorkers::spawn(pleg, kubelet, pods)))

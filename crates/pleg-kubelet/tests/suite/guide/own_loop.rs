@@ -23,7 +23,7 @@ pub(crate) async fn run_pod(
             next = run.next(result) => next?,
             _ = &mut deleted, if run.spec.is_some() => {
                 run.spec = None;
-                run.changed(run.now()); // The next view also shows late effects of failed calls.
+                run.changed(run.now()); // Failed calls may have taken effect: get a newer view.
                 run.next(Ok::<_, PerformError>(Action::await_change())).await?;
             }
         }
