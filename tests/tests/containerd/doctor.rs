@@ -207,24 +207,24 @@ async fn until_agent_shows(daemon: &Daemon, log: &Path, code: &str) -> anyhow::R
         }
         let ready = get(&address, "/readyz?verbose").await.ok()?;
         let view = get(&address, "/debug/view?limit=0").await.ok()?;
-        let (_, view) = view.split_once("\r\n\r\n")?;
-        let view: Value = serde_json::from_str(view).ok()?;
+        let view: Value = serde_json::from_str(view.split_once("\r\n\r\n")?.1).ok()?;
         let reasons = view["health"]["reasons"].as_array()?.iter();
         let mut codes = reasons.filter_map(|reason| reason["code"].as_str());
         let worst = codes.clone().next()?;
         let first = codes.find(|code| *code != "network_not_ready");
         let pleg = built("pleg").ok()?.display().to_string();
         let check = output(&format!("{pleg} check --agent http://{address}")).await?;
-        let (shown, sentence) = check.lines().next()?.strip_prefix('(')?.split_once(") ")?;
+        let (shown, _) = check.strip_prefix('(')?.split_once(") ")?;
         let is_named = ready.contains(&format!("({code})"));
         if !is_named || first != Some(code) || shown != worst {
             return None;
         }
-        let top = format!("stty cols 200; exec timeout 2 {pleg} top --agent http://{address}");
+        let size = "stty rows 24 cols 200";
+        let top = format!("{size}; exec timeout 2 {pleg} top --agent http://{address}");
         let text = r"sed 's/\x1b\[[^A-Za-z]*[A-Za-z]/ /g' | tr -s ' '";
         let screen = output(&format!("script -qec '{top}' /dev/null | {text}")).await?;
-        let start: String = sentence.chars().take(40).collect();
-        screen.contains(&start).then_some(())
+        let (worst, _) = screen.split_once(" do: ")?;
+        worst.contains(shown).then_some(())
     })
     .await
 }
