@@ -42,7 +42,7 @@ async fn ask(args: &CheckArgs) -> anyhow::Result<Option<String>> {
     Ok(problem(&client.view(&query).await?))
 }
 
-/// The first finding. If it is about pods, only the pod that has hung or failed longest is named: the line is short.
+/// The first finding. If it is about pods, names only one pod, the first by state and name, to keep the line short.
 fn problem(view: &View) -> Option<String> {
     let reason = view.health.reasons.first()?;
     let of_pods = reason.code.starts_with("pods_");

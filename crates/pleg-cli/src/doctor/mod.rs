@@ -1,6 +1,6 @@
 //! `pleg doctor`: examines a node for some seconds; reports whether its PLEG is or will be unhealthy, why, what to do.
 //!
-//! The findings follow from the evidence alone, so a recording gives the same findings elsewhere. A recording has, by
+//! The findings follow from the evidence alone, so a recording gives the same findings anywhere. A recording has, by
 //! default, numbers instead of the names of pods, containers and mounts, and no message of the runtime. Command lines,
 //! environments, labels and annotations are never collected.
 
@@ -26,7 +26,7 @@ use crate::picture::runtime::{self, Evidence, NOT_EXAMINED};
 
 /// The exit code if nothing could be examined.
 const FAILED: u8 = 3;
-/// The version of the format of recordings. A later program may add fields without a new version.
+/// The version of the format of recordings. A later `pleg` may add fields and keep this number.
 const FORMAT: u32 = 1;
 const LARGEST: u64 = 64 << 20;
 
@@ -178,7 +178,7 @@ fn redacted(examination: &Examination) -> Examination {
     examination
 }
 
-/// Replaces each name by `what` and a number. Equal names get equal numbers.
+/// Replaces each name with `what` and a number. Equal names get equal numbers.
 fn number<'a>(what: &str, names: impl IntoIterator<Item = &'a mut String>) {
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for name in names.into_iter().filter(|name| !name.is_empty()) {

@@ -16,7 +16,7 @@ use crate::text::{bytes, enclosed, lower, millis, safe, seconds, span, wrapped};
 
 const SLOWEST: usize = 3;
 const NAME: usize = 12;
-/// No node has so many pods: a higher estimate is not shown.
+/// No node has this many pods: a higher estimate is not shown.
 const MANY: f64 = 100_000.0;
 
 fn verdict(findings: &[Finding]) -> String {

@@ -69,7 +69,7 @@ impl Facts {
         }
     }
 
-    /// Replaces the findings, and logs those that begin, become worse, lose their cause or end.
+    /// Replaces the findings. Logs each that begins, ends, becomes worse, or is no longer explained by another finding.
     fn conclude(&mut self, findings: Vec<Finding>, now: Instant) {
         let last = std::mem::take(&mut self.findings);
         let before = arrange(last.iter().map(|(_, finding)| finding.clone()).collect());
@@ -100,7 +100,7 @@ impl Facts {
     }
 }
 
-/// Logs the finding with its cause, or without a cause with its next step.
+/// Logs the finding with its cause or, if no other finding explains it, with its next step.
 fn log(finding: &Finding) {
     let (code, cause, summary) = (finding.code, finding.cause, &finding.summary);
     let evidence = finding.evidence.join("; ");
@@ -156,7 +156,7 @@ impl Collector {
         })
     }
 
-    /// Collects facts every [`PERIOD`], and when the runtime stops or starts to answer.
+    /// Collects facts every [`PERIOD`] or [`TROUBLED`], and when the runtime starts or stops answering.
     pub(crate) async fn run(mut self, shown: &watch::Sender<Facts>) -> Infallible {
         let (mut health, clock) = (self.pleg.health(), self.pleg.clock());
         loop {
@@ -228,7 +228,7 @@ impl Collector {
         self.pods = Pods::new(earlier, views, self.pleg.clock().wall());
     }
 
-    /// The findings about the host. Lists again before it reports one of `FROM_LISTS`: the stream may lose an event.
+    /// The findings about the host. Relists before it reports one of `FROM_LISTS`: the stream may have lost an event.
     async fn check_host(&mut self, host: &Host, slow: bool, usable: bool) -> Vec<Finding> {
         // Without `earlier`, a pod that only changed after the look at the host could be reported by mistake.
         let usable = usable && self.earlier.is_some();

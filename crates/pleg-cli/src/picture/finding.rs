@@ -69,7 +69,7 @@ const DESTROY: Codes = "list_failed list_slow list_large dead_containers dead_sa
                         container_runs_twice sandbox_twice shim_missing shim_zombie init_gone";
 /// The findings that follow from the lists of the runtime. They are made only if the lists are current.
 pub(crate) const FROM_LISTS: Codes = "ended_container_runs shim_missing shim_orphaned init_gone";
-/// The findings that follow if the runtime does not answer or cannot be reached.
+/// The findings that may follow if the runtime does not answer or cannot be reached.
 const ANSWERS: Codes = "list_slow list_failed status_slow pods_hung pods_failing stream_down never_listed stale \
                         runtime_status_failed runtime_silent backlog";
 /// The findings that may follow if systemd, a limit of the host or the runtime's process delays the runtime's answers.
@@ -165,7 +165,7 @@ impl Finding {
         }
     }
 
-    /// One finding about pods, each line with a pod's name and the evidence. `{}` in the summary stands for the names.
+    /// One finding about pods; each line has a pod's name and the evidence. `{}` in the summary stands for the names.
     pub(crate) fn about(
         code: &'static str,
         lines: impl IntoIterator<Item = (String, String)>,
@@ -183,7 +183,7 @@ impl Finding {
         self
     }
 
-    /// Adds `lines` to the evidence. Keeps ten lines in all, and adds one that counts the others.
+    /// Adds `lines` to the evidence. Keeps ten lines in all; if there are more, a further line has the number left out.
     pub(crate) fn because_of(mut self, lines: impl IntoIterator<Item = String>) -> Self {
         const SHOWN: usize = 10;
         self.evidence.extend(lines);
@@ -221,7 +221,7 @@ pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
     }
     findings.sort_by_key(|finding| {
         let layer = match finding.severity {
-            // Among findings of severity `Info`, the load of the host comes last, because it explains nothing.
+            // Among findings of severity `Info`, those about the host come last, because they explain nothing.
             Severity::Info => -(finding.layer as i32),
             _ => finding.layer as i32,
         };
@@ -242,7 +242,7 @@ pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
         && first.severity != Severity::Info
     {
         for finding in others.iter_mut().filter(|finding| finding.destroys()) {
-            finding.next = "Repair first what the first finding names; kill and remove nothing before. Then examine again.".to_owned();
+            finding.next = "Repair what the first finding names; until then, kill and remove nothing. Then examine again.".to_owned();
         }
     }
     arranged
@@ -291,7 +291,7 @@ mod tests {
         arrange(all.split("; ").map(found).collect())
     }
 
-    /// Each row: findings (of several layers, of one layer, without a cause) => their order, severity and cause.
+    /// Each row: findings => their order, severity and cause. Row 1: several layers; row 2: one layer; row 3: no cause.
     const ARRANGED: &str = "
 stale critical; runtime_silent critical; list_slow warning stale; dead_containers info; io_pressure warning list_slow \
 => io_pressure critical ; list_slow critical io_pressure; stale critical list_slow; runtime_silent critical ; dead_containers info
@@ -324,7 +324,7 @@ io_pressure info list_slow; stream_lossy warning => stream_lossy warning ; io_pr
     }
 
     #[test]
-    fn finding_only_counts_names_and_lines_above_the_limit() {
+    fn names_and_lines_beyond_the_limit_are_only_counted() {
         let lines = (0..30).map(|n| (format!("p{n}"), "line".to_owned()));
         let finding = Finding::about("shim_stopped", lines, "{} stopped", "").unwrap();
         assert_eq!(finding.summary, "p0, p1, p2 and 27 more stopped");

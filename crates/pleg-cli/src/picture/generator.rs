@@ -1,4 +1,4 @@
-//! The findings of a generator: whether the node's pods are known, its degraded reasons, and its event stream.
+//! The findings about the generator: about its readiness, its degraded reasons and its event stream.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ pub(crate) struct Generator {
     pub(crate) state: State,
     /// The error with which the last stream ended, if no stream is open.
     pub(crate) why: Option<String>,
-    /// The reason why the generator does not subscribe, if that might harm a kubelet or the runtime.
+    /// The reason why the generator does not subscribe, if a subscription might harm a kubelet or the runtime.
     pub(crate) not_subscribed: Option<String>,
     pub(crate) events: u64,
-    /// Missed events of the last 10 minutes: a read showed the change, and the runtime's event did not arrive.
+    /// Missed events of the last 10 minutes: a read showed the change, but the runtime's event did not arrive.
     pub(crate) missed: u64,
     /// STARTED and STOPPED events of the last 10 minutes: the number that arrived, plus `missed`.
     pub(crate) expected: u64,
@@ -170,8 +170,8 @@ fn reason(generator: &Generator, code: &'static str) -> Option<Finding> {
 fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
     let not_subscribed = stream.not_subscribed.as_ref().map(|why| {
         let summary =
-            "the event stream was not examined, because that may harm the kubelet or the runtime";
-        let next = "Nothing, unless the kubelet misses events. --events always examines it anyway.";
+            "the event stream was not examined: a subscription may harm the kubelet or the runtime";
+        let next = "Nothing, unless the kubelet misses events. To examine the stream anyway, use --events always.";
         Finding::new("stream_not_examined", summary, next).because(why)
     });
     let is_offered = stream.state != State::NotOffered || not_subscribed.is_some();
@@ -185,18 +185,18 @@ fn stream(stream: &Generator) -> impl Iterator<Item = Finding> {
     let (missed, changes) = (stream.missed, stream.changes);
     let is_open = matches!(stream.state, State::Open | State::Proven);
     let silent = (is_open && stream.events == 0 && missed >= 2).then(|| {
-        let summary = "the event stream is open and delivers nothing: a kubelet with EventedPLEG misses every change";
+        let summary = "the event stream is open but delivers nothing: a kubelet with EventedPLEG misses every change";
         let next = "Restart the runtime, or disable EventedPLEG in the kubelet.";
-        let why = format!("{changes} changes in lists, {missed} missing events, none arrived");
+        let why = format!("{changes} changes in lists; {missed} events are missing, no event arrived");
         Finding::new("stream_silent", summary, next).because(why)
     });
     let lossy = stream.degraded.get("stream_lossy").map(|reason| {
         let (summary, next) = match stream.splits_events {
             true => (
                 "another subscriber takes events: this runtime gives each event to one subscriber only",
-                "Nothing is missed here, but found late, by lists. Find the other subscriber (ss -xp): a kubelet with \
-                 EventedPLEG, or an agent, which --events auto keeps from it. Or update the runtime (containerd 2, \
-                 CRI-O 1.28).",
+                "Nothing is missed here, but lists find changes late. Find the other subscriber (ss -xp): a kubelet \
+                 with EventedPLEG, or an agent, which does not subscribe with --events auto. Or update the runtime \
+                 (containerd 2, CRI-O 1.28).",
             ),
             false => (
                 "the event stream loses events: a kubelet with EventedPLEG misses changes",
@@ -226,7 +226,7 @@ mod tests {
             ..Generator::default()
         };
         let codes = |found: Vec<Finding>| Vec::from_iter(found.iter().map(|f| f.code));
-        // Leaves out the reasons about single pods: `runtime::check_problems` makes their findings.
+        // Leaves out the reasons about single pods: `runtime::check_problems` makes findings from them.
         let of_pods = |code: &&str| code.starts_with("pods_");
         for code in Degraded::CODES.into_iter().filter(|code| !of_pods(code)) {
             let mut degraded = proven.clone();

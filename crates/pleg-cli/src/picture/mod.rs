@@ -1,5 +1,5 @@
-//! The one picture of a node: [`host`], [`runtime`] and [`generator`] collect evidence as plain data, which can be
-//! recorded, and derive [findings](finding) from it. All commands and pages show the same texts of findings.
+//! The picture of a node: [`host`], [`runtime`] and [`generator`] collect evidence as plain data, which can be
+//! recorded, and derive [findings](finding) from it. All commands and pages show a finding with the same text.
 
 pub(crate) mod facts;
 pub(crate) mod finding;
@@ -38,7 +38,7 @@ impl Picture {
         Self::of(now, health, ready, generator, problems, facts)
     }
 
-    /// Makes the picture. If the runtime answers now, leaves out older findings that it did not (`runtime::UNUSABLE`).
+    /// Makes the picture. If the runtime answers now, leaves out findings from when it did not (`runtime::UNUSABLE`).
     pub(crate) fn of(
         now: Instant,
         health: Health,

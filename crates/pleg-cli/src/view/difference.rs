@@ -1,5 +1,5 @@
-//! Views for a client that has an earlier one. An age is sent as a moment, the time at which it was zero, because that
-//! does not change. Only fields that differ are sent, as a JSON merge patch (RFC 7386).
+//! Updates for a client that has an earlier view. An age is sent as a moment, the time when the age was zero: moments
+//! do not change. Only fields that differ are sent, as a JSON merge patch (RFC 7386).
 
 use std::mem::take;
 
@@ -13,7 +13,7 @@ const AGES: &str = "seconds lastSeconds inFlightSeconds noAnswerSeconds changedS
                     inspectedSeconds";
 /// In these parts of a view, the field `seconds` is no age.
 const TIMELESS: [&str; 3] = ["cost", "feed", "history"];
-/// Moments that differ by less than this count as the same: most are wall clock minus an age by the monotonic clock.
+/// Moments that differ by less than this many seconds count as equal: most are wall-clock time minus a monotonic age.
 const SAME: f64 = 0.5;
 
 /// The view as `/debug/live` sends it: moments instead of ages, pods by uid without containers, latencies by interval.
@@ -81,10 +81,10 @@ fn to_moments(value: &mut Value, now: f64) {
     }
 }
 
-/// The patch from `old` to `new`; `None` if they are the same. Equal moments in `new` get the value in `old`.
+/// The patch from `old` to `new`; `None` if they are equal. A moment in `new` that counts as equal gets the old value.
 pub(crate) fn difference(old: &Value, new: &mut Value) -> Option<Value> {
     if let (Value::Array(old), Value::Array(new)) = (old, &mut *new) {
-        // An array is sent as a whole if it differs. First, moments that count as the same get the old value.
+        // An array is sent as a whole if it differs. First, moments that count as equal get the old value.
         for (old, new) in old.iter().zip(new) {
             difference(old, new);
         }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::view::tests::{Sample, all};
 
-    /// The view `seconds` later, and the patch for a client that has the view of now.
+    /// The view `seconds` later, and the patch for a client that has the earlier view.
     fn later(node: &mut Sample, seconds: f64, change: impl FnOnce(&mut Sample)) -> (Value, Value) {
         let query = all("uid-web-1");
         let old = with_moments(&node.view(&query));
@@ -155,7 +155,7 @@ mod tests {
         let row = only_row(&patch, "uid-web-1");
         assert_eq!(row["state"], "Hung");
         assert_eq!(row.get("restarts"), None, "unchanged");
-        // A list without changes sends no row. Removed fields are sent as null.
+        // A new list alone changes no row. A removed field is sent as null.
         let (_, patch) = later(&mut sample, 10.0, |sample| {
             sample.problems.clear();
             sample.health.last_list = Some(sample.now);

@@ -11,7 +11,7 @@ const RATE_SECONDS: u64 = 10;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
-    /// The start of the feed. It identifies the agent's process: another process starts the record numbers again.
+    /// The start of the feed. It identifies the agent's process: each process numbers its records from 1.
     pub(super) began_at: WallTime,
     records: VecDeque<(WallTime, Record)>,
     next: u64,
@@ -172,7 +172,7 @@ mod tests {
             ..Query::default()
         };
         let numbers = feed.page(at(11), &query).records.into_iter().map(|r| r.seq);
-        assert!(numbers.eq([8, 10, 11].map(Some)), "the node's match");
+        assert!(numbers.eq([8, 10, 11].map(Some)), "node records match");
         let history = ["uid-odd", "uid-none"].map(|uid| feed.history(uid, 2).len());
         assert_eq!(history, [2, 0]);
     }

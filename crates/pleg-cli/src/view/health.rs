@@ -47,7 +47,7 @@ impl Reason {
             severity: lower(Severity::Critical),
             message: long(error).unwrap_or_default(),
             seconds: Some(seconds),
-            action: "Check that the agent runs and listens there.".to_owned(),
+            action: "Check that the agent is running and listens at the address.".to_owned(),
             ..Self::default()
         }
     }

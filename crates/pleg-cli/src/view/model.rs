@@ -1,4 +1,4 @@
-//! The data that is remembered of a node between two views, and the computation of a view.
+//! The data about a node that is kept from one view to the next, and the computation of a view.
 
 use super::*;
 
@@ -51,7 +51,7 @@ impl Model {
         }
     }
 
-    /// Call this as often as the generic PLEG lists: once a second. `ids`: how many statuses it would read of a pod.
+    /// Call this once a second, as the generic PLEG lists. `ids`: how many statuses that PLEG would read of a pod.
     pub(crate) fn tick(&mut self, now: Instant, ids: impl Fn(&PodUid) -> usize) {
         for uid in self.changed.drain() {
             for _ in 0..ids(&uid) {

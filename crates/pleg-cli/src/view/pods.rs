@@ -11,7 +11,7 @@ pub(super) const MOST_OF_POD: usize = 20;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodsPage {
     pub(crate) total: usize,
-    /// The number of containers that exist. `running`: how many of these run.
+    /// The number of containers that exist. `running`: how many of these are running.
     pub(crate) containers: usize,
     pub(crate) running: usize,
     pub(crate) matching: usize,
@@ -30,7 +30,7 @@ pub(crate) struct PodRow {
     pub(crate) state: PodState,
     /// A container has failed, and was not started again.
     pub(crate) failed: bool,
-    /// The number of container names in the pod. `running`: for how many of these names a container runs.
+    /// The number of container names in the pod. `running`: how many of these names have a running container.
     pub(crate) names: usize,
     pub(crate) running: usize,
     pub(crate) restarts: u64,
@@ -219,7 +219,7 @@ pub(crate) enum PodState {
     Exited,
     /// A container exists and was not started.
     Created,
-    /// The pod's sandbox is ready, and it has no container.
+    /// The pod has a ready sandbox and no container.
     Ready,
     Running,
 }
@@ -258,7 +258,7 @@ fn state(status: &PodStatus, newest: &[&ContainerStatus]) -> PodState {
     }
 }
 
-/// The time of a container's last change of state, or of a sandbox's creation if that was later. The runtime's clock.
+/// The time of a container's last change of state, or of a sandbox's creation if later, by the runtime's clock.
 fn changed(status: &PodStatus) -> Option<WallTime> {
     let containers = status.containers.iter().map(state_since);
     let sandboxes = status.sandboxes.iter().map(|s| s.created_at);

@@ -9,7 +9,7 @@ pub(crate) const MOST_ROWS: usize = 200;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Query {
-    /// Matches, ignoring case, a namespace/name, uid, sandbox or container id, container name or (only of pods) image.
+    /// Matches, ignoring case, a namespace/name, uid, sandbox or container id, container name or (pods only) image.
     pub(crate) search: String,
     pub(crate) namespace: String,
     pub(crate) labels: Option<Selector>,

@@ -13,7 +13,7 @@ const CLOSE: f64 = 0.95;
 const CLOSE_PIDS: f64 = 0.9;
 /// Throttling is a finding if at least this percentage of the scheduler periods was throttled.
 const THROTTLED: f64 = 25.0;
-/// A limit of at least this means that there is none: version 1 then shows about 2^63.
+/// A limit of at least this means that there is no limit: version 1 then shows about 2^63.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// Where four figures are, by cgroup version: limit, use, the part of the use that can be dropped, events. A place is a
@@ -38,7 +38,7 @@ fn is_old(group: &str, controller: &str) -> bool {
     group.starts_with(&format!("{MOUNT}/{controller}/"))
 }
 
-/// A limit of the runtime's control group or of one above it.
+/// A limit of the runtime's control group or of a group above it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Limit {
@@ -54,7 +54,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// A number that is the greater, the more the limit held the runtime back.
+    /// A measure of how much the limit held the runtime back: the larger, the more.
     fn weight(&self) -> f64 {
         match &*self.controller {
             "cpu" => share(self.events, self.periods),
@@ -170,7 +170,7 @@ pub(super) fn limits(files: &Path, text: &str) -> (Vec<Limit>, Vec<&'static str>
 pub(super) fn assess(before: &[Limit], after: &[Limit]) -> Vec<Limit> {
     let during = after.iter().cloned().map(|mut limit| {
         let is_same = |b: &&Limit| (&b.controller, &b.group) == (&limit.controller, &limit.group);
-        // The counts of a new limit may be older than the limit: judge it by its present use.
+        // The counts of a new limit may be older than the limit: judge the limit by its present use.
         let Limit {
             events, periods, ..
         } = *before.iter().find(is_same).unwrap_or(&limit);
@@ -221,7 +221,7 @@ pub(super) fn check(limits: &[Limit], daemon: Option<&Daemon>) -> Vec<Finding> {
     found.collect()
 }
 
-/// The command that raises a limit, at most until a reboot. For a unit: `systemctl`, as systemd would change it back.
+/// Advice to raise a limit, at most until a reboot. For a unit with `systemctl`: systemd may undo a change of the file.
 fn raise(limit: &Limit) -> String {
     let (group, name) = (&limit.group, &*limit.controller);
     let twice = limit.limit.saturating_mul(2).to_string();

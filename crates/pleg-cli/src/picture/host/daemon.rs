@@ -66,17 +66,17 @@ pub(super) fn assess(samples: &Samples, first: Option<u32>, pid: u32) -> Option<
     })
 }
 
-/// The findings about the daemon. `limited`: the runtime is at its memory limit, which explains blocked threads.
+/// Findings about the daemon and the host's limits. `limited`: the daemon's memory limit explains blocked threads.
 pub(super) fn check(host: &Host, limited: bool) -> Vec<Finding> {
     let files = full(host.files).map(|used| {
-        let next = "Find the process with most of them: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | \
+        let next = "Find the process that has the most: `lsof -n | awk '{print $2, $1}' | sort | uniq -c | sort -n | \
                     tail`; or raise fs.file-max";
         let summary = "the host is close to its limit of open files";
         let why = format!("{used} descriptors are open on the whole host");
         Finding::new("host_descriptors", summary, next).because(why)
     });
     let threads = full(host.threads).map(|used| {
-        let next = "Find the process with most of them: `ps -eo nlwp,pid,comm | sort -n | tail`; or raise \
+        let next = "Find the process that has the most: `ps -eo nlwp,pid,comm | sort -n | tail`; or raise \
                     kernel.pid_max and kernel.threads-max";
         let summary = "the host is close to its limit of threads";
         let why = format!("{used} threads exist on the whole host");
@@ -123,8 +123,8 @@ fn descriptors(daemon: &Daemon, who: &str) -> Option<Finding> {
         false => String::new(),
     };
     let next = format!(
-        "Raise it: `{first}prlimit --pid {pid} --nofile={twice}:{twice}`, and LimitNOFILE of its unit; see what it has \
-         open: `ls -l /proc/{pid}/fd`"
+        "Raise the limit: `{first}prlimit --pid {pid} --nofile={twice}:{twice}`, and LimitNOFILE of its unit; see \
+         what is open: `ls -l /proc/{pid}/fd`"
     );
     let summary = format!("the runtime is close to its limit of open files ({who})");
     let finding = Finding::new("daemon_descriptors", summary, next);

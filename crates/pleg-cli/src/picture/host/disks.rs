@@ -32,7 +32,7 @@ pub(crate) struct Disk {
 const CONTAINERD: [&str; 2] = ["/var/lib/containerd", "/run/containerd"];
 const CRIO: [&str; 2] = ["/var/lib/containers/storage", "/run/containers/storage"];
 
-/// The runtime's directories for data and state, configured or well-known; and why its configuration cannot be read.
+/// The runtime's directories for data and state, configured or default; and errors of unreadable configuration files.
 pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Result<String, String>> {
     let arguments = proc.arguments(daemon.pid).unwrap_or_default();
     let config = value(&arguments, &["--config", "-c"]);
@@ -75,7 +75,7 @@ fn configured(text: &str, key: &str) -> Option<String> {
     Some(table.get(key)?.get_ref().as_str()?.to_owned())
 }
 
-/// The file systems of the daemon's directories (without a daemon: of the well-known ones), and what cannot be read.
+/// The file systems of `directories` (without a daemon: of the default directories), and errors if they cannot be read.
 pub(super) fn read(
     root: &Path,
     daemon: Option<u32>,
@@ -159,14 +159,14 @@ fn inodes(disk: &Disk) -> Option<Finding> {
     let left = share(disk.free_inodes, disk.inodes);
     (disk.inodes > 0 && left < SHORT).then(|| {
         let figures = format!("{} of {} inodes", disk.free_inodes, disk.inodes);
-        let next = "Find the directory with most files: `du -x --inodes --max-depth=2 {} | sort -n | tail`";
+        let next = "Find the directory with the most files: `du -x --inodes --max-depth=2 {} | sort -n | tail`";
         lacks("disk_inodes", disk, left < FULL, ["inodes", &figures, next])
     })
 }
 
 fn lacks(code: &'static str, disk: &Disk, all: bool, [what, figures, next]: [&str; 3]) -> Finding {
-    let (path, how) = (&disk.path, if all { "no" } else { "little" });
-    let summary = format!("the runtime has {how} {what} on the file system of {path}");
+    let (path, how) = (&disk.path, if all { "out of" } else { "short of" });
+    let summary = format!("the runtime is {how} {what} on the file system of {path}");
     let mut finding = Finding::new(code, summary, next.replace("{}", &quoted(path)));
     if !all {
         finding.severity = Severity::Warning;

@@ -87,7 +87,7 @@ pub(super) async fn ask(
         Some((seen, found, None)) => (&seen.process, found),
         Some(_) => return (kubelet, Vec::new()),
         None => {
-            let why = "the kubelet: no process of it is visible".to_owned();
+            let why = "the kubelet: its process is not visible".to_owned();
             return (kubelet, vec![why]);
         }
     };
@@ -115,7 +115,7 @@ pub(super) async fn ask(
 async fn healthz(address: SocketAddr) -> Option<Healthz> {
     let answer = tokio::time::timeout(DEADLINE, get_from(address, "/healthz")).await;
     let silent = answer.is_err();
-    // If the request fails, returns `None`: no program listens on the `/healthz` port, or one that is no kubelet.
+    // If the request fails, returns `None`: nothing listens on the `/healthz` port, or a program that is not a kubelet.
     let (status, text) = answer.ok().transpose().ok()?.unwrap_or_default();
     // The names of failed checks, in lines such as `[-]syncloop failed: reason withheld`.
     let lines = text.lines().filter_map(|line| line.strip_prefix("[-]"));
@@ -219,7 +219,7 @@ async fn journal(target: &HostTarget) -> Result<String, String> {
     let read = tokio::time::timeout(DEADLINE, read).await;
     let late = |_| format!("journalctl did not end within {} s", DEADLINE.as_secs());
     let status = read.map_err(late)?.map_err(|error| error.to_string())?;
-    // With text, it may have failed only because not all of the text was read.
+    // If journalctl wrote text, it may have failed only because the text was not read to the end.
     match status.success() || !text.is_empty() {
         true => Ok(String::from_utf8_lossy(&text).into_owned()),
         false => Err(format!("journalctl failed: {status}")),
@@ -232,7 +232,7 @@ impl Journal {
         for line in text.lines() {
             let at = time(line, now);
             let age = at.zip(started).map(|(at, started)| at - started);
-            // Lines up to 1 s before `started` count, because it is computed from the boot, known to the second.
+            // Lines up to 1 s before `started` count: `started` follows from the boot time, in whole seconds.
             if age.is_some_and(|age| age < -1.0) || at.is_some_and(|at| now - at > OLDEST) {
                 continue;
             }
@@ -290,8 +290,8 @@ fn duration_after(text: &str, words: &str) -> Option<String> {
 pub(super) fn check(kubelet: &Kubelet) -> Vec<Finding> {
     let pid = kubelet.pid;
     if let Some(endpoint) = &kubelet.other_runtime {
-        let summary = format!("the kubelet (pid {pid}) uses another runtime than the examined one");
-        let next = format!("Examine that one: `pleg doctor -r {endpoint}`");
+        let summary = format!("the kubelet (pid {pid}) does not use the examined runtime");
+        let next = format!("Examine the kubelet's runtime: `pleg doctor -r {endpoint}`");
         let finding = Finding::new("kubelet_other_runtime", summary, next);
         return vec![finding.because(format!("its runtime is {endpoint}"))];
     }
@@ -311,7 +311,7 @@ fn pleg_unhealthy(kubelet: &Kubelet) -> Option<Finding> {
     let journal = journal.filter(|journal| journal.unhealthy > 0);
     (failed || journal.is_some()).then_some(())?;
     let ago = journal.and_then(|journal| journal.ago_seconds);
-    let next = "See the other findings for the cause; if there is none, read the log of the runtime of that time";
+    let next = "See the other findings for the cause; if no finding shows it, read the runtime's log of that time";
     let summary = "the kubelet reports that its PLEG is not healthy";
     let mut finding = Finding::new("kubelet_pleg_unhealthy", summary, next);
     if !failed && ago.is_none_or(|ago| ago > RECENT) {
@@ -343,7 +343,7 @@ fn unhealthy(kubelet: &Kubelet) -> Option<Finding> {
         others if others.is_empty() => return None,
         others => format!("its /healthz fails: {others}"),
     };
-    let next = "Read its log. A failed syncloop means that a pod worker or the PLEG blocks it";
+    let next = "Read its log. If the syncloop check fails, a pod worker or the PLEG blocks it";
     Some(Finding::new("kubelet_unhealthy", "the kubelet is not healthy", next).because(evidence))
 }
 
@@ -353,7 +353,7 @@ fn relist_slow(kubelet: &Kubelet) -> Option<Finding> {
     let next = "See the findings about lists and statuses; the kubelet reports the PLEG as unhealthy after 3 min";
     let summary = format!("the kubelet's relist takes {mean:.1} s");
     let finding = Finding::new("kubelet_relist_slow", summary, next).because(match relists.count {
-        0 => "the mean since its start; none ended during the examination".to_owned(),
+        0 => "the mean since its start; no relist ended during the examination".to_owned(),
         n => format!("the mean of {n} during the examination"),
     });
     let seen = relists.last_seen_seconds;

@@ -75,7 +75,7 @@ pub(crate) struct Host {
     pub(crate) unreadable: Vec<String>,
 }
 
-/// The results of the runtime's calls, on which the findings about the host depend.
+/// The results of calls to the runtime, on which the findings about the host depend.
 #[derive(Clone, Copy, Debug, Constructor)]
 pub(crate) struct Calls<'a> {
     pods: &'a Pods,
@@ -123,7 +123,7 @@ impl HostTarget {
     }
 }
 
-/// Examines the host for this time, and some seconds longer if parts of it hang.
+/// Examines the host for `duration`, and some seconds longer if reads hang.
 pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
     let mut watch = Watch::new(target.clone());
     let clock = Clock::start();
@@ -154,11 +154,11 @@ pub(crate) async fn collect(target: &HostTarget, duration: Duration) -> Host {
 pub(crate) struct Watch {
     pub(crate) target: HostTarget,
     last: Arc<Sample>,
-    /// True if the last look saw a blocked thread that the look before it did not see: it may be blocked for long.
+    /// True if the last look saw a thread of a shim newly blocked. An early next look shows whether it stays blocked.
     pub(crate) is_due_soon: bool,
-    /// The process that listened on the socket.
+    /// The process that listened on the socket at the last look.
     daemon: Option<u32>,
-    /// The permit for a read of processes. A read that does not end in time goes on; until it ends, no other starts.
+    /// The permit for a read of processes. A read that exceeds its deadline goes on; until it ends, no new read starts.
     processes: Arc<Semaphore>,
     disks: Arc<Semaphore>,
 }
@@ -250,7 +250,7 @@ impl Watch {
     }
 }
 
-/// Runs blocking work. An error if it does not end in time (its thread goes on), or if earlier work has not ended yet.
+/// Runs blocking work. Fails if it does not end in time (its thread goes on), or if earlier work has not ended yet.
 async fn alone<T: Send + 'static>(
     one: &Arc<Semaphore>,
     deadline: Duration,
@@ -293,7 +293,7 @@ pub(crate) fn check(host: &Host, calls: Calls<'_>) -> Vec<Finding> {
     findings.extend(daemon::check(host, limited));
     findings.extend(shims::check(&host.shims, daemon, calls));
     findings.extend(host.systemd.as_ref().and_then(systemd::check));
-    // Pressure explains slow calls unless a finding without destructive advice does: pressure may cause the others.
+    // If no other finding explains slow calls, pressure does. Pressure may also cause findings with destructive advice.
     let explains = |finding: &Finding| !finding.explains.is_empty() && !finding.destroys();
     let explained = findings.iter().any(explains);
     findings.extend(pressure::check(host, calls, explained));
@@ -326,7 +326,7 @@ fn stopped(pid: impl Display) -> String {
 }
 const STOPPED: &str = "its state is T at the start and at the end";
 
-/// The next step about a process that is blocked in these functions of the kernel; `disk` if it may wait for a disk.
+/// The next step about a process blocked in the kernel functions `places`. `disk`: the step if it waits for a disk.
 fn what_blocks(places: &[String], disk: String) -> String {
     let all = |words: &[&str]| {
         let is_one = |place: &String| words.iter().any(|word| place.contains(word));

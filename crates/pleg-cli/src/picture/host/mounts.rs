@@ -1,7 +1,7 @@
 //! Mounts that do not answer.
 //!
-//! A call that reads a mount whose server is gone may never return, and its process cannot be killed then. So each
-//! mount is read by a process of its own, which is abandoned if it does not end in time.
+//! A call that reads a mount whose server is gone may never return, and then the calling process cannot be killed. So
+//! each mount is read in a process of its own, which is abandoned if it does not end in time.
 
 use futures::StreamExt as _;
 
@@ -57,7 +57,7 @@ pub(super) async fn collect(target: &HostTarget, clock: Clock) -> (Mounts, Optio
     let answers = futures::stream::iter(answers).buffer_unordered(PARALLEL);
     let answers: Vec<io::Result<Mount>> = answers.collect().await;
     let failed = answers.iter().find_map(|answer| answer.as_ref().err());
-    let failed = failed.map(|error| format!("mounts: cannot start a process that asks: {error}"));
+    let failed = failed.map(|error| format!("mounts: cannot start a process to read one: {error}"));
     for mount in answers.into_iter().flatten() {
         mounts.examined += 1;
         match mount.answer_millis {
@@ -92,7 +92,7 @@ async fn ask(target: &HostTarget, clock: Clock, path: &str) -> io::Result<Option
     Ok(Some(clock.now().since(begin)))
 }
 
-/// Reads one mount in its own process. Calls `statfs` because some file systems answer `stat` without their server.
+/// The work of the process that reads one mount. Calls `statfs`: some file systems answer `stat` without their server.
 pub(crate) fn ask_mount(path: &Path) {
     // An error is also an answer.
     let _answers = (fs::metadata(path), nix::sys::statfs::statfs(path));

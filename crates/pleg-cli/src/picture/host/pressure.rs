@@ -5,7 +5,7 @@
 use super::*;
 use crate::picture::finding::STARVED;
 
-/// Of a resource: file in /proc/pressure, code, noun, least shares of time in which some and all tasks wait, advice.
+/// Per resource: file in /proc/pressure, code, noun, least shares of time in which some and all tasks wait, advice.
 const RESOURCES: [(&str, &str, &str, [f64; 2], &str); 3] = [
     ("io", "io_pressure", "disks", [0.2, 0.1], IO),
     ("memory", "memory_pressure", "memory", [0.1, 0.05], MEMORY),
@@ -13,9 +13,9 @@ const RESOURCES: [(&str, &str, &str, [f64; 2], &str); 3] = [
 ];
 const IO: &str =
     "Find what reads and writes most (`pidstat -d 1 5`); look for errors of the disk (`dmesg`)";
-const MEMORY: &str = "Find what uses most memory (`ps -eo rss,pid,comm --sort=-rss | head`); set limits, and reserve memory for \
+const MEMORY: &str = "Find what uses the most memory (`ps -eo rss,pid,comm --sort=-rss | head`); set limits, and reserve memory for \
                       the system (kubelet: systemReserved)";
-const CPU: &str = "Find what uses most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
+const CPU: &str = "Find what uses the most CPU time (`top`); set CPU limits, or reserve CPU for the system (kubelet: \
                    systemReserved)";
 /// CPU pressure slows calls if, on average, at least this number of the runtime's threads wait for a CPU.
 const WAITS: f64 = 0.1;

@@ -7,7 +7,7 @@ use crate::kubelet::Kubelet;
 use crate::proc::Blocked;
 
 /// The threads of all shims are read if the load of the last minute is at least this. A thread that has been blocked in
-/// the kernel for 22 s adds this much to the load, so at a lower load no thread blocks for long. This saves reads.
+/// the kernel for 22 s adds this much to the load, so at a lower load no thread has blocked for long. This saves reads.
 const LOAD: f64 = 0.3;
 
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ pub(super) struct Seen {
     pub(super) process: Process,
     /// What the process is: a shim, a container's process, a helper, a kubelet. While `None`, each sample looks again.
     pub(super) role: Option<Arc<Role>>,
-    /// Threads in state D: of daemon and shims any, of others the main thread (of a `Role::Helper` in any state).
+    /// Threads in state D: all of the daemon and shims, else the main thread (of a `Role::Helper` in any state).
     pub(super) blocked: BTreeMap<u32, Blocked>,
     pub(super) frozen: Option<String>,
 }
@@ -138,7 +138,7 @@ impl Sample {
         self.processes.values()
     }
 
-    /// Returns true if a shim's thread blocks that did not block in `before`. The next sample shows if that lasts.
+    /// Returns true if a shim has a blocked thread that was not blocked in `before`. The next sample shows if it lasts.
     pub(super) fn suspects(&self, before: &Self) -> bool {
         let all = self.processes.iter();
         let mut shims = all.filter(|(_, seen)| seen.shim().is_some());
@@ -155,7 +155,7 @@ impl Sample {
     }
 }
 
-/// The number of threads (800 in `0.50 0.40 0.30 2/800 12345`), and the lower one of `pid_max` and `threads-max`.
+/// The host's number of threads (800 in `0.50 0.40 0.30 2/800 12345`), and the lower of `pid_max` and `threads-max`.
 fn threads(proc: &Proc) -> Option<Open> {
     let running: String = proc.word("loadavg", 3)?;
     let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"].map(|file| proc.word(file, 0));

@@ -13,7 +13,7 @@ const CONMON: &str = "conmon";
 const NAMESPACE: &str = "k8s.io";
 /// If a process is this many seconds older than the first sample, the first CRI list should have its container.
 const OLDER: f64 = 10.0;
-/// Programs that the runtime starts for each operation, and waits for. `runsc` is left out: its `wait` runs for long.
+/// Programs that the runtime starts for each operation, and waits for. `runsc` is left out: `runsc wait` may run long.
 const HELPERS: [&str; 4] = ["runc", "crun", "youki", "kata-runtime"];
 /// A program of [`HELPERS`] hangs if it runs for more seconds than this: an operation takes some tens of milliseconds.
 const LONG: f64 = 10.0;
@@ -30,7 +30,7 @@ pub(crate) struct Shims {
     pub(crate) shims: Vec<Member>,
     /// Living children of shims, in the control groups of containers.
     pub(crate) processes: Vec<Member>,
-    /// Programs such as `runc` that hang, but none that a user started, because those may run for long.
+    /// Programs such as `runc` that hang. Leaves out programs that a user started, because those may run long.
     pub(crate) helpers: Vec<Member>,
     /// Containers whose init process was gone or a zombie in both samples.
     pub(crate) dead_inits: Vec<DeadInit>,
@@ -86,11 +86,11 @@ pub(super) enum Role {
     /// A child of a shim, with the id and the control group of its container.
     Container(String, Option<Group>),
     Helper,
-    /// A kubelet, with the endpoint of its runtime unless this runtime is the examined one.
+    /// A kubelet, with the endpoint of its runtime unless that is the examined runtime.
     Kubelet(Kubelet, Option<String>),
 }
 
-/// Finds the roles that are not known yet. A shim of another user than root does not count.
+/// Finds the roles that are not known yet. A shim of a user other than root does not count.
 pub(super) fn find(target: &HostTarget, daemon: Option<u32>, all: &mut BTreeMap<u32, Seen>) {
     let (proc, files) = (&Proc::below(&target.root), &host_files(&target.root));
     let mut parents: BTreeSet<u32> = daemon.into_iter().collect();
@@ -184,7 +184,7 @@ pub(super) fn inits(proc: &Proc, sample: &Sample, before: &Sample) -> BTreeMap<S
         let container = bundle.file_name().to_string_lossy().into_owned();
         let read = || bounded::read(&bundle.path().join("init.pid"));
         let pid = match before.inits.get(&container) {
-            // A container's init never changes its PID: take it from the sample before.
+            // A container's init never changes its PID: take it from the previous sample.
             Some(pid) => *pid,
             None => read().ok()?.trim().parse().ok()?,
         };
@@ -334,7 +334,7 @@ fn helpers(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
         let (name, pid, age) = (&helper.id, helper.pid, helper.age_seconds);
         let at = helper.lasting.blocked.iter().map(|at| format!(", in {at}"));
         let at: String = at.collect();
-        Some(format!("{name} (pid {pid}) runs for {age:.0} s{at}"))
+        Some(format!("{name} (pid {pid}) has run for {age:.0} s{at}"))
     });
     for ((pod, ..), helper) in rows.iter_mut().zip(&shims.helpers) {
         if helper.shim.is_none() {
@@ -360,7 +360,7 @@ fn ended_runs(shims: &Shims, calls: Calls<'_>) -> Option<Finding> {
     });
     let summary =
         "processes of {} run, but the runtime has lost their containers: these pods may run twice";
-    let next = "Look whether these pods run a second time: `ps -o pid,etime,args -p '{}'`; then drain and reboot the \
+    let next = "See whether these pods run a second time: `ps -o pid,etime,args -p '{}'`; then drain and reboot the \
                 node, or end the old processes";
     found("ended_container_runs", summary, next, rows)
 }

@@ -1,8 +1,8 @@
-//! Finds out if systemd answers on the system bus, and if its version is so old that it will stop answering.
+//! Finds out whether systemd answers on the system bus, and whether its version is so old that it will stop answering.
 //!
 //! systemd numbers the messages that it sends. Before version 242 the number outgrows the 32 bits that a message has
 //! for it (systemd issue 11809): after 2^32 messages, some months on a busy node, systemd cannot send any more. Then no
-//! unit and no pod starts until systemd is executed again. `busctl` reads the version: root's `systemctl` uses no bus.
+//! unit and no pod starts until systemd is re-executed. `busctl` reads the version: root's `systemctl` uses no bus.
 
 use super::*;
 
@@ -20,7 +20,7 @@ pub(crate) struct Systemd {
     pub(crate) version: Option<String>,
 }
 
-/// Reads the version of systemd. An error if `busctl` cannot be run, or fails.
+/// Reads the version of systemd. Returns an error if `busctl` cannot be run, or fails.
 pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, String> {
     let init = Proc::below(&target.root).process(1);
     if init.is_none_or(|process| process.name != "systemd") {
@@ -49,8 +49,8 @@ pub(super) async fn collect(target: &HostTarget) -> Result<Option<Systemd>, Stri
 
 pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
     if systemd.silent {
-        let next = "Run `systemctl daemon-reexec`, or reboot. Before version 242, update systemd: its messages overflow \
-                    after some months.";
+        let next = "Run `systemctl daemon-reexec`, or reboot. Before version 242, update systemd: its message numbers \
+                    overflow after some months.";
         let summary =
             "systemd does not answer on the system bus; no unit and no pod can be started";
         let finding = Finding::new("systemd_silent", summary, next);
@@ -63,7 +63,7 @@ pub(super) fn check(systemd: &Systemd) -> Option<Finding> {
     let next = "Update systemd, or run `systemctl daemon-reexec` once a month. Packages of earlier versions with the fix \
                 are not affected.";
     let summary = format!("systemd {version} stops sending messages after some months");
-    let why = "the numbers of its messages outgrow 32 bits before version 242";
+    let why = "before version 242, the numbers of its messages outgrow 32 bits";
     Some(Finding::new("systemd_old", summary, next).because(why))
 }
 

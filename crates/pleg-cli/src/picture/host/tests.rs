@@ -103,7 +103,7 @@ fn host(evidence: &str) -> Host {
     serde_json::from_str(evidence).unwrap()
 }
 
-/// The findings as they are shown, if calls are slow and there is a critical finding with this code.
+/// The findings as they are shown, if calls are slow and there is also a critical finding with the code `code`.
 fn arranged(evidence: &str, code: &'static str) -> Vec<Finding> {
     let mut findings = checked(evidence, true, true);
     findings.push(Finding::new(code, "", "").severity(Severity::Critical));
@@ -209,7 +209,7 @@ fn directories_of_crio_follow_from_all_its_configuration_files() {
 }
 
 #[tokio::test]
-async fn watch_compares_each_look_with_the_one_before() {
+async fn watch_compares_each_look_with_the_previous_look() {
     let host = FakeHost::new();
     let socket = host.root().join("cri.sock");
     let _listener = tokio::net::UnixListener::bind(&socket).unwrap();

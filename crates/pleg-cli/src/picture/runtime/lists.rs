@@ -1,4 +1,4 @@
-//! Full lists like those of a generic PLEG: time and size, how many pods would make them too slow, ignored filters.
+//! Full lists like those of a generic PLEG: time and size, how many pods would make lists too slow, ignored filters.
 
 use super::*;
 
@@ -15,7 +15,7 @@ const VERY_LATE: f64 = 30_000.0;
 const LARGE: f64 = 0.8;
 /// With fewer pods than this, the time per pod cannot be estimated.
 const ENOUGH: usize = 5;
-/// Durations of a relist in seconds. For each, the report estimates with how many pods a relist takes this time.
+/// Durations of a relist in seconds. For each, the report estimates with how many pods a relist takes that long.
 const MARKS: [u64; 3] = [1, 10, 180];
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ impl Round {
         both.filter(|(_, call)| call.millis > 0.0)
     }
 
-    /// The first call that failed with another error than a timeout.
+    /// The first call that failed with an error other than a timeout.
     fn failure(&self) -> Option<(&'static str, &Failure)> {
         let mut failed = self.calls().filter(|(_, call)| !call.timed_out());
         failed.find_map(|(name, call)| Some((name, call.failure.as_ref()?)))
@@ -158,7 +158,7 @@ impl Lists {
         median(complete.map(Round::millis))
     }
 
-    /// For each of [`MARKS`], the number of pods at which a relist lasts that long. Assumes two `Version` calls for no pods.
+    /// For each of [`MARKS`], the pods with which a relist takes that long (without pods: like two `Version` calls).
     pub(crate) fn marks(&self, pods: usize) -> Vec<(Duration, f64)> {
         let Some(relist) = self.relist().filter(|_| pods >= ENOUGH) else {
             return Vec::new();
@@ -179,7 +179,7 @@ impl Lists {
 pub(super) fn check(lists: &Lists, pods: &Pods) -> impl Iterator<Item = Finding> {
     let unfiltered = (lists.unfiltered_bytes > 0).then(|| {
         let summary =
-            "the runtime ignores the filters of lists: to read one pod, a kubelet reads all";
+            "the runtime ignores the filters of lists: to read one pod, a kubelet reads all pods";
         let next = "Report it to the runtime's developers; update the runtime.";
         let (size, all) = (bytes(lists.unfiltered_bytes), pods.pods.len());
         let why = format!("the list of a pod that does not exist has {size} ({all} pods exist)");
@@ -213,7 +213,7 @@ fn slow(lists: &Lists) -> Option<Finding> {
         return None;
     }
     let hangs = lists.rounds.last().is_some_and(Round::timed_out);
-    let hung = "a full list does not answer: the kubelet's PLEG becomes unhealthy after 3 minutes";
+    let hung = "a full list gets no answer: the kubelet's PLEG becomes unhealthy after 3 minutes";
     let time = span(usual);
     let summary = match hangs {
         true => hung.to_owned(),
@@ -244,7 +244,7 @@ fn large(lists: &Lists) -> Option<Finding> {
     (used >= LARGE).then_some(())?;
     let percent = used * 100.0;
     let [s, c, limit] = [sandboxes, containers, LIMIT].map(bytes);
-    let summary = format!("a list has {percent:.0} % of the size that a kubelet receives");
+    let summary = format!("a list has {percent:.0} % of the size that a kubelet accepts");
     let sizes = format!("ListPodSandbox {s}, ListContainers {c}, limit {limit}");
     let found = found(summary).because(sizes);
     Some(match used {

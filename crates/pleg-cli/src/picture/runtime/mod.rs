@@ -1,7 +1,7 @@
 //! Evidence of the runtime: its calls, its event stream, its pods, its own conditions.
 //!
-//! A generator like an agent's reads the node, and a meter measures its calls; [`lists`] also makes a kubelet's lists.
-//! The evidence is plain data, so [`check`] finds in its recording what it found on the node.
+//! A generator reads the node as in an agent, and a meter measures the calls; [`lists`] lists all pods like a kubelet.
+//! The evidence is plain data, so [`check`] finds the same in a recording as on the node.
 
 mod lists;
 mod oddities;
@@ -70,7 +70,7 @@ pub(crate) struct Unusable {
 }
 
 impl Unusable {
-    /// Returns true if an overloaded host may be the cause: a silent runtime, or `slow` calls of a usable one.
+    /// Returns true if the host may be overloaded: the runtime is silent, or it is usable and calls to it are `slow`.
     pub(crate) fn may_be_slow(unusable: Option<&Self>, slow: bool) -> bool {
         unusable.map_or(slow, |unusable| unusable.silent)
     }
@@ -153,7 +153,7 @@ impl From<StatusResponse> for Conditions {
 
 pub(crate) fn check_conditions(conditions: &Conditions) -> impl Iterator<Item = Finding> {
     let failed = conditions.failure.iter().map(|failure| {
-        let summary = "the call Status of the runtime fails: the kubelet makes the node NotReady";
+        let summary = "the runtime's Status call fails: the kubelet makes the node NotReady";
         let next = "Read the runtime's log.";
         Finding::new("runtime_status_failed", summary, next).because(failure.to_string())
     });
@@ -168,7 +168,7 @@ pub(crate) fn check_conditions(conditions: &Conditions) -> impl Iterator<Item = 
             ),
             _ => (
                 "runtime_not_ready",
-                "the runtime says that it is not ready: the kubelet starts no pod",
+                "the runtime reports that it is not ready: the kubelet starts no pod",
                 "Read the runtime's log.",
             ),
         };
@@ -178,7 +178,7 @@ pub(crate) fn check_conditions(conditions: &Conditions) -> impl Iterator<Item = 
 }
 
 impl Evidence {
-    /// The results of the runtime's calls, on which the findings about the host depend.
+    /// The results of calls to the runtime, on which the findings about the host depend.
     pub(crate) fn calls(&self) -> Calls<'_> {
         let silent = self.stream.degraded.contains_key("runtime_silent");
         let slow = silent || self.lists.are_slow() || self.statuses.are_slow();
@@ -207,14 +207,14 @@ pub(crate) fn check(evidence: &Evidence) -> Vec<Finding> {
 }
 
 pub(crate) const NOT_EXAMINED: &str = "not_examined";
-/// The codes of the findings of [`unusable`]. Once the runtime answers, such an older finding is out of date.
+/// The codes of the findings of [`unusable`]. Once the runtime answers, an earlier finding with such a code is over.
 pub(super) const UNUSABLE: [&str; 3] = ["runtime_silent", "runtime_unreachable", NOT_EXAMINED];
 
 pub(crate) fn unusable(unusable: &Unusable) -> Finding {
     let (code, summary, next) = match (unusable.denied, unusable.silent) {
         (true, _) => (
             NOT_EXAMINED,
-            "the runtime was not examined: this user may not ask it",
+            "the runtime was not examined: this user may not connect to it",
             "Run pleg doctor as root.",
         ),
         (false, true) => {

@@ -1,5 +1,5 @@
 //! Pods in states that a kubelet does not leave them in: a container that runs twice, two ready sandboxes, a sandbox
-//! without containers, a container that is not started, containers that restart again and again.
+//! without containers, a created container that was not started, containers that restart again and again.
 
 use super::*;
 use crate::view::ago;
@@ -29,7 +29,7 @@ pub(super) const KINDS: [[&str; 3]; 5] = [
     ],
     [
         "sandbox_twice",
-        "two sandboxes of {} are ready: containers of an earlier one may run on",
+        "two sandboxes of {} are ready: containers of the older one may still run",
         "See what runs in the older one (crictl ps --pod {id}); stop it: crictl stopp {id}",
     ],
     [
@@ -39,7 +39,7 @@ pub(super) const KINDS: [[&str; 3]; 5] = [
     ],
     [
         "container_not_started",
-        "a container of {} was created and is not started",
+        "a container of {} was created but not started",
         "Look for a runc or crun that hangs; read the runtime's log for {id}",
     ],
     [
@@ -63,7 +63,7 @@ pub(crate) struct Oddity {
     pub(crate) restarts: u32,
 }
 
-/// The pods that are odd in both looks: at a single look, only one of two related changes may have been read.
+/// The oddities that both looks show: a single look may have read only one of two related changes.
 pub(super) fn find(before: &[PodView], after: &[PodView], now: WallTime) -> Vec<Oddity> {
     let before = before.iter().map(|view| (&view.status.uid, view));
     let before: BTreeMap<&PodUid, &PodView> = before.collect();
@@ -150,7 +150,7 @@ impl Oddity {
         let (age, n) = (span(self.millis), self.restarts);
         match self.code == "containers_restart" {
             true => format!("{what} {ids}: {n} restarts, the last {age} ago"),
-            false => format!("{what} {ids}, since {age}"),
+            false => format!("{what} {ids}, for {age}"),
         }
     }
 }

@@ -90,7 +90,7 @@ impl Pods {
         self.created += with(ContainerState::Created).count();
         let dead = with(ContainerState::Exited).count();
         self.dead += dead;
-        // Beside a running container, a kubelet keeps the newest dead one of the same name for its logs.
+        // Even if a container is running, a kubelet keeps the newest dead one of the same name for its logs.
         let of_name = with(ContainerState::Exited).unique_by(|c| &c.name);
         self.superfluous += dead - of_name.count();
         let sandboxes = view.status.sandboxes.iter();
@@ -101,12 +101,12 @@ impl Pods {
         [dead, sandboxes]
     }
 
-    /// The three pods that have most of what `dead` counts.
+    /// A line with the three pods for which `dead` (the number of dead containers or sandboxes) is highest.
     fn most(&self, dead: impl Fn(&Pod) -> usize) -> Option<String> {
         let pods = self.pods.iter().map(|pod| (dead(pod), &pod.name));
         let most = pods.filter(|(n, _)| *n > 1).sorted().rev().take(3);
         let most = most.map(|(n, name)| format!("{name} ({n})")).join(", ");
-        (!most.is_empty()).then(|| format!("pods with most of them: {most}"))
+        (!most.is_empty()).then(|| format!("pods with the most: {most}"))
     }
 
     pub(crate) fn name<'a>(&'a self, uid: &'a str) -> &'a str {
@@ -141,7 +141,7 @@ pub(super) fn running(view: &PodView) -> impl Iterator<Item = &ContainerStatus> 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WallClock {
-    /// By how much the wall clock was set forward, or back if it is negative.
+    /// By how much the wall clock was set forward; negative if it was set back.
     pub(crate) step_millis: f64,
     /// Sandboxes and containers that were created in the future, by the wall clock.
     pub(crate) from_future: usize,

@@ -33,7 +33,7 @@ pub(crate) async fn collect<T>(
     let config = CriConfig::new(endpoint.clone()).with_message_limit(RECEIVED);
     let runtime = CriRuntime::new(config.with_unary_lists().with_call_deadline(DEADLINE))?;
     let (pleg, events) = target.spawn(events, settings)?;
-    // If the first relist fails, go on: pods missing in this look are not read again, nor compared with the second one.
+    // If the first relist fails, go on: pods missing from `before` are neither read again nor compared with `views`.
     let _late = tokio::time::timeout(READ, pleg.wait_until_synced()).await;
     let (clock, before) = (pleg.clock(), pleg.snapshot());
     let until = clock.now().after(duration);
@@ -45,7 +45,7 @@ pub(crate) async fn collect<T>(
         watch(&pleg, events, until),
         read_statuses(&pleg, &before, until),
     );
-    // If this relist fails, the pods below are old, and the generator's health has the reason.
+    // If this relist fails, `views` below is old, and the generator's health has the reason.
     let _late = tokio::time::timeout(READ, pleg.relist_now()).await;
     let (health, counters, views) = (pleg.health(), pleg.counters(), pleg.snapshot());
     let problems = Problem::all(&health.pod_problems(), clock.now());
@@ -139,7 +139,7 @@ async fn repeat(runtime: &CriRuntime, (operation, id): &Key) -> Result<(), CallE
     }
 }
 
-/// Makes the generator read each status. By itself it reads none that an event carried, so it may miss calls that hang.
+/// Makes the generator read each status, to find calls that hang: by itself, it reads no status that an event carried.
 async fn read_statuses(pleg: &Pleg, pods: &[PodView], until: Instant) {
     let reads = pods.iter().map(|view| {
         let now = pleg.now();

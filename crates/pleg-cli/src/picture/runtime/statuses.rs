@@ -34,7 +34,7 @@ pub(crate) struct PodCall {
     /// The id of the status call; empty for a list of the pod.
     pub(crate) id: String,
     pub(crate) millis: f64,
-    /// True if one of these calls had no answer for at least [`HANGS`] until it was cancelled.
+    /// True if one of these calls was cancelled after at least [`HANGS`] without an answer.
     pub(crate) hangs: bool,
 }
 
@@ -158,7 +158,7 @@ impl Statuses {
     }
 }
 
-/// Returns true if none of these calls was cancelled, and the longest one took at least [`SLOW`] milliseconds.
+/// Returns true if no call in `timing` was cancelled, and the longest one took at least [`SLOW`] milliseconds.
 pub(super) fn is_slow(timing: &Timing) -> bool {
     timing.unanswered.is_none() && millis(timing.longest) >= SLOW
 }
@@ -171,7 +171,7 @@ pub(super) fn check(statuses: &Statuses, pods: &Pods) -> impl Iterator<Item = Fi
     let of_call = |call: &PodCall| (pods.name(&call.pod).to_owned(), call.shown());
     let of_problem = |problem: &Problem| {
         let name = match problem.of.name.is_empty() {
-            // `of` has no name in a recording, or if the generator could never read the pod.
+            // `problem.of` has no name in a recording, or if the generator could never read the pod.
             true => pods.name(&problem.pod).to_owned(),
             false => problem.of.shown(),
         };

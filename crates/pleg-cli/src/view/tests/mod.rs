@@ -27,7 +27,7 @@ fn view_is_the_same_after_a_json_round_trip() {
     assert_eq!(serde_json::from_str::<View>(&json).unwrap(), view);
 }
 
-/// The node has 10,000 pods with long texts, 100 containers in some, and 100,000 events.
+/// The node has 10,000 pods, 50 of them with 100 containers with long names, and 100,000 events with long names.
 #[test]
 fn view_of_10000_pods_has_at_most_2_mib() {
     let mut sample = Sample::empty();

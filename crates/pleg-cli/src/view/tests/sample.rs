@@ -117,7 +117,7 @@ impl Sample {
         change(Arc::make_mut(&mut pod.expect("it exists").status));
     }
 
-    /// Makes a status call about the pod hang, since 14 s ago.
+    /// Adds a problem: a status call about the pod has hung for 14 s.
     pub(crate) fn hang(&mut self, name: &str) {
         self.problems.push(Problem {
             pod: format!("uid-{name}"),
@@ -169,7 +169,7 @@ fn pod(namespace: &str, name: &str) -> Pod {
     Pod::new(&format!("uid-{name}").into(), namespace, name)
 }
 
-/// The record of a container that exited with this code, from the event stream.
+/// The record of a container that exited with the code `code`, from the event stream.
 pub(crate) fn died(at: WallTime, namespace: &str, pod: &str, container: &str, code: i32) -> Record {
     Record {
         pod: Some(self::pod(namespace, pod)),

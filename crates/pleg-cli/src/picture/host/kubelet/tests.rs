@@ -15,14 +15,14 @@ fn read(text: &str, now: f64, started: Option<f64>) -> Journal {
 }
 
 #[test]
-fn unhealthy_lines_of_any_kubelet_version_count_unless_it_starts() {
+fn unhealthy_lines_of_all_versions_count_except_at_kubelet_start() {
     let other = "1764000011.0 n kubelet[800]: pod shop/cart is secret\n";
     let text = [OLD, NEW, other].concat();
     let journal = read(&text, 1_764_000_020.0, None);
     let expected = r#"{"lines":3,"unhealthy":2,"skipped":2,"agoSeconds":10.0,"inactive":"3m10.6s","threshold":"3m0s"}"#;
     assert_eq!(serde_json::to_string(&journal).unwrap(), expected);
     let restarted = read(&text, 1_764_000_020.0, Some(1_764_000_005.0));
-    assert_eq!(restarted.unhealthy, 1, "another process logged the first");
+    assert_eq!(restarted.unhealthy, 1, "another process logged line 1");
     let old = read(&text, 1_764_000_905.0, None);
     assert_eq!(old.unhealthy, 1, "a file also has older lines");
     let text =
@@ -41,7 +41,7 @@ fn unhealthy_lines_of_any_kubelet_version_count_unless_it_starts() {
 }
 
 #[test]
-fn time_of_a_line_is_read_in_each_format() {
+fn time_of_a_log_line_is_read_in_each_format() {
     let time_of = Timestamp::from_second(1_764_000_010).unwrap();
     let local = time_of.to_zoned(TimeZone::system());
     let klog = local.strftime("E%m%d %H:%M:%S.123456 800 kubelet.go:1] x");
@@ -106,7 +106,7 @@ async fn examine(host: &FakeHost, target: &HostTarget) -> (Kubelet, String) {
 }
 
 #[tokio::test]
-async fn health_metrics_and_log_are_read() {
+async fn healthz_metrics_and_log_of_the_kubelet_are_read() {
     let text = "[+]ping ok\n[-]pleg failed: reason withheld\n[+]log ok\nhealthz check failed\n";
     let healthz = serve("500 Internal Server Error", text.to_owned()).await;
     let line = "PLEG is not healthy: pleg was last seen active 3m0s ago";
@@ -136,11 +136,11 @@ async fn kubelet_without_healthz_metrics_and_log_gives_no_evidence() {
         assert_eq!(kubelet, Kubelet::default());
     }
     host.remove("proc/800");
-    assert!(examine(&host, &target).await.1.contains("no process of it"));
+    assert!(examine(&host, &target).await.1.contains("not visible"));
 }
 
 #[tokio::test]
-async fn read_of_health_log_or_configuration_that_hangs_is_abandoned() {
+async fn hanging_read_of_healthz_log_or_configuration_is_abandoned() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (host, target) = host(listener.local_addr().unwrap(), "exec sleep 1000");
     host.process(800, "kubelet", 'T', 1);

@@ -84,7 +84,7 @@ fn state_in_only_one_sample_is_not_reported() {
     }
     set(&host, "10 containerd-shim t 1, 12 containerd-shim T 1");
     set(&host, "100 app Z 11, 101 app Z 11, 102 app S 11");
-    // The first thread of process 103 has ended and others run, so it is no zombie.
+    // The first thread of process 103 has ended, but other threads run, so the process is not a zombie.
     let stat = "103 (app) Z 11 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 2 0 100000 0 512 0\n";
     host.write("proc/103/stat", stat);
     for (thread, state) in [(13, 'D'), (14, 'D'), (15, 'S')] {
@@ -113,7 +113,7 @@ fn state_in_only_one_sample_is_not_reported() {
     assert_eq!(blocked, r#"[{"pid":20,"name":"app","at":"nfs_wait"}]"#);
 }
 
-/// Group of a process; its frozen parent; file that shows a freeze; its text if frozen; if thawed; file that freezes.
+/// Each row: a process's group; frozen parent; file with the state; its text if frozen; if thawed; file that freezes.
 const FREEZERS: &str = "
 4:freezer:/kubepods/pod1/ID; freezer/kubepods/pod1; freezer.state; FROZEN; THAWED; freezer.self_freezing
 0::/kubepods.slice/pod1.slice/cri-containerd-ID.scope; kubepods.slice/pod1.slice; cgroup.events; frozen 1; frozen 0; cgroup.freeze
@@ -198,7 +198,7 @@ fn threads_of_shims_are_read_if_the_load_is_high() {
         assert_eq!(after.processes[&20].process.state, 'D');
         assert_eq!(after.processes[&10].blocked.len(), expected, "load {load}");
         assert_eq!(after.suspects(&before), expected > 0);
-        // A shim with a blocked thread in the sample before is read again, but `suspects` ignores that thread.
+        // A shim with a blocked thread in the previous sample is read again, but `suspects` ignores that thread.
         let again = take("0.00", 'D', &after);
         assert_eq!(again.processes[&10].blocked.len(), expected);
         assert!(!again.suspects(&after));
@@ -226,7 +226,7 @@ fn figures_of_the_daemon_follow_from_two_samples() {
     assert_eq!(daemon::assess(&samples, None, 9), None);
 }
 
-/// The files below `/sys/fs/cgroup` with versions 1 and 2. The last two of each are changed before the second sample.
+/// The files below `/sys/fs/cgroup` of versions 1 and 2. `cpu.stat` and the last file change before the second sample.
 const LIMITS: [&str; 2] = [
     "cpu/a/b/cpu.cfs_quota_us: -1
     cpu/a/cpu.cfs_quota_us: 1000
