@@ -33,7 +33,7 @@ const MOST_BYTES: usize = 4 << 20;
 
 type Answer = anyhow::Result<(StatusCode, String)>;
 
-/// An address is `HOST:PORT`; the host is a name or an IP address.
+/// The URL of an agent. `Http` and `Https` contain `HOST:PORT`; the host is a name or an IP address.
 #[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
 pub(crate) enum AgentUrl {
     #[display("http://{_0}")]
@@ -86,7 +86,7 @@ impl AgentClient {
             let shown = file.display();
             let token = bounded::read(file).with_context(|| format!("cannot read {shown}"))?;
             let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
-            header.with_context(|| format!("{shown} has more than a token"))
+            header.with_context(|| format!("{shown} contains more than a token"))
         });
         let own = args.cert.as_deref().zip(args.key.as_deref());
         let signed = "the authority that signed the certificate of the agent";
@@ -103,7 +103,7 @@ impl AgentClient {
         })
     }
 
-    /// Requests `/debug/events`. Its first line counts the records that the agent has dropped; the rest are records.
+    /// Requests `/debug/events`: a first line, which counts the records that the agent has dropped, and then records.
     pub(crate) async fn events(&self, query: &str) -> anyhow::Result<(Page, Vec<Record>)> {
         let body = self.get_ok(&format!("/debug/events?{query}")).await?;
         let mut lines = body.lines();

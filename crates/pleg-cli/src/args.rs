@@ -137,8 +137,8 @@ pub(crate) enum Output {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-What existed at the start is shown first, marked initial. The line Synced ends it; changes follow. \
-A pod that could not be inspected by then is shown later, marked initial.
+What existed at the start is shown first, marked initial. Then come the line Synced and changes. \
+A pod that could not be inspected before Synced is shown after it, marked initial.
 
 Changes of health are shown among the events: Degraded and Recovered, NotReady and Ready. \
 docs/runbook.md explains their codes.
@@ -162,8 +162,8 @@ pub(crate) struct WatchArgs {
     /// unix:///PATH
     #[arg(long, value_name = "URL", conflicts_with_all = ["runtime_endpoint", "sim", "selector"])]
     pub(crate) agent: Option<AgentUrl>,
-    /// Begin with what the agent has seen in this time, for example 10m. Without --agent, the agent on
-    /// 127.0.0.1:9394 is asked
+    /// Begin with what the agent recorded in the last DURATION, for example 10m. Without --agent, ask the
+    /// agent on 127.0.0.1:9394
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     #[arg(conflicts_with_all = ["runtime_endpoint", "sim", "selector"])]
     pub(crate) since: Option<Duration>,
@@ -219,23 +219,23 @@ pub(crate) struct ClientArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It prints one line and exits with 0 if there is no problem, 1 if there is one, and 2 if the agent does \
-not answer. This is what the node-problem-detector expects of a custom plugin (type permanent).")]
+The command prints a line and exits with 0 if there is no problem, 1 if there is one, and 2 if the \
+agent does not answer, as the node-problem-detector requires of a custom plugin (type permanent).")]
 pub(crate) struct CheckArgs {
     /// The agent: http://HOST:PORT, https://HOST:PORT or unix:///PATH
     #[arg(long, value_name = "URL", default_value_t)]
     pub(crate) agent: AgentUrl,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
-    /// Ignore degraded reasons: the only problem is that the node's pods are not known
+    /// Ignore degraded reasons: report a problem only if the node's pods are not known
     #[arg(long)]
     pub(crate) ready_only: bool,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It only reads: the runtime's lists, statuses and events, /proc, the kubelet's health and log. To see \
-the processes of the host it must run on the node itself, or in a container with hostPID. \
+The command only reads: the runtime's lists, statuses and events, /proc, the kubelet's health and \
+log. To see the host's processes, run it on the node itself, or in a container with hostPID. \
 docs/runbook.md explains each finding.
 
 The exit code is 0 if nothing was found, or only information, 1 for a warning, 2 if PLEG is unhealthy \
@@ -249,7 +249,7 @@ Examples:
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
-    /// How long to read
+    /// How long to observe the node
     #[arg(long = "for", value_name = "DURATION", default_value = "20s", value_parser = duration)]
     pub(crate) duration: Duration,
     /// The output format; JSON contains all evidence
@@ -414,8 +414,8 @@ Modes:
 {modes}
 Faults, for --chaos and for pleg sim ctl:
 {faults}
-RATE is 5%, on, or #3 for the third case from now. CALLS is all, a call such as list_containers, or \
-pod.UID or pod.* for calls that name a sandbox or container of this pod or of any pod.
+RATE is 5%, on (always), or #3 (the third case from now). CALLS is all, a call (list_containers), \
+or pod.UID or pod.* for calls that name a sandbox or container of this pod or of any pod.
 
 Examples:
   pleg sim --socket /tmp/cri.sock --mode crio --runtime-version 1.31.0

@@ -21,14 +21,14 @@ use crate::sim::{CONTROL, Embedded};
 
 /// The time for which `watch` and `pods` wait for the runtime to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-const NONE_YET: &str = "no runtime yet, until one is found";
-/// The kinds of errors after which no list can succeed, so that the command does not wait.
+const NONE_YET: &str = "no runtime, as none was found yet";
+/// The kinds of errors after which no later list can succeed either, so the command does not wait.
 const PERMANENT: [CallErrorKind; 4] = {
     use CallErrorKind::{Malformed, PermissionDenied, TooLarge, Unimplemented};
     [TooLarge, PermissionDenied, Unimplemented, Malformed]
 };
 
-/// The runtime that a command uses. `pleg agent` may start before the runtime, and finds it later. Clones share it.
+/// The runtime that a command uses. `pleg agent` may start before the runtime, and finds it later, for all clones.
 #[derive(Clone, derive_more::Constructor, derive_more::Display)]
 #[display("{}", found.get().map_or_else(|| NONE_YET.to_owned(), ToString::to_string))]
 pub(crate) struct Chosen {
@@ -69,7 +69,7 @@ impl Target {
         Self::search(runtime)?.ok_or_else(not_found)
     }
 
-    /// [`Target::choose`] and false; or, if it finds no runtime for a table on a terminal, a simulated one and true.
+    /// Like [`Target::choose`], but simulates a runtime (returns true) if none is found and a terminal shows a table.
     pub(crate) fn choose_or_simulate(args: &RuntimeArgs, output: Output) -> Result<(Self, bool)> {
         match Self::search(args)? {
             Some(target) => Ok((target, false)),
@@ -81,7 +81,7 @@ impl Target {
         }
     }
 
-    /// As [`Target::choose`], but if no runtime is found, each new connection searches again: it may start later.
+    /// Like [`Target::choose`], but if no runtime is found, each new connection searches for one that started later.
     pub(crate) fn choose_or_wait(runtime: &RuntimeArgs) -> Result<Self> {
         Ok(Self::search(runtime)?.unwrap_or_else(|| Self::new(OnceLock::new(), None)))
     }

@@ -113,7 +113,7 @@ impl Filters {
     }
 }
 
-/// A selector of labels, with the equality-based part of the syntax of kubectl.
+/// A selector of labels, in the syntax of `kubectl -l` without `in` and `notin`.
 #[derive(Clone, Debug, PartialEq, Eq, DeserializeFromStr, SerializeDisplay, Display)]
 #[display("{text}")]
 pub(crate) struct Selector {

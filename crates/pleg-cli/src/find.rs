@@ -73,8 +73,8 @@ pub(crate) fn not_found() -> anyhow::Error {
     let paths = Vec::from_iter(paths.filter(|path| !path.starts_with("/var/run/"))).join(", ");
     let [_, variable] = ENDPOINT_VARIABLES;
     anyhow!(
-        "no container runtime found; tried {CRICTL}, the kubelet's endpoint, {paths}; set its socket with -r \
-         unix:///path or {variable}, or use --sim for a simulated runtime"
+        "no container runtime found; tried {CRICTL}, the kubelet's endpoint, {paths}; set the \
+         runtime's socket with -r unix:///path or {variable}, or use --sim for a simulated runtime"
     )
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::bounded;
 use crate::proc::{Belongs, Proc, Process};
 
-/// The configuration file of kubeadm, in case the kubelet's command line names none.
+/// The configuration file of kubeadm, in case the kubelet's command line names no file.
 const DEFAULT_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 const HEALTHZ_PORT: u16 = 10248;
 /// Programs that run a kubelet inside their own process, so that the kubelet has no command line of its own.

@@ -1,5 +1,5 @@
-//! The output of a command on standard error: the log, notices and the error that ends it, all as text, or all as one
-//! JSON object per line. If standard error is the journal, each line begins with its priority: see `sd-daemon(3)`.
+//! What a command writes to standard error: log, notices and the error that ends the command, all as text, or all as
+//! one JSON object per line. If standard error is the journal, each line begins with its priority: see `sd-daemon(3)`.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -62,10 +62,10 @@ fn print(level: Level, style: Style, label: &str, message: &str) {
     let _ = write!(anstream::stderr(), "{}{line}", priority.unwrap_or_default());
 }
 
-/// Logs to standard error at the level in `PLEG_LOG` or `verbose`. `quiet`: logs no warnings, as the output has them.
+/// Logs to standard error at the level in `PLEG_LOG` or `verbose`. `quiet`: no warnings, as the command shows them.
 pub(crate) fn to_stderr(verbose: u8, format: LogFormat, quiet: bool) -> anyhow::Result<()> {
     FORMAT.get_or_init(|| format);
-    // Escapes the fields, because a message may contain text of a runtime.
+    // Escapes the fields, because a message may contain text from a runtime.
     let fields = debug_fn(|writer, field, value| {
         let text = format!("{value:?}");
         match field.name() {

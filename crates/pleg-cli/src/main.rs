@@ -1,6 +1,6 @@
 //! The `pleg` command: `watch`, `top` and `pods` show the pods of a node, `agent` serves metrics and health, `check`
-//! asks the agent, `doctor` finds out what is wrong, `sim` runs a simulated runtime, and `config` checks the agent's
-//! configuration file. Packages are built with `completions` and `man`.
+//! asks the agent for problems, `doctor` looks for their causes, `sim` runs a simulated runtime, and `config` checks
+//! the agent's configuration file. `completions` and `man` write files for packages.
 
 mod agent;
 mod agent_client;
@@ -109,8 +109,8 @@ fn until_signal(command: impl Future<Output = Outcome>) -> Outcome {
     })
 }
 
-/// Waits for the first signal, and returns its exit code: `codes[0]` for SIGINT (Ctrl-C), `codes[1]` for SIGTERM. No
-/// signal before the first poll is lost. SIGHUP is not handled, so that `nohup` works; the agent handles it itself.
+/// Waits for the first signal, and returns its exit code: `codes[0]` for SIGINT (Ctrl-C), `codes[1]` for SIGTERM.
+/// Signals before the first poll are not lost. SIGHUP is handled only by the agent, so that `nohup` works.
 fn first_signal(codes: [u8; 2]) -> io::Result<impl Future<Output = ExitCode>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

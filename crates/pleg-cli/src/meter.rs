@@ -101,7 +101,7 @@ impl Meter {
         self.calls.lock().clone()
     }
 
-    /// The calls about one pod each that have ended or were cancelled since [`Self::keep_each`].
+    /// The calls about single pods that have ended or were cancelled since [`Self::keep_each`].
     pub(crate) fn each(&self) -> Timings {
         self.calls().each.unwrap_or_default()
     }

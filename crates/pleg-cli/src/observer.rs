@@ -1,4 +1,4 @@
-//! Observes a node: takes the records and measurements of a generator, and computes views of it.
+//! Observes a node: takes the records and measurements of a generator, and computes views of the node.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Reads `/proc`.
 //!
-//! Command lines are read only of processes with the name of a shim, runtime or kubelet: the read takes a lock of the
-//! process's memory, which a process in state D may hold.
+//! Callers read the command lines of shims, runtimes and kubelets only: the read takes a lock on the process's memory,
+//! which a thread in state D may hold.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_with_spaces_and_parentheses_is_parsed() {
+    fn process_name_with_spaces_and_parentheses_is_parsed() {
         let stat = "42 (a) b (c) D 7 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0 3 0 900 4096000 16 0";
         let process = Process::parse(stat).unwrap();
         let numbers = (process.pid, process.parent, process.threads, process.memory);

@@ -152,7 +152,7 @@ pub(crate) fn more(n: usize) -> Option<String> {
     (n > 0).then(|| format!("and {n} more"))
 }
 
-/// The time of day of a time in RFC 3339; `format` is that of `strftime`.
+/// The time of day of a time in RFC 3339; `format` is as in `strftime`.
 pub(crate) fn time_of_day(time: &str, format: &str) -> String {
     match time.parse::<jiff::Timestamp>() {
         Ok(time) => time.strftime(format).to_string(),

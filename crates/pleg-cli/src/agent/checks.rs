@@ -75,7 +75,7 @@ fn check(name: &str, layer: Layer, view: &View, lines: &mut Vec<String>) {
     }
 }
 
-/// Returns true if nothing of the host was examined. Without its processes, a look at the host finds nothing.
+/// Returns true if nothing of the host was examined, as after a failed read of its processes.
 fn is_host_unknown(view: &View) -> bool {
     let is_host = |what: &String| what.starts_with("the host: ") || what.starts_with("processes: ");
     view.health.not_examined.iter().any(is_host)

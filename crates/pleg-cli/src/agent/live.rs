@@ -10,7 +10,7 @@ use super::*;
 
 /// The maximum number of clients of `/debug/live`. For each, the agent keeps the last view it sent: usually 60 kB.
 pub(super) const CLIENTS: usize = 16;
-/// The pause after a message with records, so that many records in a short time need only few messages.
+/// The pause after a message with records, so that many records in a short time need few messages.
 const RECORDS_PAUSE: Duration = Duration::from_millis(50);
 /// The pause between two views while pods, events or health of the node change.
 const VIEW_PAUSE: Duration = Duration::from_millis(250);

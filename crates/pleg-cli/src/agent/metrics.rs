@@ -1,6 +1,6 @@
 //! The response of `/metrics`: the recorded metrics, and metrics about this process.
 //!
-//! The crates record some metrics under the names of the kubelet. A sum over agents and kubelets would then
+//! The crates record some metrics under names that the kubelet uses. A sum over agents and kubelets would then
 //! count each node twice, so `/metrics` shows these metrics as `pleg_*`. Histograms are shown as their sum and count,
 //! because with buckets a node would have three times as many series.
 
@@ -25,7 +25,7 @@ const BUCKETS: [f64; 17] = [
     5.0, 10.0, 60.0,
 ];
 
-/// Metrics with kubelet names that get no `pleg_*` name, because other metrics show the same: `pleg_stream_state`,
+/// Metrics with kubelet names that get no `pleg_*` name, because others show the same numbers: `pleg_stream_state`,
 /// `pleg_streams_lost_total`, and the count of `pleg_runtime_operations_duration_seconds`.
 const REDUNDANT: &str = "kubelet_evented_pleg_connection_error_count kubelet_evented_pleg_connection_success_count \
                          kubelet_runtime_operations_total";
@@ -87,7 +87,7 @@ pub(super) fn describe() {
     describe_gauge!(RESIDENT, "Memory of this process that is in RAM.");
     describe_gauge!(VIRTUAL, "Virtual memory of this process.");
     describe_gauge!(OPEN_FILES, "Open file descriptors.");
-    describe_gauge!(MOST_FILES, "The most file descriptors that may be open.");
+    describe_gauge!(MOST_FILES, "The maximum number of open file descriptors.");
     describe_gauge!(THREADS, "Threads of this process.");
     describe_gauge!(STARTED, "Unix time of the start of this process.");
 }

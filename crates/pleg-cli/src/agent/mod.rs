@@ -110,7 +110,7 @@ pub(crate) fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-/// Reads the tokens and the certificates again on SIGHUP. If the read fails, the old ones stay in use.
+/// Reads tokens and certificates again on SIGHUP. If that fails, the previous tokens and certificates stay in use.
 async fn reload(
     args: &AgentArgs,
     access: &watch::Sender<Arc<Access>>,
@@ -123,7 +123,7 @@ async fn reload(
                 tracing::info!("SIGHUP: read the token and the certificates again");
             }
             Err(error) => {
-                tracing::error!("SIGHUP: {error:#}; the last token and certificates stay in use");
+                tracing::error!("SIGHUP: {error:#}; the old token and certificates stay in use");
             }
         }
     }

@@ -128,7 +128,7 @@ impl Pages {
 
     fn events(&self, query: &str) -> Reply {
         let Ok(Wanted { after, since }) = serde_html_form::from_str(query) else {
-            let body = "after and since are whole numbers\n";
+            let body = "after and since must be whole numbers\n";
             return text(StatusCode::BAD_REQUEST, body);
         };
         let wall = self.observer.pleg.clock().wall();

@@ -1,6 +1,6 @@
 //! Notifies systemd of the agent's state: `sd_notify(3)`.
 //!
-//! The agent reports ready once it serves HTTP, even without a runtime. It feeds the watchdog if its generator lives:
+//! The agent reports ready once it serves HTTP, even without a runtime. It feeds the watchdog while it is `alive`:
 //! systemd restarts an agent that stalls, but not an agent whose runtime is down.
 
 use std::env;

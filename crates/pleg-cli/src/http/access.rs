@@ -21,7 +21,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Reads the token and TLS files. Fails if other hosts can connect to `listen`, but no client must prove who it is.
+    /// Reads the token and TLS files. Fails if other hosts can connect to `listen` without a token or a certificate.
     pub(crate) fn load(args: &AccessArgs, listen: &Listen) -> Result<Self> {
         let requires_certificate = args.tls_client_ca.is_some();
         let is_local = match listen {
@@ -82,7 +82,7 @@ impl Access {
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// Reads one digest per line. A line may end with a comment. Errors do not quote the file, which may have secrets.
+/// Reads one digest per line. A line may end with a comment. Errors do not quote the file, which may contain secrets.
 fn read_digests(file: &Path) -> Result<Vec<String>> {
     let shown = file.display();
     let text = bounded::read(file).with_context(|| format!("cannot read {shown}"))?;

@@ -1,9 +1,9 @@
 //! The HTTP server of the agent.
 //!
 //! Its clients must not be able to harm the agent. Each connection serves one request, with deadlines and bounded
-//! buffers. At the limit of connections, a new connection closes the oldest one of the same client if this client has
-//! more than half of all, and otherwise the oldest of all. If new connections waited instead, a user of the node who
-//! holds all connections open would make the kubelet's probes fail.
+//! buffers. At the limit of connections, a new connection closes an old one: its client's oldest if this client has
+//! more than half of all connections, else the oldest of all. If new connections waited instead, a user of the node
+//! who holds all connections open would make the kubelet's probes fail.
 
 mod access;
 mod listen;
@@ -71,7 +71,7 @@ pub(crate) fn reply(code: StatusCode, headers: Headers<'_>, body: impl Into<Byte
     reply
 }
 
-/// Answers requests. The second argument is true if the client may read pods and metrics, not only the bare health.
+/// Answers requests. The second argument is true if the client may read pods and metrics, and false if only health.
 pub(crate) type Handler = Arc<dyn Fn(&Request<Incoming>, bool) -> Reply + Send + Sync>;
 
 /// Serves until the returned future is dropped, which closes the connections.
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_above_half_of_all_connections_closes_its_oldest() {
+    fn client_with_over_half_of_all_connections_loses_its_oldest() {
         let open = |few: usize| {
             let client = |n| if n < few { "few" } else { "many" };
             let clients = (0..CONNECTIONS).map(client);

@@ -26,7 +26,7 @@ pub(super) fn acceptor(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Res
     Ok(Arc::new(config).into())
 }
 
-/// The client's side. An authority in `ca` must have signed the server's certificate. `own`: own certificate and key.
+/// The client's side, with `own` certificate and key. An authority in `ca` must have signed the server's certificate.
 pub(crate) fn connector(ca: &Path, own: Option<(&Path, &Path)>) -> Result<TlsConnector> {
     let builder = ClientConfig::builder_with_protocol_versions(&[&TLS13]);
     let builder = builder.with_root_certificates(authorities(ca)?);

@@ -53,8 +53,8 @@ fn feature_gate_of_command_line_or_file_is_found() {
     }
 }
 
-/// Flags; text of the configuration file => true if the kubelet counts as a subscriber to our socket, and the endpoint
-/// of its runtime if it is another one, else its `/healthz` port. `HERE`: our root, and `/proc/800/root` is unreadable.
+/// Flags; text of the configuration file => true if the kubelet counts as a subscriber to our socket, and the kubelet's
+/// endpoint if that is another socket, else its `/healthz` port. `HERE`: our root, and `/proc/800/root` is unreadable.
 const ENDPOINTS: &str = "
 ; => true 10248
 ; healthzPort: 7 => true 7
@@ -98,7 +98,7 @@ fn kubelet_of_another_runtime_does_not_count_as_subscriber() {
 }
 
 #[test]
-fn program_of_a_user_or_a_pod_is_no_kubelet() {
+fn kubelet_that_a_user_or_a_pod_runs_is_ignored() {
     let host = node("kubelet --config=/dev/zero");
     assert!(why(&host).contains("/dev/zero cannot be read") && found(&host).is_some());
     for (file, text) in [
@@ -113,7 +113,7 @@ fn program_of_a_user_or_a_pod_is_no_kubelet() {
 
 #[test]
 fn kubelet_whose_configuration_is_unknown_counts_as_subscriber() {
-    assert_eq!(why(&FakeHost::new()), "", "no kubelet runs");
+    assert_eq!(why(&FakeHost::new()), "", "no kubelet is running");
     let hide = |host: FakeHost| {
         host.link("proc/self/ns/pid", Path::new("pid:[4026532177]"));
         why(&host)

@@ -1,7 +1,7 @@
 //! The page of the agent: the view of `pleg top` in a browser.
 //!
-//! It is one HTML document that loads nothing but `/debug/live`, and its headers forbid other hosts. It contains no
-//! data, so that a browser can load it without a token. Then its script asks the user for the token.
+//! It is one HTML document that loads nothing but `/debug/live`. Its headers forbid connections to other hosts. It
+//! contains no data, so that a browser can load it without a token. Then its script asks the user for the token.
 //!
 //! The scripts and styles are separate files in this directory. The first request puts them into the document.
 
@@ -64,7 +64,7 @@ pub(crate) fn reply() -> Reply {
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
         (opener_policy, "same-origin"),
-        // Never fails: a header may contain all characters of the policy, as its hashes are base64.
+        // `http::reply` panics on an invalid value. This one is valid: the policy is ASCII, and its hashes are base64.
         (CONTENT_SECURITY_POLICY, policy),
     ];
     http::reply(StatusCode::OK, &headers, html.clone())

@@ -52,7 +52,7 @@ fn succeeds(command: &mut Command) -> String {
 }
 
 #[test]
-fn unit_runs_an_agent_and_systemd_finds_it_hardened() {
+fn systemd_unit_runs_an_agent_and_is_hardened() {
     let unit = read(UNIT);
     let command = unit.lines().find_map(|l| l.strip_prefix("ExecStart="));
     let mut words = command.expect("a command").split(' ');
@@ -85,7 +85,7 @@ fn alerts() -> Vec<Value> {
 }
 
 #[test]
-fn alerts_have_durations_and_runbook_sections_and_inhibitions_name_them() {
+fn alerts_have_durations_and_runbook_sections_and_inhibitions_name_alerts() {
     let alerts = alerts();
     let runbook = read("../docs/runbook.md").to_lowercase();
     for alert in &alerts {

@@ -1,4 +1,4 @@
-//! The state of `pleg top`, and how answers change it. No I/O: time is an argument.
+//! The state of `pleg top`, and how the answers of `Source` change it. No I/O: time is an argument.
 
 use super::*;
 
@@ -42,7 +42,7 @@ pub(super) struct App {
     pub(super) paused: bool,
     /// The place of the cursor among the pods that match.
     pub(super) cursor: usize,
-    /// The uid of the pod that the cursor follows; empty if it follows none.
+    /// The uid of the pod that the cursor follows, or an empty text.
     pub(super) selected: String,
     pub(super) top: usize,
     pub(super) expanded: HashSet<String>,
@@ -84,7 +84,7 @@ impl App {
         query
     }
 
-    /// The uid of the pod that is shown in detail; empty if none is.
+    /// The uid of the pod that is shown in detail, or an empty text.
     pub(super) fn detailed(&self) -> String {
         match self.page {
             Page::Pod => self.pod.clone(),

@@ -21,7 +21,7 @@ h           the node: all findings, latencies and calls
 p           pause: nothing new is shown; again: go on
 ?           this help
 q  Ctrl-C   quit
-FRESH       age of the read that confirmed the state; events: none has yet
+FRESH       age of the read that confirmed the state; events: no read has yet
 ";
 
 impl App {

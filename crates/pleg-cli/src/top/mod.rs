@@ -1,6 +1,6 @@
 //! `pleg top`: shows the pods of a node, their events and their health on the terminal, live.
 //!
-//! `source` gets views, `app` is what is shown and how keys change it, and `screen` draws it.
+//! `source` gets views, `app` has the state of the screen, `keys` changes this state, and `screen` draws it.
 
 mod app;
 mod keys;
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     let needs = "pleg top needs a terminal; use pleg watch or pleg pods instead";
     ensure!(is_terminal, needs);
     let mut hangup = signal(SignalKind::hangup())?;
-    // Uses no colours if `NO_COLOR` is set, as the other commands.
+    // Uses no colours if `NO_COLOR` is set, like the other commands.
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
     let mut app = App::new(args.namespace.clone(), args.selector.clone(), colour);
     let mut source = Source::start(&args, app.wanted()).await?;

@@ -11,7 +11,7 @@ use crate::connect::Target;
 use crate::observer::Observer;
 use crate::picture::facts::Collector;
 
-/// The period in which a view is computed, or requested from an agent.
+/// The period at which a view is computed, or requested from an agent.
 const PERIOD: Duration = Duration::from_millis(250);
 /// After a view, the pause is at least this many times as long as the view's computation: large nodes take long.
 const PAUSE: u32 = 9;
@@ -65,7 +65,7 @@ impl Source {
     }
 }
 
-/// Starts a generator. If the runtime does not answer, the view shows it.
+/// Starts a generator. If the runtime does not answer, the view shows that.
 async fn observe(args: &TopArgs) -> anyhow::Result<(Arc<Observer>, Pleg, Target)> {
     let (target, _) = Target::choose_or_simulate(&args.connection.runtime, Output::Table)?;
     let (pleg, events) = target.spawn(args.connection.events, Settings::default())?;

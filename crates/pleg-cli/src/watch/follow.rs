@@ -1,4 +1,4 @@
-//! `pleg watch` of an agent: shows its recent records, and then each new one.
+//! `pleg watch` with `--agent` or `--since`: shows the agent's recent records, and then each new one.
 
 use pleg::core::Instant;
 use pleg::runtime::clock::{Clock, wall};
@@ -7,7 +7,7 @@ use super::*;
 use crate::record::Page;
 use crate::text::duration;
 
-/// The period in which this command asks the agent for new records.
+/// The period at which this command asks the agent for new records.
 const PERIOD: Duration = Duration::from_millis(500);
 const SILENT: &str = "agent_silent";
 
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unanswered_requests_restart_and_dropped_records_of_agent_are_shown() {
+    async fn failed_requests_agent_restart_and_dropped_records_are_shown() {
         let page = |agent: &str, missed, last| Page {
             agent: agent.to_owned(),
             missed,

@@ -1,4 +1,4 @@
-//! Clients that stall or flood `pleg agent`: it answers others soon, stays connected, loses no event, returns memory.
+//! Clients stall or flood `pleg agent`. It still answers other clients, receives each event, and returns its memory.
 
 #![allow(clippy::print_stdout, reason = "a test prints what it measured")]
 
@@ -26,7 +26,7 @@ const EVENTS: &str = "GET /debug/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const LIVE: &str = "GET /debug/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// The hostile clients, some 1,100: their first bytes, the number of bytes that they send again and again, their count.
-/// A client whose number is 0 reads the whole response to `METRICS`, but of other responses one byte, and then stalls.
+/// A client whose number is 0 reads the whole response to `METRICS`, but one byte of other responses, and then stalls.
 const CLIENTS: [(&str, usize, usize); 7] = [
     ("", 0, 500),
     (HEADER, 1, 300),
@@ -151,8 +151,8 @@ async fn flood(pods: usize, lives: u32) -> (Duration, Duration) {
     (p99, max)
 }
 
-/// A scrape is lost if it takes longer than 10 s, Prometheus' default. [`scrapes_are_answered_within_50_ms`] measures
-/// how fast scrapes are on a machine without other tests.
+/// A scrape is lost if it takes longer than 10 s, Prometheus' default timeout. [`scrapes_are_answered_within_50_ms`]
+/// measures how fast scrapes are on a machine without other tests.
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_clients_cause_no_lost_scrape_or_event() {
     let (_, max) = flood(20, 5).await;

@@ -43,7 +43,7 @@ async fn connection_with_slow_or_large_request_is_closed() {
 }
 
 #[tokio::test]
-async fn request_needs_a_token_of_the_token_file_last_read() {
+async fn request_needs_a_token_from_the_last_read_token_file() {
     let dir = TestDir::new();
     let upper = FIRST.to_uppercase();
     let tokens = format!("# all\n\n{SECRET}  -\n {upper} prometheus, until May\n");
@@ -88,7 +88,7 @@ async fn request_needs_a_token_of_the_token_file_last_read() {
         agent.running.signal("HUP").await;
         let line = agent.running.message().await;
         assert_has(&line, words);
-        assert_has(&line, "; the last token and certificates stay in use");
+        assert_has(&line, "; the old token and certificates stay in use");
         assert!(!line.contains("hidden"), "{line}");
     }
     assert_eq!(metrics(&agent, "Bearer second").await, 200);
@@ -118,7 +118,7 @@ async fn agent_serves_and_removes_its_unix_socket() {
     assert!(!socket.exists());
 }
 
-/// Exit codes of commands, the line that each one prints, and the reason in the log of the agent.
+/// Each row: exit code and command => the line that the command prints => the reason in the log of the agent.
 const COMMANDS: &str = "\
 0 check --agent https://AGENT OWN --token-file token => ok
 2 check --agent https://AGENT OWN => 401 Unauthorized: it needs a token => no token
@@ -203,7 +203,7 @@ async fn web_page_of_another_site_cannot_read_from_the_agent() {
         ("evil.example:9394", 421),
         ("127.0.0.1.evil.example", 421),
     ] {
-        // For paths that name no pod, the agent ignores `Host`: a proxy on this host may set it to its own name.
+        // If the response names no pod, the agent accepts any `Host`: a proxy on this host may set its own name.
         for path in ["/debug/view", "/metrics", "/readyz", "/healthz", "/"] {
             let expected = if path == "/debug/view" { code } else { 200 };
             let reply = ask(agent.connect().await, path, &format!("Host: {host}\r\n")).await;

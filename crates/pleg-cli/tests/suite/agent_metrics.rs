@@ -50,7 +50,7 @@ fn name(series: &str) -> &str {
     let name = series.split('{').next().unwrap_or(series);
     let suffixes = ["_bucket", "_sum", "_count"].iter();
     let mut histogram = suffixes.filter_map(|suffix| name.strip_suffix(suffix));
-    // Upstream's counters end with `_count` as well.
+    // Counters with names of the kubelet may end with `_count` as well.
     let is_histogram = |name: &&str| name.ends_with("_seconds");
     histogram.find(is_histogram).unwrap_or(name)
 }
@@ -105,7 +105,7 @@ impl Seen {
 }
 
 #[tokio::test]
-async fn each_documented_metric_exists_and_moves() {
+async fn each_documented_metric_exists_and_changes() {
     let page = include_str!("../../../../docs/metrics.md");
     let (always, with_kubelet_names) = page.split_once("\n## ").expect("two tables");
     let (always, mut all) = (documented(always), documented(with_kubelet_names));
@@ -147,7 +147,7 @@ async fn each_documented_metric_exists_and_moves() {
 /// The number of scrapes of a node, 15 s apart: before the troubles begin, and after they begin.
 const CALM: usize = 20;
 const TROUBLE: usize = 60;
-/// Series (without `pleg_`), values that fire alerts, as do those of `pleg_degraded`. Calm agents may lack the last 2.
+/// Series without `pleg_`, and values that fire alerts, as `pleg_degraded` does. Calm agents may lack the last 2.
 const ALERTED: &str = "\
 not_ready{reason=\"stale\"} 1
 runtime_condition{condition=\"NetworkReady\"} 0
@@ -155,7 +155,7 @@ list_message_bytes{operation_type=\"list_containers\"} 15e6
 runtime_operations_errors_total{operation_type=\"version\"} 1
 finding{code=\"disk_full\",severity=\"critical\"} 1";
 
-/// Churn fires no alert. Troubles fire all but those for a missing agent. A panel has 1 to 12 lines, or 50 table rows.
+/// Churn fires no alert. Troubles fire all alerts except for a missing agent. Panels have at most 12 lines or 50 rows.
 #[tokio::test]
 async fn alerts_and_dashboard_fit_the_metrics_of_an_agent() {
     let promtool = |args: &[&str]| Command::new("promtool").args(args).output();

@@ -1,4 +1,4 @@
-//! The recent events of `pleg agent` and `pleg watch` of an agent, and how the agent names what is wrong.
+//! The agent's recent events, `pleg watch --agent`, and how the agent names what is wrong.
 
 use serde_json::Value;
 

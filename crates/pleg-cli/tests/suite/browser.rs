@@ -1,4 +1,4 @@
-//! A page in headless Chromium, by the Chrome DevTools Protocol over pipes.
+//! A page in headless Chromium, controlled through the Chrome DevTools Protocol over pipes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};

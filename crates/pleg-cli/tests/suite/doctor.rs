@@ -84,7 +84,7 @@ async fn planted_trouble_is_the_first_finding() {
             "down" => Sim::down(),
             args => Sim::with(args).await,
         };
-        // An event counts as missed 10 s after a read has shown the change, and no event is expected in the first 10 s.
+        // An event counts as missed 10 s after a read has shown the change. In the first 10 s of a stream, none counts.
         let span = match code {
             "stream_lossy" | "stream_silent" => "--for 26s --events always",
             _ => "--for 4s",
@@ -157,7 +157,7 @@ async fn replay_gives_the_verdict_of_the_recording_or_an_error() {
         assert_eq!(end.code, code.parse().ok(), "{}", end.out);
         let errors = usize::from(end.out.is_empty());
         assert_eq!(end.err.lines().count(), errors, "{}", end.err);
-        // Of findings that another one explains, the next step is left out.
+        // The next step of a finding that another finding explains is left out.
         assert!(end.out.matches("\n  > ").count() <= 1, "{}", end.out);
         let printed = end.out + &end.err;
         assert_has(printed.lines().next().expect("a line"), shown);

@@ -81,7 +81,7 @@ async fn invalid_argument_or_variable_is_named_with_what_is_allowed() {
     }
 }
 
-/// On errors that may be temporary, the command tries for ten seconds or the time of --for. On others it fails at once.
+/// On errors that may be temporary, the command tries for 10 s, or for the time of --for. On others it fails at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn socket_without_runtime_is_named_with_what_is_wrong() {
     let dir = TestDir::new();
@@ -122,7 +122,7 @@ async fn socket_without_runtime_is_named_with_what_is_wrong() {
     futures::future::join_all(failing).await;
 }
 
-/// Root has every permission, so root runs the command without its capabilities.
+/// Root may open every socket, so if root runs this test, the command runs without capabilities.
 #[tokio::test]
 async fn command_without_permission_for_the_socket_fails_at_once() {
     let dir = TestDir::new();

@@ -138,7 +138,7 @@ async fn reconnect_or_agent_restart_leaves_no_gap_and_no_duplicate() {
     }
 }
 
-/// Texts with a contrast of less than 4.5, as WCAG AA requires of small text.
+/// Texts with a contrast of less than 4.5, the minimum that WCAG AA allows for small text.
 const LOW_CONTRAST: &str = "(() => {
   const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const rgb = color => { context.clearRect(0, 0, 1, 1); context.fillStyle = color; context.fillRect(0, 0, 1, 1); return [...context.getImageData(0, 0, 1, 1).data]; };
@@ -203,7 +203,7 @@ async fn page_is_accessible_at_each_width_dark_and_light() {
     assert_eq!(headings.iter().filter(level).count(), 1, "{headings:?}");
 }
 
-/// Checks everything that a wide and a narrow page show of a node in trouble.
+/// Causes the three problems one after the other, and waits each time until the page names the problem.
 #[tokio::test]
 async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
     let sim = Sim::start().await;
@@ -212,7 +212,7 @@ async fn hung_pod_frozen_runtime_and_lossy_stream_are_named() {
     }
     let (_agent, mut browser) = open(&sim).await;
     sim.control("drop=100%").await;
-    // No event is expected in the first seconds of a stream.
+    // In the first 10 s of a stream, no event counts as lost: starts pods until the page shows a loss.
     let lose = async {
         for n in 0.. {
             sim.run_pod(&format!("lost-{n}")).await;
@@ -314,9 +314,9 @@ async fn live(agent: &Agent) -> (TcpStream, String) {
     (stream, read.expect("a view"))
 }
 
-/// Measures the bytes of 6 s, times 10. At first, views change: the agent's status calls add details of the pods.
+/// Counts the bytes of 6 s, times 10, up to five times: at first, the agent's status calls add details to the views.
 #[tokio::test]
-async fn idle_page_with_100_pods_receives_100_kb_a_minute() {
+async fn idle_100_pod_page_stays_below_100_kb_per_minute() {
     let sim = Sim::start().await;
     sim.kubelet.run_pods(100).await.expect("run");
     let agent = sim.agent("").await;

@@ -20,7 +20,7 @@ use super::agent::Agent;
 /// The timeout of all waits. Longer than any wait takes if the test passes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The time within which a command exits after a signal: it does not wait for a call, whose deadline is longer.
+/// The time within which a command exits after a signal: it does not wait for its calls, whose deadlines are longer.
 pub(crate) const PROMPT: Duration = Duration::from_secs(4);
 
 /// A running command. It is killed when this value is dropped.
@@ -282,7 +282,7 @@ pub(crate) fn pleg(args: &str) -> Command {
     command
 }
 
-/// A program whose output the test reads. The environment does not configure a runtime.
+/// A program whose output the test reads. `variables` of the test's own environment are removed: they would change it.
 pub(crate) fn piped(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     let variables = "CONTAINER_RUNTIME_ENDPOINT PLEG_LOG NOTIFY_SOCKET WATCHDOG_USEC WATCHDOG_PID";

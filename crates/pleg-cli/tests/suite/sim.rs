@@ -56,7 +56,7 @@ async fn client_with_its_own_protobuf_code_is_served() {
     assert!(left.is_none(), "{left:?}");
 }
 
-/// Repeats: `pleg sim` once left its socket, by a race. `watch` or `pods` waits for the runtime, whose calls all hang.
+/// Repeated, because a race once made `pleg sim` leave its socket behind. `watch` or `pods` waits, as all calls hang.
 #[tokio::test]
 async fn simulated_runtime_and_its_client_end_while_calls_hang() {
     let other = Sim::start().await;

@@ -108,7 +108,7 @@ async fn no_color_is_obeyed_and_the_terminal_is_restored() {
 }
 
 #[tokio::test]
-async fn top_fits_a_resized_terminal_and_ends_with_it() {
+async fn top_fits_a_resized_terminal_and_ends_when_it_closes() {
     let mut terminal = Terminal::top("--sim", "").await;
     terminal.until("demo/").await;
     let process = format!("/proc/{}", terminal.pid);

@@ -16,7 +16,7 @@ pub(super) fn lines(app: &App, view: &View, width: u16) -> Lines {
             labels(&mut lines, detail);
         }
         None if uid.is_empty() => lines.heading("no pod is selected"),
-        None => lines.heading("the pod does not exist any more, or the answer is not there yet"),
+        None => lines.heading("the pod does not exist any more, or its details are not known yet"),
     }
     lines
 }
@@ -61,7 +61,7 @@ fn problem(lines: &mut Lines, problem: Option<&String>, lasts: Option<f64>) {
 fn freshness(detail: &Detail) -> String {
     let state = match detail.row.fresh_seconds {
         Some(read) => format!("states as of {} ago", age(read)),
-        None => "states known from events, no read has confirmed them yet".to_owned(),
+        None => "states known from events; no read has confirmed them yet".to_owned(),
     };
     match detail.inspected_seconds {
         Some(read) => format!("{state}; details as of {} ago", age(read)),
@@ -110,7 +110,7 @@ fn about_container(container: &ContainerRow) -> String {
 
 fn ends(lines: &mut Lines, detail: &Detail) {
     if !detail.ends.is_empty() {
-        lines.heading("how its containers ended, with removed ones");
+        lines.heading("how its containers ended, including removed containers");
     }
     for end in &detail.ends {
         let name = match end.container.is_empty() {

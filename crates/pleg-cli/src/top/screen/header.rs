@@ -31,7 +31,7 @@ pub(super) fn lines(app: &App, view: &View, now: Instant, area: Rect) -> Lines {
     lines
 }
 
-/// The state of the node, the worst finding and its next step, each in at most this many lines.
+/// The state of the node with the worst finding, and the next step, each in at most `most` lines.
 fn worst(lines: &mut Lines, app: &App, view: &View, reasons: &[Reason], most: usize) {
     let (word, tone) = match (view.health.ready, reasons.first()) {
         (false, _) => ("NOT READY", Tone::Bad),
@@ -69,7 +69,7 @@ fn worst(lines: &mut Lines, app: &App, view: &View, reasons: &[Reason], most: us
     }
 }
 
-/// The findings after the first one. A finding that another one explains is below it and dim.
+/// The findings after the first one. An explained finding is dim, and below the finding that explains it.
 fn others(lines: &mut Lines, reasons: &[Reason], height: u16) {
     let most = match height {
         TALL.. => MANY,

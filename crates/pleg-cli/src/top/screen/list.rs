@@ -1,4 +1,4 @@
-//! The list of pods, with the containers of those that are expanded.
+//! The list of pods, with the containers of expanded pods.
 
 use ratatui::widgets::{Cell, Row, Table};
 
@@ -70,7 +70,7 @@ pub(super) fn height(app: &App, view: &View) -> usize {
     2 + none + shown + view.pods.matching.saturating_sub(view.pods.rows.len())
 }
 
-/// The columns that fit, and their widths; the first width is that of the name.
+/// The columns that fit, and their widths. The first width belongs to the name.
 struct Columns<'a> {
     view: &'a View,
     shown: Vec<(&'static str, u16, u16)>,

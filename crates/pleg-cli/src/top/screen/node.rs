@@ -32,7 +32,7 @@ pub(super) fn lines(view: &View, width: u16) -> Lines {
     let lost = format!("{missed} events lost since the start");
     let text = format!("{stream}{reason}; {lost}. Lists every {period}.");
     lines.text(&text, Tone::Dim);
-    lines.heading("latency, logarithmic: the longest of each 10 s; the line is what is slow");
+    lines.heading("latency, logarithmic: the longest of each 10 s; above the line, calls are slow");
     charts(&mut lines, &view.latency, width.max(1));
     lines.heading("calls to the runtime");
     cost(&mut lines, view);

@@ -133,7 +133,7 @@ fn data_of_a_silent_agent_is_shown_as_old() {
 }
 
 #[test]
-fn simulated_node_is_named_on_each_page() {
+fn simulated_node_is_marked_on_each_page() {
     for size in SIZES {
         let mut top = top(size, |sample| sample.simulated = true);
         for key in ["", "h", "?", "?⏎", "p"] {
