@@ -33,7 +33,7 @@ const PODS: u64 = 250;
 const WALL: i64 = typical::CREATED + 60_000_000_000;
 const MS: Duration = Duration::from_millis(1);
 
-/// Runs a hot path the given number of times. Returns the number of its heap allocations, without the preparation's.
+/// Runs a hot path the given number of times. Returns the number of its heap allocations, not counting preparation.
 type Path = fn(usize) -> usize;
 
 const PATHS: [(&str, Path); 4] = [

@@ -73,7 +73,7 @@ fn smoke_benchmark_has_results_for_every_question() -> Result<()> {
             }
             Some("storm") => {
                 assert!(metric("shown") > Some(0.0), "{line}");
-                // The ports of upstream make two status calls for each of the 40 pods that exit; the others make fewer.
+                // The ports of upstream make two status calls for each of 40 pods that exit; other subjects make fewer.
                 let inspects = line["subject"] == "generic" || line["subject"] == "hint";
                 assert_eq!(metric("calls") >= Some(80.0), inspects, "{line}");
             }

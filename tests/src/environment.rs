@@ -21,7 +21,7 @@ pub fn built(program: &str) -> anyhow::Result<PathBuf> {
     candidates.find(|path| path.is_file()).with_context(|| {
         let own = own.display();
         format!(
-            "no {program} beside {own}: `just test-real` builds it first, with the same profile"
+            "no {program} next to {own}: `just test-real` builds it first, with the same profile"
         )
     })
 }

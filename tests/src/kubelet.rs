@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 use crate::daemon::Daemon;
 use crate::wait::{pass_time, until};
 
-/// The time limit of a call. No test freezes the daemon for so many seconds.
+/// The time limit of a call. No test freezes the daemon for as long as this.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The behaviour of a container's program.

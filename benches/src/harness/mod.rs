@@ -1,4 +1,4 @@
-//! The measurements of each mode. Run in parallel: all in mode smoke, otherwise only those whose subjects mostly wait.
+//! The measurements of each mode. Smoke runs all in parallel, other modes only those whose subjects mostly wait.
 
 mod child;
 mod measure;

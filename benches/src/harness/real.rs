@@ -207,7 +207,7 @@ impl Node {
     }
 
     fn process(&mut self) -> Result<&mut Subject> {
-        self.process.as_mut().context("the subject does not run")
+        self.process.as_mut().context("the subject is not running")
     }
 
     async fn used(&mut self) -> Result<Used> {

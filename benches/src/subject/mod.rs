@@ -1,5 +1,5 @@
 //! A subject: one way to observe the runtime, in a process of its own, so that the harness measures its resource
-//! usage alone. Each subject runs on one thread, with the same transport and allocator as the others.
+//! usage alone. Each subject runs on one thread, with the same transport and allocator as the other subjects.
 
 mod control;
 mod drain;

@@ -73,7 +73,7 @@ impl Reconciler {
 
     /// Applies rows of a relist, or starts the status calls that complete them, without another list.
     pub(crate) fn apply_at_hand(&mut self, now: Instant, uid: PodUid, at_hand: AtHand) {
-        // A pod with an unlabelled id gets no pod list: with these relist rows, its waiters need all its statuses.
+        // A pod with an unlabelled id is never listed alone: to answer its waiters, these rows need all its statuses.
         let wants_details = self.waiters.want_details(&uid, at_hand.rows.as_of);
         let all = wants_details && self.pods.needs_relist(&uid);
         let due = self.statuses_due(&uid, &at_hand.rows, all, now);
@@ -285,7 +285,7 @@ impl Reconciler {
         self.satisfy(&self.ids_for_unplaced_hints(uid));
     }
 
-    /// If a hint that names no pod waits for a relist, returns all ids of this pod: one may be the hint's. Else none.
+    /// If a hint that names no pod waits for a relist, returns all ids of this pod: the hint may be about any of them.
     fn ids_for_unplaced_hints(&self, uid: &PodUid) -> Vec<Id> {
         let pod = self.hints.relist_due().and_then(|_| self.pods.get(uid));
         let ids = pod.into_iter().flat_map(|pod| pod.records.keys());

@@ -119,7 +119,7 @@ impl Reconciler {
     /// The stream began or ended.
     pub fn handle_stream(&mut self, now: Instant, change: StreamChange) {
         let begins = matches!(change, StreamChange::Subscribed { .. });
-        // Subscribe, then relist: the relist shows what happened before the subscribe.
+        // Subscribe, then relist: the relist shows what happened before the subscribe call.
         if begins {
             self.relist.by(now);
         }

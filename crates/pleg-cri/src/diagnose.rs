@@ -1,6 +1,6 @@
 //! Finds out why an endpoint cannot be used. Returns an error that names the endpoint, the problem and the solution.
 //!
-//! Connects to the socket to call `Version`, and again if it must identify the server by the first bytes that it sends.
+//! Connects to the socket to call `Version`. If that fails, connects again to identify the server by its first bytes.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;

@@ -124,7 +124,7 @@ pub const QUIRKS: &[Quirk] = &[
         "all",
         "the runtime notices a disconnected subscriber only when it sends the next event, which \
          is lost (1.7: one event for each subscriber)",
-        "one long-lived stream, renewed only if necessary; a list right after every subscribe",
+        "one long-lived stream, renewed only if necessary; a list right after every subscribe call",
     ),
     quirk(
         "slow subscriber blocks the runtime",

@@ -90,7 +90,7 @@ impl Backoff {
         self.within_the_limit(now.after(pause))
     }
 
-    /// The next dial if the runtime offers no stream or the reader declined it. Not a failure: resets the back-off.
+    /// The instant of the next dial if there is no stream or the reader declined it. No failure: resets the back-off.
     fn probe(&mut self, now: Instant) -> Instant {
         self.short_lives = 0;
         self.dialing = None;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_that_is_not_offered_is_tried_once_a_minute() {
+    fn unimplemented_disabled_or_declined_stream_is_tried_once_a_minute() {
         let mut pace = pace(|_| ());
         for end in [StreamEnd::NeverOffered, StreamEnd::Disabled] {
             pace.issued(at(0));

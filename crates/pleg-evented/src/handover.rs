@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::ReaderGauges;
 
 /// The maximum number of stream changes that wait for the receiver. At this limit the reader drops the oldest one,
-/// because a later subscribe or stream end makes it irrelevant.
+/// because a later subscribe call or stream end makes it irrelevant.
 const MOST_CHANGES: usize = 16;
 
 /// The maximum number of event latencies that wait for the receiver. A histogram does not need more.
@@ -43,7 +43,7 @@ struct Waiting {
     /// The number of events since the last `take`, including those that the full hint map dropped.
     events: usize,
     since: Option<Instant>,
-    /// The wall clock at the last subscribe.
+    /// The wall clock at the last subscribe call.
     subscribed: Option<WallTime>,
     is_closed: bool,
 }
@@ -57,7 +57,7 @@ impl Shared {
 
 impl Waiting {
     fn add_latency(&mut self, arrival: &Arrival) {
-        // A runtime may replay events from before the subscribe; their latency would mean nothing.
+        // A runtime may replay events from before the subscribe call; their latency would mean nothing.
         let created_at = WallTime::claimed(arrival.event.created_at);
         if created_at < self.subscribed || self.latencies.len() >= MOST_LATENCIES {
             return;
@@ -119,14 +119,14 @@ impl HintSender {
 /// The batch that the receiver takes at once: stream changes, hints and event latencies.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Subscribes and stream ends, in order. Handle them before `hints`: at each, the reconciler forgets all arrived
-    /// events, and would count those of the new stream as missed. It may take an old stream's event for a new stream's.
+    /// Subscribe calls and stream ends, in order. Handle them before `hints`: each makes the reconciler forget arrived
+    /// events, so those of the new stream would count as missed. (An old stream's event may count for the new stream.)
     pub changes: VecDeque<StreamChange>,
     /// The events, merged into one hint for each sandbox or container.
     pub hints: BTreeMap<Id, Hint>,
     /// The number of events that were dropped, because the map was full and had no hint of the event's id.
     pub lost: u64,
-    /// Time from the runtime's timestamp to the arrival, for up to 1000 events stamped between subscribe and arrival.
+    /// Time from the runtime's timestamp to the arrival, for up to 1000 events stamped after the subscribe call.
     pub latencies: Vec<Duration>,
 }
 
@@ -182,7 +182,7 @@ mod tests {
         let wall = |s: i64| WallTime::from_nanos((1_700_000_000 + s) * 1_000_000_000);
         let at = Instant::ORIGIN;
         to.change(StreamChange::Subscribed { at, wall: wall(10) });
-        // Events with four timestamps: before the subscribe, a second ago, in the future, and none.
+        // Events with four timestamps: before the subscribe call, a second ago, in the future, and none.
         for stamp in [wall(9), wall(11), wall(13), WallTime::from_nanos(0)] {
             let mut event = RuntimeEvent::new("c", EventType::Started);
             event.created_at = stamp.as_nanos();

@@ -123,7 +123,7 @@ impl<R: Runtime> Reader<R> {
         }))
     }
 
-    /// The reason why the policy forbids a subscribe, if it does.
+    /// The reason why the policy forbids a subscribe call, if any.
     async fn hazard(&self) -> Result<Option<CallError>, CallError> {
         if !self.policy.avoids_harm() {
             return Ok(None);
@@ -165,7 +165,7 @@ impl<R: Runtime> Reader<R> {
     /// Issues the subscribe call and reads its events to the end. Returns the instant of the next dial.
     async fn drain(&mut self, mut events: R::Events) -> Result<Instant, Over> {
         let (at, wall) = (self.clock.now(), self.clock.wall());
-        // The first poll issues the call, so the subscribe is reported only after this poll.
+        // The first poll issues the call, so `Subscribed` is reported only after this poll.
         let item = poll_fn(|cx| Poll::Ready(events.poll_next_unpin(cx))).await;
         self.backoff.issued(at);
         self.outlet
@@ -173,7 +173,7 @@ impl<R: Runtime> Reader<R> {
             .change(StreamChange::Subscribed { at, wall });
         tracing::info!("subscribed to the event stream");
 
-        // Discards a `renew` from before this subscribe: the reconciler requested it to end an earlier stream.
+        // Discards a `renew` from before this subscribe call: it was meant to end an earlier stream.
         let _ = self.renew.notified().now_or_never();
         let (delivered, error) = self.read_to_end(&mut events, item).await?;
         drop(events);
@@ -225,8 +225,8 @@ impl<R: Runtime> Reader<R> {
         }
     }
 
-    /// Reports a panic of the stream or the reader. The panic may lose events; the list after the next subscribe shows
-    /// the state changes that they reported. Returns the instant of the next dial.
+    /// Reports a panic of the stream or the reader. The panic may lose events; the list after the next subscribe call
+    /// shows the state changes that these events reported. Returns the instant of the next dial.
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Instant {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -71,7 +71,7 @@ impl Choose for Quiet {
 /// Wraps a source of choices, with methods to choose an index, an element, a fault or a duration.
 pub(crate) struct Dice<'a> {
     choose: &'a mut dyn Choose,
-    /// True in a small world: every duration is the shortest possible, and `chance` only distinguishes 0 from the rest.
+    /// True in a small world: each duration is the shortest possible, and `chance` only tells 0 from other values.
     is_small: bool,
 }
 

@@ -12,7 +12,7 @@ pub const REQUIRED: &[&str] = &[
     "announced ContainerStarted",
     "announced PodSync",
     "announced initial",
-    "announced of a life that no read showed",
+    "announcement about an id that no read showed",
     "answer",
     "answer with an error",
     "event CREATED",

@@ -74,7 +74,7 @@ faults! {
     Cut: 200 150,
     /// A new stream begins with events that the runtime has sent earlier.
     Replay: 200 1000,
-    /// The runtime registers a new subscriber up to 300 ms after `GetContainerEvents`. Events before that are lost.
+    /// The runtime registers a new subscriber up to 300 ms after `GetContainerEvents`. Earlier events are lost.
     LateSubscriber: 200 500,
     /// Another subscriber takes half of the events, for up to 10 s.
     SecondSubscriber: 80 60,
@@ -105,7 +105,7 @@ faults! {
     ThirdStop: 150 60,
     /// A third party removes an exited container.
     ThirdRemoval: 200 60,
-    /// A third party removes a container, even if it runs.
+    /// A third party removes a container, even if it is running.
     ThirdForce: 100 40,
     /// A third party runs a second sandbox of a pod.
     SecondSandbox: 80 30,

@@ -82,7 +82,7 @@ fn runs(c: &ContainerStatus) -> bool {
     c.state == ContainerState::Running
 }
 
-/// Returns true if the container runs, or its state is unknown and its last known state is not Exited.
+/// Returns true if the container is running, or its state is unknown and its last known state is not Exited.
 fn may_run(c: &ContainerStatus) -> bool {
     match c.state {
         ContainerState::Unknown { last } => last != Some(KnownState::Exited),

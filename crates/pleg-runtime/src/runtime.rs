@@ -95,8 +95,8 @@ pub trait Runtime: Send + Sync + 'static {
     fn subscribe(&self) -> impl Future<Output = Result<Self::Events, CallError>> + Send;
 
     /// The reason why a subscription may harm the runtime or another subscriber, if any. In
-    /// [`Mode::Auto`](pleg_core::Mode::Auto) the generator polls while there is one. It calls this method before each
-    /// subscribe, and every minute while a stream is open. By default `None`.
+    /// [`Mode::Auto`](pleg_core::Mode::Auto) the generator polls while there is a reason. It calls this method
+    /// before each subscribe call, and every minute while a stream is open. By default `None`.
     ///
     /// # Errors
     /// Any failure of a call that this method makes.
@@ -110,8 +110,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Any failure of the call.
     fn version(&self) -> impl Future<Output = Result<RuntimeVersion, CallError>> + Send;
 
-    /// The behavior of this runtime's event stream. The generator calls this method after each subscribe, and after
-    /// each complete list of the node until the method has succeeded. By default [`EventProfile::UNKNOWN`].
+    /// The behavior of this runtime's event stream. The generator calls this method after each subscribe call, and
+    /// after each complete list of the node until the method has succeeded. By default [`EventProfile::UNKNOWN`].
     ///
     /// # Errors
     /// Any failure of a call that this method makes.

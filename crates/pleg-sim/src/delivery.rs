@@ -428,7 +428,7 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
     }
 
     #[tokio::test(start_paused = true)]
-    async fn crio_slow_subscriber_delays_all_others() {
+    async fn crio_slow_subscriber_delays_all_other_subscribers() {
         let engine = engine(Mode::Crio, "1.28.0", 0);
         let slow = subscribe(&engine).await;
         let mut live = subscribe(&engine).await;

@@ -118,7 +118,7 @@ mod tests {
     /// If the version does not belong to the mode, the nearest version of the mode selects the profile, but `Version`
     /// returns the given version.
     #[test]
-    fn unknown_version_gets_nearest_profile_of_mode() {
+    fn unknown_version_gets_profile_of_nearest_version_of_simulated_runtime() {
         let (to_all, none) = ("every subscriber gets every event", "no event stream");
         for (mode, version, delivery, no_second_subscriber) in [
             (Mode::Containerd2, "1.6.0", Delivery::AllOrQueued, to_all),

@@ -74,7 +74,7 @@ impl Pleg {
 }
 
 impl<R: Runtime> Builder<R> {
-    /// Sets the mode: events that lists check, or lists alone. Overrides the mode in [`settings`](Self::settings). By
+    /// Sets the mode: events checked by lists, or lists alone. Overrides the mode in [`settings`](Self::settings). By
     /// default `Auto`: while [`Runtime::stream_hazard`] returns a reason not to subscribe, the generator polls, and its
     /// health shows the reason ([`StreamState::declined`](pleg_core::StreamState::declined)).
     pub const fn mode(mut self, mode: Mode) -> Self {

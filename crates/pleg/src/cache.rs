@@ -104,7 +104,7 @@ impl Published {
                 return shown.view(confirmed);
             }
             // `swept` before the lookup may be older than the list that removed the pod; `swept` now may be newer than
-            // a list that found the pod. So looks the pod up again until both are equal: lists are a second apart.
+            // a list that found the pod. So repeats the lookup until both are equal: lists are a second apart.
             if self.swept() == swept {
                 return PodView::nothing(uid, swept);
             }

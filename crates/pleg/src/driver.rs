@@ -133,7 +133,7 @@ impl<R: Runtime> Driver<R> {
         for change in batch.changes {
             metrics::stream_changed(&change);
             if let StreamChange::Subscribed { .. } = change {
-                // After this subscribe another version of the runtime may run, so the event profile is requested again.
+                // The runtime may have been upgraded since the last stream: requests the event profile again.
                 self.profile = Profile::Unknown;
                 self.ask_profile();
             }

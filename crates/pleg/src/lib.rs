@@ -122,7 +122,7 @@
 //!
 //! * Late, duplicate, reordered and replayed events do no harm: an event only causes a read, except that the generator
 //!   records an exit at once if the status in the event shows it. An exit is final, unless a read that begins more than
-//!   10 s after its detection shows that the container runs.
+//!   10 s after its detection shows that the container is running.
 //! * Only reads answer [`Pleg::newer_than`], never an event or a timer.
 //! * Each change of state of a container or sandbox is announced at most once, unless a read has shown that its exit
 //!   was wrong. A [`Subscription`] that keeps up gets every announcement. A subscription that lags gets

@@ -68,8 +68,8 @@ metrics! {
         "Time from the start of the last complete list to the start of the next list.";
     LAST_LIST: gauge "pleg_last_list_timestamp_seconds" "Unix time of the start of the last complete list.";
     EVENT_LATENCY: histogram "pleg_event_latency_seconds"
-        "Time from the runtime's timestamp of an event to its arrival. Events from before the subscribe, which the \
-         runtime sends again, do not count.";
+        "Time from the runtime's timestamp of an event to its arrival. Events from before the subscribe call, which \
+         the runtime sends again, do not count.";
     MISSED: counter "pleg_missed_events_total" "Events that the stream did not deliver, by `kind`.";
     RECEIVED: counter "pleg_notifications_received_total" "Events received, by `type`.";
     EVENTS_LOST: counter "pleg_events_lost_total" "Events about more than 100,000 ids at once; a list replaces them.";
@@ -84,20 +84,20 @@ metrics! {
     STREAMS_RENEWED: counter "pleg_streams_renewed_total"
         "Event streams that were ended because they reported no event while reads showed changes.";
     STREAM_PANICS: counter "pleg_stream_panics_total"
-        "Panics of the event stream reader; each was followed by a new subscribe.";
+        "Panics of the event stream reader; each was followed by a new subscribe call.";
     JOINED: counter "pleg_events_joined_total" "Events joined with another event while the generator was slow.";
     PERIOD: gauge "pleg_relist_period_seconds" "The present relist period.";
     LIST_IN_FLIGHT: gauge "pleg_list_in_flight_seconds"
         "How long the full list in flight has been running; 0 if there is none.";
-    STREAM_STATE: gauge "pleg_stream_state" "1 for the present `state` of the event stream, 0 for the others.";
+    STREAM_STATE: gauge "pleg_stream_state" "1 for the present `state` of the event stream, 0 for other states.";
     BACKLOG: gauge "pleg_backlog_events" "Events that wait until the generator handles them.";
-    OVERDUE: gauge "pleg_inspections_overdue" "Reads of single pods that take longer than 250 ms and still run.";
+    OVERDUE: gauge "pleg_inspections_overdue" "Reads of single pods that take longer than 250 ms and have not ended.";
     PODS_FAILING: gauge "pleg_pods_failing" "Pods that cannot be read.";
     UNACKNOWLEDGED: gauge "pleg_unacknowledged_timestamp_seconds"
         "When the earliest end was detected that the registered `consumer` has not acknowledged; 0 if there is none.";
     READY: gauge "pleg_ready" "1 if the generator is ready: the pods of the node are known.";
-    NOT_READY: gauge "pleg_not_ready" "1 for the `reason` why the generator is not ready, 0 for the others.";
-    DEGRADED: gauge "pleg_degraded" "1 for each `reason` why the generator is degraded, 0 for the others.";
+    NOT_READY: gauge "pleg_not_ready" "1 for the `reason` why the generator is not ready, 0 for other reasons.";
+    DEGRADED: gauge "pleg_degraded" "1 for each `reason` why the generator is degraded, 0 for other reasons.";
 }
 
 /// Readiness and degraded reasons.

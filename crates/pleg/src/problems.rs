@@ -213,7 +213,7 @@ impl PodProblems {
             }
         }
         // A problem lasts until a read of its pod succeeds. While the runtime as a whole fails (not even `Version`
-        // succeeds), a failed call is no problem of its pod, and known problems stay.
+        // succeeds), a failed call is not a problem of its pod, and known problems stay.
         let runtime_fails = machine.is_runtime_failing();
         for (uid, problem) in last {
             if runtime_fails || machine.is_unread(&uid) {

@@ -35,7 +35,7 @@ pub trait Subject: Send + Sync + 'static {
     /// Requests a relist of the pod. A pod worker of upstream does this after a sync that changed its pod.
     fn request_relist(&self, uid: &PodUid);
 
-    /// Returns true if this PLEG is healthy, which the kubelet's health check asks of upstream's PLEG.
+    /// Returns true if this PLEG is healthy. The kubelet's health check calls this function of upstream's PLEG.
     fn is_healthy(&self) -> bool;
 
     /// Stops the generator. Returns when all of its tasks have ended.
@@ -86,7 +86,7 @@ impl Fifo {
     }
 }
 
-/// Converts an item of our generator's subscription. `None` if it is no event, but `Synced` or `Lagged`.
+/// Converts an item of our generator's subscription. `None` for `Synced` and `Lagged`, which are no events.
 fn converted(delivery: Delivery) -> Option<Event> {
     match delivery {
         Delivery::Event(event) => Some(Event {

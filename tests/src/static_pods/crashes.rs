@@ -116,7 +116,7 @@ struct Run<'a> {
     kubelet: StaticPods,
     clock: Clock,
     _second: JoinSet<()>,
-    /// By id of a container that the runtime cannot remove (it does not run, but containerd still has its task): the
+    /// By id of a container that the runtime cannot remove (it is not running, but containerd still has its task): the
     /// instant at which the test first saw the task of the stopped container.
     unremovable: Mutex<BTreeMap<String, Instant>>,
 }
@@ -242,7 +242,7 @@ impl<'a> Run<'a> {
         .await
     }
 
-    /// By container: the exit codes that the mini-kubelet reported, with the number of its run that reported them.
+    /// By container: the reported exit codes, each with the number of the mini-kubelet's run that reported the code.
     fn reported(&self) -> BTreeMap<Id, BTreeSet<(u32, Option<i32>)>> {
         let mut reported: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for line in self.kubelet.lines() {
@@ -288,11 +288,11 @@ impl<'a> Run<'a> {
     /// Waits until all pods of the latest manifests run and the runtime has no other pods. `before`: the sandboxes that
     /// belong to pods of earlier manifests.
     async fn only_calm_pods_run(&self, before: &BTreeSet<String>) -> anyhow::Result<()> {
-        until_ok(PATIENCE, "only the last pods run", || async {
+        until_ok(PATIENCE, "only the last pods are running", || async {
             let ready = self.ready_sandboxes().await;
             let ready = ready.map_err(|error| format!("{error:#}"))?;
             if !ready.is_disjoint(before) {
-                return Err("pods of earlier manifests run".to_owned());
+                return Err("pods of earlier manifests are running".to_owned());
             }
             match self.wrong_now(1).await {
                 Ok(None) => Ok(()),
@@ -375,7 +375,7 @@ impl<'a> Run<'a> {
                 kill(Pid::from_raw(process), Signal::SIGTERM)?;
                 ended.push(id);
             }
-            until_ok(PATIENCE, "the apps run again", || async {
+            until_ok(PATIENCE, "the apps are running again", || async {
                 let listed = self.client.containers(ContainerFilter::default()).await;
                 let listed = listed.map_err(|e| format!("{e:#}"))?;
                 let runs = |id: &&Id| listed.iter().any(|c| c.id == id.as_str() && is_running(c));
@@ -425,7 +425,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The pods and names of jobs that have not started after poll number `since`, and of apps that do not run.
+/// The pods and names of jobs that have not started after poll number `since`, and of apps that are not running.
 fn dead(observed: &Observed, pods: u32, since: u64) -> Vec<(String, String)> {
     let mut dead = Vec::new();
     for pod in (0..pods).map(manifests::pod_name) {

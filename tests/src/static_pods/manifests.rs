@@ -38,7 +38,7 @@ pub fn pod_name(pod: u32) -> String {
     format!("pod-{pod}-{NODE}")
 }
 
-/// By pod and container name: the exit codes of crashing pods' jobs if nobody stops them, and of their apps on SIGTERM.
+/// The exit codes of crashing pods, by pod and container: of a job if nobody stops it, of an app on SIGTERM.
 pub fn exit_codes(pods: u32) -> BTreeMap<(String, String), i32> {
     let all = (0..pods).flat_map(|pod| {
         containers(Kind::Crashing, pod)

@@ -235,7 +235,7 @@ impl Observer {
         ids
     }
 
-    /// Checks with statuses and processes if the containers `suspects` really all run, because lists may be wrong.
+    /// Checks with statuses and processes if all containers `suspects` are really running, because lists may be wrong.
     async fn verify(&self, suspects: &[Id]) {
         let mut running = Vec::new();
         for id in suspects {
@@ -254,7 +254,7 @@ impl Observer {
         }
     }
 
-    /// The reason why a container that a list shows running does not run. `None` if it runs or its status call fails.
+    /// The reason why a container that is listed as running is not; `None` if it is, or if its status call fails.
     async fn not_running(&self, id: &Id) -> Option<String> {
         match self.kubelet.container_status(id).await {
             Err(_) => return None,
@@ -268,7 +268,7 @@ impl Observer {
     }
 }
 
-/// The reason why a container's process does not run. `None` if it runs, or if the runtime reports no process.
+/// The reason why a container's process is not running; `None` if it is, or if the runtime reports no process.
 pub async fn process_is_gone(kubelet: &Kubelet, id: &Id) -> Option<String> {
     let process = kubelet.process(id).await;
     match usage::state(process) {

@@ -150,7 +150,7 @@ impl StaticPods {
 
     /// Kills the mini-kubelet with SIGKILL.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
-        let mut running = self.running.take().context("static_pods does not run")?;
+        let mut running = self.running.take().context("static_pods is not running")?;
         running.child.kill().await?;
         Ok(running.reader.await?)
     }
@@ -158,7 +158,7 @@ impl StaticPods {
     /// Ends the mini-kubelet with SIGTERM.
     pub async fn terminate(&mut self) -> anyhow::Result<()> {
         let pid = self.pid()?;
-        let mut running = self.running.take().context("static_pods does not run")?;
+        let mut running = self.running.take().context("static_pods is not running")?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM)?;
         let ended = tokio::time::timeout(ENDED_WITHIN, running.child.wait()).await;
         let status = ended.with_context(|| format!("SIGTERM: {}", self.end_of_log()))??;
@@ -171,7 +171,7 @@ impl StaticPods {
     /// The id of the mini-kubelet's process.
     pub fn pid(&self) -> anyhow::Result<u32> {
         let running = self.running.as_ref().and_then(|r| r.child.id());
-        running.with_context(|| format!("static_pods does not run: {}", self.end_of_log()))
+        running.with_context(|| format!("static_pods is not running: {}", self.end_of_log()))
     }
 
     /// The lines of all runs so far.

@@ -79,7 +79,7 @@ const PRELUDE: &str = r#"
 /// Each case: the code of the finding; the script that plants the trouble; a text that the recommended step must
 /// contain; `ends` if the recommended step ends the trouble; the script that ends the trouble. The scripts' variables
 /// are DIR, SOCKET, DAEMON, and SHIM and INIT (the pids of a pod's shim and of its container). CI plants only the
-/// troubles of the first six cases. The trouble of the last one makes the runtime lose its pods, so it must be last.
+/// troubles of the first six cases. The trouble of the last case makes the runtime lose its pods, so it must be last.
 const TROUBLES: &str = r#"
 daemon_stopped; kill -STOP $DAEMON; kill -CONT $DAEMON; ends;
 daemon_cpu_limit; group cpu && write cpu.cfs_quota_us 1000 && write cpu.max '1000 100000'; pleg-doctor-$DAEMON; ends; group cpu && ungroup

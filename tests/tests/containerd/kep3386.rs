@@ -85,7 +85,7 @@ async fn stress(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails if the runtime does not list all of these containers as exited. The error names the others.
+/// Fails with the ids of those containers that the runtime does not list as exited, if there are any.
 async fn listed_as_exited(kubelet: &Kubelet, ids: &[Id]) -> anyhow::Result<()> {
     let exited = v1::ContainerState::ContainerExited.into();
     let filter = v1::ContainerFilter {
@@ -202,7 +202,7 @@ async fn restarts(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stops the daemon for a long time. Uses a new generator, which has not reached its limit of subscribes per minute.
+/// Stops the daemon for a long time. Uses a new generator, which has not reached its limit of subscribe calls.
 async fn outage(daemon: &Daemon, kubelet: &Kubelet) -> anyhow::Result<()> {
     let mut generator = start(daemon, Mode::Evented)?;
     generator

@@ -41,10 +41,10 @@ async fn killed(daemon: &Daemon) -> anyhow::Result<()> {
         let kubelet = kubelet.clone();
         lives.spawn(async move { lifecycles_with_retries(&kubelet, n).await });
     }
-    // Some containers have exited, and some run.
+    // Some containers have exited, and some are running.
     pass_time(Duration::from_millis(300)).await;
     daemon.kill()?;
-    // Wait, so that containers exit while the daemon does not run.
+    // Wait, so that containers exit while the daemon is not running.
     pass_time(Duration::from_millis(1500)).await;
     daemon.start()?;
     let back = generator.pleg.now();

@@ -185,7 +185,7 @@ const SCRIPT: &[Step] = &[
     free(Act::KillSandbox("killed"), 2),
     step(Act::StopPod("killed"), 0),
     step(Act::RemovePod("killed"), 2),
-    // Run one more pod: if an earlier step sent too many events, the test would get them instead of this pod's.
+    // Run one more pod: if an earlier step sent too many events, the test would get those instead of this pod's events.
     step(Act::Run("end"), 2),
 ];
 

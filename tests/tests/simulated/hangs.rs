@@ -71,7 +71,7 @@ async fn hung_pods(hung: usize) -> anyhow::Result<()> {
         };
         assert!(last_good.status.exists(), "no last good status");
     }
-    // Let the calls hang for more than three minutes. After so much time without a list, a node would not be ready.
+    // Let the calls hang for more than three minutes. After three minutes without a list, a node would not be ready.
     for _ in 0..50 {
         node.pass(4 * SECOND).await;
         assert_eq!(generator.pleg.health().ready(), Ok(()));

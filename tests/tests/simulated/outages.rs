@@ -32,10 +32,10 @@ const REPORTED_WITHIN: Duration = Duration::from_millis(3001);
 const READ_EVERY: Duration = Duration::from_secs(10);
 const PODS: i32 = 6;
 
-/// The allowed number of subscribes in the first minute of most faults of the stream.
+/// The allowed number of subscribe calls in the first minute of most faults of the stream.
 const FEW: RangeInclusive<u64> = 5..=10;
-/// The allowed number of subscribes in the first minute of a fault in which dials fail: one at once, 100 in the next
-/// 5 s (one every 50 ms), and about 9 until 60 s (the pauses double from 100 ms, and have jitter).
+/// The allowed number of attempts to subscribe in the first minute if dials fail: one at once, 100 in the next 5 s
+/// (one every 50 ms), and about 9 until 60 s (the pauses double from 100 ms, and have jitter).
 const MANY: RangeInclusive<u64> = 100..=113;
 
 /// A fault, and the expected behaviour.
@@ -50,7 +50,7 @@ struct Fault {
     reads: bool,
     /// True if the stream delivers events during the fault.
     events: bool,
-    /// The allowed number of subscribes in the first minute. In every later minute at most 10 are allowed.
+    /// The allowed number of attempts to subscribe in the first minute. In every later minute at most 10 are allowed.
     subscribes: RangeInclusive<u64>,
     /// The maximum number of new connections for calls during the fault.
     dials: u64,
@@ -164,7 +164,7 @@ const FAULTS: &[Fault] = &[
         ..STREAM
     },
     Fault {
-        name: "subscribes fail",
+        name: "subscribe calls fail",
         begin: |node| {
             node.set("get_container_events.fail=unavailable");
             node.events.break_now(Break::Reset);
@@ -193,12 +193,12 @@ const FAULTS: &[Fault] = &[
         ..STREAM
     },
     Fault {
-        name: "subscribes are answered with GOAWAY: enhance your calm",
+        name: "subscribe calls are answered with GOAWAY: enhance your calm",
         begin: |node| replace(&node.events, Accepting::By(too_many_calls)),
         ..STREAM
     },
     Fault {
-        name: "subscribes are answered with GOAWAY: internal error",
+        name: "subscribe calls are answered with GOAWAY: internal error",
         begin: |node| replace(&node.events, Accepting::By(internal_error)),
         ..STREAM
     },

@@ -11,7 +11,7 @@ use pleg_tests::lives;
 use crate::node::{Node, SECOND};
 
 #[tokio::test(start_paused = true)]
-async fn pleg_fifo_gets_same_events_as_upstreams_channel_in_order() -> anyhow::Result<()> {
+async fn upstream_fifo_gets_same_events_in_order_as_a_subscription() -> anyhow::Result<()> {
     let node = Node::up();
     let (mut builder, recorder) = node.builder(Settings::default())?;
     let (mut fifo, mut subscription) = (builder.upstream_fifo(), builder.subscribe());

@@ -56,7 +56,7 @@ fn health_comparison_ignores_only_the_instant_of_next_work() {
 }
 
 #[test]
-fn polling_on_purpose_is_no_degraded_reason() {
+fn deliberate_polling_is_not_a_degraded_reason() {
     let mut health = well();
     health.stream = StreamState::Down {
         since: BEGIN,

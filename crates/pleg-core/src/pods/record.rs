@@ -161,7 +161,7 @@ impl Record {
         all || changes || (is_wanted && !self.status.is_in_backoff(now))
     }
 
-    /// Returns true if no exit code is known and no status call since the end showed Exited or failed (outages aside).
+    /// Returns true if the exit code is unknown and no status call since the end showed Exited or failed on its own.
     pub(crate) fn code_is_due(&self) -> bool {
         self.kind() == Kind::Container
             && self.has_ended()

@@ -21,7 +21,7 @@ pub(crate) struct PodRows {
 pub(crate) struct Row {
     pub(crate) kind: Kind,
     pub(crate) shown: ReportedState,
-    /// The decoded row; `None` in a relist for a published id, of whose row only the state was decoded.
+    /// The decoded row; `None` for a published id in a relist, which decodes only the state of such an id.
     pub(crate) whole: Option<Report>,
 }
 
@@ -142,7 +142,7 @@ fn pods_of_sandboxes(rows: &[Report]) -> BTreeMap<Id, PodUid> {
     pods.collect()
 }
 
-/// A row's pod: its sandbox's pod, else the pod that has its id, else its label's; else its sandbox's id serves as uid.
+/// The pod of a row: its sandbox's pod, else the pod that has its id, else its label's, else its sandbox's id as uid.
 fn place(row: &Report, sandboxes: &BTreeMap<Id, PodUid>, pods: &Pods) -> Option<PodUid> {
     let identity = &row.identity;
     let sandbox = match identity.kind {

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn one_not_found_is_no_failure_but_outdates_older_calls() {
+    fn one_not_found_is_no_failure_but_outdates_earlier_answers() {
         let mut calls = StatusCalls::default();
         calls.retry_now(at(0));
         let error = CallError::new("Status", CallErrorKind::NotFound, "");

@@ -7,7 +7,7 @@ use crate::node::{exited, running};
 use crate::script::{Event, Script};
 
 #[test]
-fn id_missing_in_a_complete_relist_is_removed() {
+fn id_missing_from_a_complete_relist_is_removed() {
     let mut t = Script::with(&["web"]);
     t.node.remove("web");
     t.relist();
@@ -34,7 +34,7 @@ fn failed_relist_or_pod_list_removes_no_id() {
 }
 
 #[test]
-fn id_missing_in_pod_list_is_removed_after_not_found() {
+fn id_missing_from_pod_list_is_removed_after_not_found() {
     let mut t = Script::with(&["web"]);
     t.node.hide_row("web");
     let worker = t.read();
@@ -51,7 +51,7 @@ fn id_missing_in_pod_list_is_removed_after_not_found() {
 }
 
 #[test]
-fn id_missing_in_pod_list_is_removed_after_deleted_event() {
+fn id_missing_from_pod_list_is_removed_after_deleted_event() {
     let of_sandbox = Event::of(Deleted, exited("s", None));
     for (id, event) in [("web", Event::nil(Deleted, "web")), ("s", of_sandbox)] {
         let mut t = Script::with(&["web"]);

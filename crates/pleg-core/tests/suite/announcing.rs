@@ -1,4 +1,4 @@
-//! Tests that each change is announced once, `initial` if before the generator's start, and when late exit codes are.
+//! Tests that each change is announced once, `initial` if it precedes the generator's start; and late exit codes.
 
 use pleg_core::CallErrorKind::{DeadlineExceeded, Failed, NotFound};
 use pleg_core::EventType::{Started, Stopped};

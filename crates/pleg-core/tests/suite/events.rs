@@ -112,7 +112,7 @@ fn deleted_event_with_status_of_its_id_causes_one_read() {
 }
 
 #[test]
-fn read_for_stopped_begins_at_once_others_after_250_ms() {
+fn stopped_causes_read_at_once_other_events_after_250_ms() {
     for (what, id, pause) in [
         (Stopped, "web", 0),
         (Created, "job", 250),
@@ -285,7 +285,7 @@ fn id_listed_outside_the_pod_its_event_names_is_published() {
     t.expect(&["Started web2"]);
 }
 
-/// Sends STOPPED of a container of each of these pods, which the cache does not have and, if they `exist`, the node has.
+/// Sends STOPPED of one container in each of `pods` pods that the cache lacks. `exist`: the node has these pods.
 fn end_one_of_each(t: &mut Script, pods: usize, exist: bool) {
     for n in 0..pods {
         if exist {

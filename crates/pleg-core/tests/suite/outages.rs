@@ -44,7 +44,7 @@ fn next_relist_waits_until_all_changed_pods_get_read_slots() {
 }
 
 #[test]
-fn pod_with_a_waiter_is_read_before_others() {
+fn pod_with_a_waiter_is_read_before_other_pods() {
     let mut t = with_pods(12);
     t.hold(StatusCalls);
     t.relist();

@@ -65,7 +65,7 @@ fn relist_rows_are_used_if_only_status_calls_overlap() {
     let rows: [(Change, &[Change], &[&str]); 4] = [
         (starts, &[exits], &["Started job", "Died web 3"]),
         (starts, &[|_| (), exits], &["Started job", "Died web 3"]),
-        // When the relist ends, its rows equal the cache. The pod read that ends later publishes an id that they lack.
+        // When the relist ends, its rows equal the cache. The pod read, which ends later, publishes an id not in them.
         (
             starts,
             &[removes],
@@ -182,7 +182,7 @@ fn not_found_after_an_exit_causes_pod_read_at_once() {
 }
 
 #[test]
-fn of_two_statuses_the_later_requested_gives_the_details() {
+fn details_come_from_the_status_that_was_requested_later() {
     let image = |name: &'static str| with(running("web"), |d| d.image = name.into());
     let mut t = Script::with(&["web"]);
     t.hold(StatusCalls);
@@ -381,7 +381,7 @@ fn container_whose_label_and_sandbox_disagree_is_published_once() {
 
 /// A later relist does not show the id, while the statuses of its pod are still being read.
 #[test]
-fn unlabelled_id_missing_in_a_later_relist_is_gone() {
+fn unlabelled_id_missing_from_a_later_relist_is_gone() {
     let mut t = Script::with(&["web"]);
     t.node.set(unlabelled(running("free")));
     t.node.set_row(exited("web", None));

@@ -298,7 +298,7 @@ fn polling_mode_lists_the_node_once_a_period() {
 }
 
 #[test]
-fn subscribe_is_followed_by_a_relist() {
+fn subscribe_call_is_followed_by_a_relist() {
     let mut t = quiet();
     t.lose_stream();
     t.forget();
@@ -343,7 +343,7 @@ fn recovery_from_outage_starts_relist_unless_a_relist_ended_it() {
     t.expect_calls(&["relist"]);
 }
 
-/// Only `Version` fails, and relists are slow. If each end of an outage gave up the relist in flight, none would end.
+/// `Version` fails, and relists are slow. If each end of an outage cancelled the relist in flight, no relist would end.
 #[test]
 fn relist_in_flight_survives_the_end_of_an_outage() {
     let mut t = quiet();

@@ -67,7 +67,7 @@ impl CriClient {
             .empty()
     }
 
-    /// `RemoveContainer`: removes a container, even if it runs. Also succeeds if the container does not exist.
+    /// `RemoveContainer`: removes a container, even if it is running. Also succeeds if the container does not exist.
     pub async fn remove_container(&self, id: &Id) -> Written<()> {
         let request = v1::RemoveContainerRequest {
             container_id: id.to_string(),
@@ -102,7 +102,7 @@ impl CriClient {
     /// the file. No list and no status shows the log file, so callers need not wait for a newer status.
     ///
     /// # Errors
-    /// If the container does not run or has no log, or if the call fails for another reason.
+    /// If the container is not running or has no log, or if the call fails for another reason.
     pub async fn reopen_container_log(&self, id: &Id) -> Result<(), CallError> {
         let request = v1::ReopenContainerLogRequest {
             container_id: id.to_string(),

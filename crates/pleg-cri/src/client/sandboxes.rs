@@ -32,8 +32,8 @@ impl CriClient {
             .and_then(|response| created(operation, response.pod_sandbox_id))
     }
 
-    /// `StopPodSandbox`: kills the containers that still run, and frees the network. Also succeeds if the sandbox is
-    /// already stopped or does not exist.
+    /// `StopPodSandbox`: kills the containers that are still running, and frees the network. Also succeeds if the
+    /// sandbox is already stopped or does not exist.
     pub async fn stop_pod_sandbox(&self, id: &Id) -> Written<()> {
         let request = v1::StopPodSandboxRequest {
             pod_sandbox_id: id.to_string(),

@@ -43,7 +43,7 @@ async fn reconnected(runtime: &CriRuntime) {
 
 /// All calls share a connection; each stream has its own. After `connect` fails or panics, the next call runs it again.
 #[tokio::test]
-async fn connector_of_embedder_makes_every_connection() {
+async fn custom_connector_makes_every_connection() {
     let server = Fake::new(three_rows()).serve();
     let connections = Arc::<AtomicU64>::default();
     let (path, counted) = (server.path(), connections.clone());

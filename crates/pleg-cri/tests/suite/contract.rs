@@ -281,7 +281,7 @@ fn api_proto_agrees_with_the_facts_about_cri_v1() {
 }
 
 #[test]
-fn compile_finds_rpcs_messages_enums_and_reserved_numbers() {
+fn proto_parser_finds_rpcs_messages_enums_and_reserved_numbers() {
     let declared = compile(&repository_file("runtime/v1/api.proto"));
     assert_eq!(declared.rpcs.len(), 27);
     assert!(

@@ -18,7 +18,7 @@ use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::transport::Server;
 
-/// The error of `diagnose` for the path. Checks that `diagnose` returns in time one line that names the endpoint.
+/// The error of `diagnose` for the path. Checks that it returns in time and is one line that names the endpoint.
 async fn error_at(path: &Path) -> ConnectError {
     let error = diagnose_in_time(path).await.unwrap_err();
     let text = error.to_string();

@@ -24,7 +24,7 @@ async fn containers(runtime: &CriRuntime, scope: &Scope) -> Result<Vec<Report>, 
 /// Upstream: the kubelet read nanoseconds as seconds, which gave times in the far future (k#124297). Here: the client
 /// ignores a time that is not plausible in nanoseconds, and does not guess its unit.
 #[tokio::test]
-async fn timestamp_in_another_unit_than_nanoseconds_is_ignored() {
+async fn timestamp_in_a_unit_other_than_nanoseconds_is_ignored() {
     let stamps = [
         (0, None),
         (GO_ZERO_TIME, None),

@@ -54,7 +54,7 @@ async fn reconnect_attempts_never_end() {
     let at = reader.attempts(40).await;
     let doubling = [0, 0, 100, 300, 700, 1_500, 3_100, 6_300, 12_700, 25_500];
     assert_on_time(&at[..10], &doubling);
-    // The limit of ten subscribes a minute delays the eleventh to 60 s. Then the backoff is 51.2 s, later always 60 s.
+    // The limit of ten subscribe calls a minute delays the eleventh to 60 s. The next back-off is 51.2 s, then 60 s.
     let then = [60_000, 111_200, 171_200];
     assert_on_time(&at[..13], &[&doubling[..], &then].concat());
     let pauses: Vec<_> = at[12..].windows(2).map(|w| w[1] - w[0]).collect();

@@ -33,8 +33,8 @@ async fn reconnects_after_a_restart_follow_the_backoff() {
     let at = reader.attempts(106).await;
     let often: Vec<_> = (0..100).map(|n| n * 50).collect();
     assert_on_time(&at[..100], &often);
-    // The dials at 5050 and 5250 ms also fail. The dial at 5650 ms succeeds, but the runtime refuses its subscribe.
-    // The next subscribes follow at once, after 100 ms, and 200 ms after the end of the stream that was open for 1.5 s.
+    // The dials at 5050 and 5250 ms also fail. The dial at 5650 ms succeeds, but the runtime refuses the call.
+    // The next calls follow at once, after 100 ms, and 200 ms after the end of the stream that was open for 1.5 s.
     let then = [5050, 5250, 5650, 5650, 5750, 5750 + 1500 + 200];
     assert_on_time(&at, &[&often[..], &then].concat());
     reader.stop().await;

@@ -220,7 +220,7 @@ impl Checker {
             && !self.late_starts.contains(id)
         {
             self.fail(format!(
-                "{id} is started at {} while {} runs",
+                "{id} is started at {} while {} is running",
                 time(now),
                 other.id
             ));

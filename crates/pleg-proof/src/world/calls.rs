@@ -449,7 +449,7 @@ impl World {
         self.core.handle_version(ended, Version { ticket, outcome });
     }
 
-    /// While the runtime is frozen, postpones its action `act`. If its call has an earlier deadline, the call hangs.
+    /// While the runtime is frozen, postpones its action `act`. A call whose deadline is before the freeze ends hangs.
     pub(super) fn thaw(&mut self, act: Act) -> Option<Act> {
         let until = self.sick.frozen;
         if self.now >= until {

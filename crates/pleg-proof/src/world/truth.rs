@@ -149,7 +149,7 @@ impl World {
         self.end(dice, id, |node, now| node.stop(id, now));
     }
 
-    /// Ends a container: `call` does so in the node model. Faults may falsify or delay the exit code or remove the id.
+    /// Ends a container: `call` ends it in the node model. Faults may falsify or delay the exit code or remove the id.
     fn end(&mut self, dice: &mut Dice<'_>, id: &Id, call: impl FnOnce(&mut Node, u64) -> Vec<Due>) {
         let before = self.node.state(id);
         let events = call(&mut self.node, self.now);

@@ -236,7 +236,7 @@ impl World {
         }
         if self.checker.announced(self.now, event, &self.node) {
             self.coverage
-                .point("announced of a life that no read showed");
+                .point("announcement about an id that no read showed");
         }
         let acts = !self.is_small || self.has_worker;
         let pod = self.pod_of_uid(&event.uid).filter(|_| acts);

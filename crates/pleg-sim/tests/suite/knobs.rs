@@ -212,7 +212,7 @@ async fn list_hangs_until_duration_ends_or_knob_is_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_hang_knob_hangs_only_calls_that_name_pod() {
+async fn pod_hang_knob_hangs_only_calls_that_name_the_pod() {
     let (sim, _events, mut cri) = sim_with_knobs("pod.uid-p.hang").await;
     let (p, q) = (cri.run("p").await, cri.run("q").await);
     let sandbox = |id: &str| {

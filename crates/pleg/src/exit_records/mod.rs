@@ -149,7 +149,7 @@ impl ExitRecords {
             LifecycleType::ContainerRemoved | LifecycleType::ContainerChanged => {
                 return self.update(&event.uid, record, has);
             }
-            // A read showed that the container runs after all, so its exit record is wrong.
+            // A read showed that the container is running after all, so its exit record is wrong.
             LifecycleType::ContainerStarted => return self.remove(&subject.id).is_some(),
             _ => return false,
         }

@@ -45,7 +45,7 @@ fn take(fifo: &mut Fifo) -> Vec<String> {
 /// Deviation (invariant 9): a subscription that keeps up gets all events, and one that lags beyond its bound misses no
 /// Died or Removed.
 #[tokio::test(start_paused = true)]
-async fn full_fifo_drops_events_but_subscriptions_keep_deaths_and_removals() {
+async fn full_event_channel_drops_deaths_and_removals_that_subscriptions_keep() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);

@@ -234,7 +234,7 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    /// The directory of a server that does not run yet.
+    /// The directory of a server that is not running yet.
     pub(crate) fn stopped() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         Self { runtime: None, dir }

@@ -11,10 +11,10 @@ use crate::interleavings::node::{Node, generator};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A caller that has changed something and requests a newer view sees its change, even if others
-/// change something and wait at the same time.
+/// A caller that has changed something and requests a newer view sees its change, even if other
+/// callers change something and wait at the same time.
 #[test]
-fn newer_view_shows_the_change_of_its_caller() {
+fn newer_than_shows_the_change_that_its_caller_made() {
     explore(|| {
         shuttle::future::block_on(async {
             let node = Node::default();

@@ -74,7 +74,7 @@ async fn event_stream_is_used_again_after_outage_of_any_length() {
 /// Upstream: a full channel makes the kubelet unhealthy, and an unhealthy kubelet stops reading from the channel. So
 /// the channel stays full, and the node NotReady, until a restart.
 #[tokio::test(start_paused = true)]
-async fn full_upstream_fifo_does_not_make_the_node_unready() {
+async fn full_upstream_event_channel_does_not_make_the_node_unready() {
     let node = FakeRuntime::new();
     for pod in 0..30 {
         let uid = format!("p{pod}");
