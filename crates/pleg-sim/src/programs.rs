@@ -62,7 +62,7 @@ impl Engine {
             let exit = tokio::select! {
                 biased;
                 () = engine.stop.cancelled() => return,
-                exit = engine.own_exit(script) => exit,
+                exit = engine.exit_without_signal(script) => exit,
                 exit = exit_on_signal(script, received) => exit,
             };
             let events = engine.world().container_exited(&id, exit);
@@ -79,7 +79,7 @@ impl Engine {
     }
 
     /// Waits until a program exits without a signal, and returns its exit.
-    async fn own_exit(&self, script: Script) -> ExitStatus {
+    async fn exit_without_signal(&self, script: Script) -> ExitStatus {
         let (exit, after) = match script {
             Script::Exit { code, after } => (ExitStatus::from_code(code), after),
             Script::Oom { after } => (ExitStatus::OOM, after),
