@@ -50,7 +50,7 @@ pub struct NewContainer {
 }
 
 impl NewContainer {
-    /// The first container with this name in the sandbox. Its label has the uid of its pod.
+    /// The first container with this name in the sandbox (attempt 0). Its label has the uid of the sandbox's pod.
     pub fn new(id: &str, sandbox: &str, name: &str) -> Self {
         Self {
             id: id.into(),
@@ -69,7 +69,7 @@ pub enum Step {
     Stop(Id),
     /// Makes the sandbox not ready.
     StopSandbox(Id),
-    /// Removes a container with its sandbox.
+    /// Removes a container as part of the removal of its sandbox.
     Remove(Id),
     /// Sends DELETED of the sandbox, before the sandbox is removed (containerd 2).
     Announce(Id),
@@ -109,7 +109,7 @@ impl Node {
         self.objects.values()
     }
 
-    /// An object.
+    /// The sandbox or container with this id, which may have been removed.
     pub fn object(&self, id: &str) -> Option<&Object> {
         self.objects.get(id)
     }
@@ -233,7 +233,7 @@ impl Node {
         events
     }
 
-    /// `StopContainer`. Causes no event if the container does not run.
+    /// `StopContainer`. Causes no event if the container is not running.
     pub fn stop(&mut self, id: &Id, now: u64) -> Vec<Due> {
         let mut events = self.exit(id, KILLED, "Error", now);
         if self.profile.deleted_on_stop && !events.is_empty() {
@@ -276,7 +276,7 @@ impl Node {
         events
     }
 
-    /// `RemovePodSandbox`: stops everything, removes the containers, then the sandbox.
+    /// `RemovePodSandbox`: stops the containers and the sandbox, and then removes them, the sandbox last.
     pub fn remove_sandbox(&mut self, id: &Id, now: u64) -> Vec<Due> {
         let steps = self.removal(id);
         self.steps(&steps, now)

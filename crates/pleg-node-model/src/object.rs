@@ -57,7 +57,7 @@ pub enum Label {
     Right,
     /// The object has no such label: somebody created it with `crictl`.
     Missing,
-    /// The uid of another pod.
+    /// The label has the uid of another pod.
     Wrong(Arc<str>),
 }
 
@@ -140,7 +140,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// The first sandbox or container with its name. It has no state yet.
+    /// A sandbox or container with attempt 0 and an empty name. It has no state yet.
     pub(crate) fn new(id: Id, kind: Kind, pod: Pod) -> Self {
         Self {
             id,

@@ -29,7 +29,7 @@ pub enum SandboxDeleted {
     Never,
     /// The runtime sends DELETED after the removal, so DELETED has no status of the sandbox (containerd 1.7).
     AfterRemoval,
-    /// The runtime sends DELETED while lists still show the sandbox, with [`GO_ZERO_TIME`] (containerd 2).
+    /// The runtime sends DELETED, whose status has [`GO_ZERO_TIME`], while lists still show the sandbox (containerd 2).
     BeforeRemoval,
 }
 

@@ -123,7 +123,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Connection<IO> {
 }
 
 /// Replaces `%` in the header `:authority` of a request. Clients of the gRPC C core (Python, C++) send the path of the
-/// socket there, percent-encoded: grpc-go accepts that, but hyper would reset the stream. They send it uncompressed.
+/// socket there, percent-encoded: grpc-go accepts that, but hyper would reset the stream. The header is uncompressed.
 fn accept_authority(bytes: &mut [u8]) {
     const NAME: &[u8] = b":authority";
     let name = bytes.windows(NAME.len()).position(|part| part == NAME);

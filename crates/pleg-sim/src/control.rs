@@ -27,12 +27,12 @@ const MAX_CONNECTIONS: usize = 8;
 
 /// One command per line, and its description.
 const COMMANDS: &str = "\
-show: show the mode, the number of objects, the knobs that are on and what fired
-KNOB=VALUE …: set knobs (all, or none if one is not valid); KNOB=off unsets
+show: show the mode, the number of objects, the knobs that are on and how often each knob fired
+KNOB=VALUE …: set knobs (all, or none if one is not valid); KNOB=off turns one off
 reset: turn all knobs off; hanging calls proceed
 cut: cut all connections
 restart [kill] [down=5s] [starting=2s] [containers=run|end:CODE|lost]: restart the runtime with \
-SIGTERM (kill: with SIGKILL). down and starting are how long it is down and how long it then starts, \
+SIGTERM (kill: with SIGKILL). down and starting are how long it is down and then starting, \
 0 s by default. Meanwhile the containers keep running (containers=run, the default), exit with CODE \
 (end:CODE) or with 255 and the reason Unknown (lost). Queued events and those of the downtime are lost
 down [kill]: stop the runtime with SIGTERM (kill: with SIGKILL)
@@ -218,7 +218,7 @@ impl Sim {
         execute(&self.engine, line).await
     }
 
-    /// Serves control commands on a separate unix socket until the returned handle stops it or the
+    /// Serves control commands on a separate unix socket until the returned handle is stopped or the
     /// simulator ends. A request is one line (`help` lists the commands). The response is any
     /// number of lines, followed by `ok` or by `error: ` and the reason. A connection may send any number of
     /// requests. Must be called inside a tokio runtime.

@@ -72,7 +72,7 @@ pub(crate) struct Delivery {
     receiver: FairMutex<mpsc::Receiver<Event>>,
     /// The subscribers of CRI-O since 1.28, in the order of subscription.
     subscribers: Mutex<Vec<mpsc::Sender<Event>>>,
-    /// The state of containerd 2. The lock lets one publish or subscribe at a time, in the order of arrival.
+    /// The state of containerd 2. The lock admits one `publish_to_all` or `add` at a time, in order.
     broadcast: FairMutex<Broadcast>,
     stop: CancellationToken,
 }
@@ -364,7 +364,7 @@ each dead subscriber loses one event, containerd-1.7 1.7.24: subscribe a, subscr
 leave b, leave c, subscribe d, counts 4 0 0 0, publish 0..4, d 3, counts 1 0 0 0
 a full queue drops new events, containerd-1.7 1.7.24, crio 1.27.5: publish 0..1002, counts 0 1000 2 0, \
 wait 259200, subscribe a, a 0..1000, counts 1 0 2 0
-all get each event, crio 1.28.0: publish 0..3, counts 0 3 0 0, subscribe a, a 0..3, subscribe b, publish 3, \
+everyone gets each event, crio 1.28.0: publish 0..3, counts 0 3 0 0, subscribe a, a 0..3, subscribe b, publish 3, \
 a 3, b 3, leave a, leave b, publish 4..9, counts 0 0 5 0, subscribe c, publish 9, c 9
 events wait five minutes, containerd-2 v2.4.0: publish 0..2, wait 299, publish 2..4, counts 0 4 0 0, wait 2, \
 subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0 0 2";
@@ -415,7 +415,7 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
             let mut events = subscribe(&engine).await;
             publish(&engine, 0..400).await;
             let left = received(&mut events).await.len();
-            assert_eq!(left + taken(&engine), 400, "each event goes to one");
+            assert_eq!(left + taken(&engine), 400, "one subscriber per event");
             assert!((140..260).contains(&left), "{left}");
             assert_eq!(counts(&engine), [1, 0, 0, 0], "the knob is not counted");
             drop(events);
@@ -441,7 +441,7 @@ subscribe a, a 2 3, counts 1 0 0 2, subscribe b, publish 4, a 4, b 4, counts 2 0
         let [_, queued, dropped, _] = counts(&engine);
         assert!(first < 10 && queued == 1000, "{first} {queued}");
         assert!((90..100).contains(&dropped), "{dropped}");
-        // After the slow subscriber has left, the others get the remaining events.
+        // After the slow subscriber has left, the live subscriber gets the remaining events.
         drop(slow);
         assert!(received(&mut live).await.len() as u64 >= queued);
     }

@@ -36,7 +36,7 @@ pub(crate) struct Engine {
     /// An event that the fault `swap` delays until the next event is published, or until a timeout.
     pub(crate) delayed_event: Mutex<Option<DelayedEvent>>,
     world: Mutex<World>,
-    /// The running containers.
+    /// The programs of the running containers, by container id.
     pub(crate) programs: Mutex<HashMap<String, Program>>,
     /// One token per exited sandbox or container, cancelled when the exit's event is published. Removals wait for this.
     pub(crate) exit_events: Mutex<HashMap<String, CancellationToken>>,
@@ -117,7 +117,7 @@ impl Engine {
     }
 
     /// The first step of every call, and the only place that applies the knobs `hang`, `latency` and `fail`. `id` is
-    /// the sandbox or container that the call names; empty if it names none.
+    /// the sandbox or container that the call names; empty if there is no id.
     pub(crate) async fn admit(&self, method: &str, id: &str) -> Result<(), Status> {
         match self.phase() {
             _ if self.stop.is_cancelled() => return Err(shutting_down()),

@@ -55,7 +55,7 @@ struct Knob {
 }
 
 impl Engine {
-    /// Sets several knobs and leaves the others unchanged. Sets no knob if one of them is not valid, or has no effect
+    /// Sets these knobs and leaves other knobs unchanged. Sets no knob if one of them is not valid, or has no effect
     /// in the simulated runtime.
     pub(crate) fn set_knobs(&self, knobs: &[&str]) -> Result<(), SimError> {
         let parsed = knobs.iter().map(|knob| parse(knob));
@@ -87,14 +87,14 @@ impl Engine {
         self.knob_changes.send_replace(());
     }
 
-    /// Delays a call or makes it fail, if a knob demands this. `pod` is the uid of the pod that the call is about.
+    /// Delays a call or makes it fail, if a knob says so. `pod` is the uid of the pod that the call is about.
     pub(crate) async fn intercept_call(
         &self,
         method: &str,
         pod: Option<&str>,
     ) -> Result<(), Status> {
         let mut groups = vec!["all".to_owned(), snake(method)];
-        // The knobs of a list also apply to its streamed form, unless the runtime has none.
+        // The knobs of a list call also apply to its streaming variant, if the runtime implements that.
         let is_streamed = self.profile.list_page_size.is_some();
         match method {
             "StreamContainers" if is_streamed => groups.push("list_containers".to_owned()),

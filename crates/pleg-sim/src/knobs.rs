@@ -20,7 +20,7 @@ struct Kind {
 
 const OFTEN: &Kind = &Kind {
     usage: "RATE",
-    wanted: "a rate, such as 5%, 0.1%, on, off, or #3 for the third from now",
+    wanted: "a rate, such as 5%, 0.1%, on, off, or #3 for the third case from now",
     parse: |text| rate(text).map(Value::Rate),
 };
 const FLAG: &Kind = &Kind {
@@ -50,7 +50,7 @@ const HANG: &Kind = &Kind {
 };
 const FAILURE: &Kind = &Kind {
     usage: "CODE[@RATE]",
-    wanted: "a gRPC code, such as unavailable, or one with a rate, such as unavailable@10%, or off",
+    wanted: "a gRPC code, such as unavailable, or a code with a rate, such as unavailable@10%, or off",
     parse: |text| {
         let (code, often) = text.split_once('@').unwrap_or((text, "on"));
         let code = code.to_ascii_lowercase();
@@ -65,8 +65,8 @@ const FAILURE: &Kind = &Kind {
 const KNOBS: &[(&str, &Kind, &str)] = &[
     ("drop", OFTEN, "an event is lost"),
     ("duplicate", OFTEN, "an event is sent twice"),
-    ("swap", OFTEN, "an event is sent after the next one"),
-    ("freeze", OFTEN, "an event carries the statuses of the previous one"),
+    ("swap", OFTEN, "an event is sent after the next event"),
+    ("freeze", OFTEN, "an event carries the statuses of the previous event"),
     ("sandbox.nil", OFTEN, "an event has no sandbox status"),
     ("containers.empty", OFTEN, "an event has no container statuses"),
     ("containers.hole", OFTEN, "an event has an additional, empty container status"),
@@ -93,7 +93,7 @@ const KNOBS: &[(&str, &Kind, &str)] = &[
     ("status.not_found", OFTEN, "the status of an existing id is NotFound"),
     ("status.pad", BYTES, "every status is larger by this size"),
     ("CALLS.latency", SPAN, "each call takes that much longer"),
-    ("CALLS.hang", HANG, "calls hang until this is off, or for that long from now"),
+    ("CALLS.hang", HANG, "calls hang until the knob is off, or for that long from now"),
     ("CALLS.fail", FAILURE, "calls fail, such as unavailable@10%"),
 ];
 
@@ -336,7 +336,7 @@ mod tests {
         let error = |text: &str| check_knob(text).unwrap_err().to_string();
         assert_eq!(
             error("drop=often"),
-            "drop=often: not a rate, such as 5%, 0.1%, on, off, or #3 for the third from now"
+            "drop=often: not a rate, such as 5%, 0.1%, on, off, or #3 for the third case from now"
         );
         for row in "drop=101% => not a rate
             drop=#0 => not a rate

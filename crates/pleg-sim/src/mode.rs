@@ -113,7 +113,7 @@ impl Mode {
         )))
     }
 
-    /// The version that selects the profile: the version in `text` (the default if it is none), limited to the mode's
+    /// The version that selects the profile: the version in `text` (or else the default version), limited to the mode's
     /// range. A version above the range becomes the end of the range, which has the profile of the versions before it.
     pub(crate) fn version(self, text: &str) -> Version {
         let (from, to, default) = self.versions();

@@ -8,7 +8,7 @@ use pleg_node_model::{Due, Step};
 use crate::{engine::Engine, programs::ExitStatus, script::KILLED, world::World};
 
 impl Engine {
-    /// Kills the running containers, makes the sandbox not ready unless it is so already, and releases its network.
+    /// Kills the running containers, makes a ready sandbox not ready, and releases its network.
     pub(crate) async fn stop_sandbox(self: &Arc<Self>, id: &str) {
         let containers = self.world().node.containers_of(id);
         for container in containers {
@@ -82,7 +82,7 @@ impl Engine {
         self.world().node.forget(id);
     }
 
-    /// Kills the container if it runs, removes it, and then sends DELETED (CRI-O: not if `with_sandbox`).
+    /// Kills the container if it is running, removes it, and then sends DELETED (CRI-O: not if `with_sandbox`).
     pub(crate) async fn delete_container(self: &Arc<Self>, id: &str, with_sandbox: bool) {
         self.stop_program(id, Duration::ZERO).await;
         self.wait_for_exit_event(id).await;

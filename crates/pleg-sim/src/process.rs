@@ -39,7 +39,7 @@ pub enum Phase {
 /// One process of the runtime.
 pub(crate) struct Process {
     pub(crate) delivery: Delivery,
-    /// The tasks that serve its clients.
+    /// The tasks that serve the clients of the process.
     pub(crate) servers: TaskTracker,
     /// A token that is cancelled when the process ends. Then its streams end, and it accepts no more connections.
     pub(crate) ended: CancellationToken,

@@ -1,6 +1,6 @@
 //! The profile of a runtime: everything that differs between modes and versions, as one value. The module has no I/O.
 //!
-//! No other module depends on the version, and only `SimBuilder::build` on the mode, for the first phase.
+//! No other module depends on the version, and only `SimBuilder::build` depends on the mode, for the first phase.
 
 use pleg_node_model::{Delivery, Profile, Version};
 use tonic::Code;
@@ -118,7 +118,7 @@ mod tests {
     /// If the version does not belong to the mode, the nearest version of the mode selects the profile, but `Version`
     /// returns the given version.
     #[test]
-    fn unknown_version_gets_profile_of_nearest_version_of_simulated_runtime() {
+    fn version_outside_mode_gets_profile_of_nearest_version() {
         let (to_all, none) = ("every subscriber gets every event", "no event stream");
         for (mode, version, delivery, no_second_subscriber) in [
             (Mode::Containerd2, "1.6.0", Delivery::AllOrQueued, to_all),

@@ -62,7 +62,7 @@ impl Engine {
             let exit = tokio::select! {
                 biased;
                 () = engine.stop.cancelled() => return,
-                exit = engine.own_exit(script) => exit,
+                exit = engine.exit_without_signal(script) => exit,
                 exit = exit_on_signal(script, received) => exit,
             };
             let events = engine.world().container_exited(&id, exit);
@@ -79,7 +79,7 @@ impl Engine {
     }
 
     /// Waits until a program exits without a signal, and returns its exit.
-    async fn own_exit(&self, script: Script) -> ExitStatus {
+    async fn exit_without_signal(&self, script: Script) -> ExitStatus {
         let (exit, after) = match script {
             Script::Exit { code, after } => (ExitStatus::from_code(code), after),
             Script::Oom { after } => (ExitStatus::OOM, after),
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     /// Stops a container, with `grace` between `SIGTERM` and `SIGKILL`. Returns when the container has exited; its
-    /// STOPPED event may follow later. No error if the container does not run.
+    /// STOPPED event may follow later. No error if the container is not running.
     pub(crate) async fn stop_program(&self, id: &str, grace: Duration) {
         let Some(program) = self.program(id) else {
             return;
@@ -104,7 +104,7 @@ impl Engine {
         program.exited.cancelled().await;
     }
 
-    /// Makes a running container exit with the status `exit`. Returns false if the container does not run.
+    /// Makes a running container exit with the status `exit`. Returns false if the container is not running.
     pub(crate) fn kill_container(&self, id: &str, exit: ExitStatus) -> bool {
         let program = self.program(id);
         program.is_some_and(|program| program.send(Signal::Kill(exit)))

@@ -35,7 +35,7 @@ use crate::{
 
 /// A socket that is being served. Dropping this value does not stop the serving.
 #[derive(Debug)]
-#[must_use = "this stops serving"]
+#[must_use = "its `stop` stops the serving"]
 pub struct Serving {
     path: PathBuf,
     stop: CancellationToken,

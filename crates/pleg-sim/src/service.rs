@@ -249,7 +249,7 @@ impl RuntimeService for CriService {
         self.change("StartContainer", id, start).await
     }
 
-    /// Returns when the container has exited; STOPPED may follow later. Succeeds at once if the container does not run.
+    /// Returns when the container has exited (at once if it is not running); STOPPED may follow later.
     async fn stop_container(
         &self,
         request: Request<v1::StopContainerRequest>,
@@ -344,7 +344,7 @@ impl RuntimeService for CriService {
         Ok(Response::new(v1::ReopenContainerLogResponse {}))
     }
 
-    /// Runs no program: returns the exit code that the command names, or 0 if it names none. Sends no event.
+    /// Runs no program: returns the exit code that the command names, 0 by default. Sends no event.
     async fn exec_sync(
         &self,
         request: Request<v1::ExecSyncRequest>,

@@ -35,7 +35,7 @@ impl Sim {
         }
     }
 
-    /// Makes a running container exit with this exit code. Returns false if the container does not run.
+    /// Makes a running container exit with this exit code. Returns false if the container is not running.
     pub fn kill_container(&self, id: &str, code: i32) -> bool {
         self.engine.kill_container(id, ExitStatus::from_code(code))
     }

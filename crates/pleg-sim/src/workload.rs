@@ -1,7 +1,7 @@
 //! A simulated workload: pods are created, crash, restart, complete and are removed.
 //!
 //! The workload acts like a small kubelet: each step reads the states of the workload's pods from the node and makes
-//! the next CRI calls. Of the changes, only crashes bypass the CRI.
+//! the next CRI calls. Only the crashes bypass the CRI.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -124,7 +124,7 @@ impl Workload {
     }
 
     /// Does the most urgent thing: removes a pod whose job has completed, restarts a container, or creates a missing
-    /// pod. If there is none of these, lets a container crash, removes a pod or does nothing, at random.
+    /// pod. If nothing is urgent, lets a container crash, removes a pod or does nothing, at random.
     async fn step(&mut self) -> Result<(), Status> {
         let engine = &self.cri.engine;
         engine.admit("ListPodSandbox", "").await?;

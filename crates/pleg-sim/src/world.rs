@@ -42,7 +42,7 @@ pub(crate) struct Sandbox {
     pub(crate) handler: String,
     /// The address of the sandbox; `None` on the host network, and after the network is released.
     pub(crate) ip: Option<String>,
-    /// True once the sandbox's removal has begun. As in containerd 2, lists still show it; its status has a zero time.
+    /// True once the removal has begun. As in containerd 2, statuses then show `GO_ZERO_TIME` as the creation time.
     pub(crate) removing: bool,
 }
 

@@ -63,7 +63,7 @@ fn some_runtime_versions_report_the_oom_reason_late() {
 }
 
 #[test]
-fn status_can_lack_exit_code_or_show_another_at_first() {
+fn status_can_first_show_no_or_a_wrong_exit_code() {
     let mut r = running(containerd());
     r.node.exit(&id("A"), 3, "Error", 9_000);
     let code = |node: &Node, at| node.status("A", Kind::Container, at).unwrap().exit_code;

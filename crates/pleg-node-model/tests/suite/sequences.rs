@@ -103,7 +103,7 @@ STOPPED(S) NOTREADY [A:RUNNING]
 STOPPED(A) NOTREADY [A:EXITED=137 Error]";
 
 #[test]
-fn events_of_a_whole_pod_life_depend_on_runtime() {
+fn events_from_pod_creation_to_removal_depend_on_runtime() {
     for case in BY_RUNTIME.split("\n\n") {
         let (title, expected) = case.split_once('\n').unwrap_or((case, ""));
         let (runtime, steps) = title.split_once(": ").unwrap();

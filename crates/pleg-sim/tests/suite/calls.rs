@@ -12,7 +12,7 @@ async fn status_calls_return_metadata_address_image_and_resources() {
     let s = cri.run("p").await;
     let response = cri.sandbox_status(&s).await.unwrap();
     let filled = (response.timestamp, response.containers_statuses.len());
-    assert_eq!(filled, (0, 0), "containerd fills neither");
+    assert_eq!(filled, (0, 0), "containerd sets neither");
     let status = response.status.unwrap();
     assert_eq!(status.metadata, pod_config("p").metadata);
     assert_eq!(status.labels["pod"], "p");

@@ -1,4 +1,4 @@
-//! Tests the event sequences of a pod that clients get. The tests of `pleg-node-model` check which events each runtime
+//! Tests the event sequences that clients get for a pod. The tests of `pleg-node-model` check which events each runtime
 //! sends; these tests check what the simulator adds: timestamps, refused steps, and answers to status calls.
 //!
 //! The test waits until every task is idle before the next step, so that the events of two steps cannot change places.

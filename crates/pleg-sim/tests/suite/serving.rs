@@ -121,7 +121,7 @@ async fn hung_call(sim: &Sim, mut cri: Client) -> JoinHandle<Result<(), Status>>
     call
 }
 
-/// A hung CRI call does not delay the stop of its server, nor an hour-long control command the simulator's shutdown.
+/// A hung CRI call does not delay its server's stop; an hour-long `restart` does not delay the simulator's shutdown.
 #[tokio::test]
 async fn hung_calls_delay_neither_server_stop_nor_simulator_shutdown() {
     let dir = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ async fn crio_graceful_stop_times_out_if_a_call_hangs() {
     bounded(sim.shutdown()).await;
 }
 
-/// The creation of 100 pods.
+/// Starts a workload that creates 100 pods.
 fn workload(sim: &Sim) -> WorkloadHandle {
     let mut config = WorkloadConfig::default();
     (config.pods, config.full) = (100, true);

@@ -95,7 +95,7 @@ async fn containerd_restart_breaks_streams_and_drops_queued_events() {
         assert_eq!(path.exists(), leaves_file);
         let refused = tokio::net::UnixStream::connect(&path).await.unwrap_err();
         assert_eq!(refused.kind(), refusal);
-        // The container `a` exits while the runtime's process does not run.
+        // The container `a` exits while the runtime is down.
         sim.control(&format!("exit {a} 3")).await.unwrap();
         with_timeout(sim.control("up")).await.unwrap();
         let mut cri = Client::connect_unix(&path).await;
