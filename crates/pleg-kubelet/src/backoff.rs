@@ -59,14 +59,14 @@ pub(crate) struct BackOff {
 }
 
 impl BackOff {
-    /// The wait of a container that ended at `ended` for its restart.
+    /// The delay of the restart of a container that ended at `ended`. `None`: the container may restart now.
     pub(crate) fn delayed(&self, key: &str, ended: Instant, now: Instant) -> Option<Delayed> {
         let delay = self.delay(key, ended)?;
         let until = ended.after(delay);
         (now < until).then_some((until, delay))
     }
 
-    /// The wait for the next pull of an image.
+    /// The delay of the next pull of an image. `None`: the image may be pulled now.
     pub(crate) fn delayed_retry(&self, key: &str, now: Instant) -> Option<Delayed> {
         let (_, counted) = self.keys.get(key)?;
         self.delayed(key, *counted, now)

@@ -24,12 +24,12 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// container ("cannot delete running task").
 const REPEAT_AFTER_AT_MOST: Duration = Duration::from_secs(5 * 60);
 
-/// A created container that could not be removed for this long no longer blocks its name. It is twice the deadline of a
-/// start call: by then, even a start call of an earlier kubelet process has ended.
+/// A created container that could not be removed for this time no longer keeps other containers of its name from being
+/// created. Twice the deadline of a start call: by then, even a start call of an earlier kubelet process has ended.
 const STUCK_AFTER: Duration = Duration::from_secs(4 * 60);
 
 /// The longest wait for a missing status of a pod that the runtime lists. A status call that fails for longer may never
-/// succeed, and the pod could be neither restarted nor deleted.
+/// succeed, and with a longer wait the pod could be neither restarted nor deleted.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 
 /// The instant of the next inspection (a read of the pod's details) after a failed one. The delay doubles: it is the
@@ -58,8 +58,8 @@ pub(crate) struct PodHistory {
     /// The resources that were last set for each container that still exists.
     resized: BTreeMap<Id, Resources>,
     /// Containers that this worker stopped. As in upstream's `computePodActions`, they run again whatever their exit
-    /// code. `None`: the worker removed the container as not started, to create another one. But if an exit code shows
-    /// that it was started after all, its restart policy decides.
+    /// code. `None`: the worker removed the container, which had not started, to create another one. But if an exit
+    /// code shows that the container was started after all, the restart policy decides.
     replaced: BTreeMap<Id, Option<StopReason>>,
     /// The instant of the last stop call for each container of a terminating pod. Cleared after a failed run: the
     /// runtime may have been down since the stop, and that time must not count as grace period.
@@ -70,8 +70,8 @@ pub(crate) struct PodHistory {
     pub(crate) unanswered: Option<Instant>,
     /// The instant since which the pod's addresses are missing, because status calls for the newest sandbox fail.
     pub(crate) addresses_missing: Option<Instant>,
-    /// Ids of containers and sandboxes of an earlier pod with this uid, whose manifest was put back. They may be gone
-    /// or may still run. Only their attempt numbers and restart counts are used.
+    /// Ids of containers and sandboxes of an earlier pod with this uid: its manifest was removed and put back. They may
+    /// be gone or still running. Only their attempt numbers and restart counts are used.
     pub(crate) earlier: BTreeSet<Id>,
     pub(crate) back_off: BackOff,
 }
@@ -257,7 +257,7 @@ impl PodHistory {
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
-        // An earlier removal call requires a read only when it may be repeated: before, the worker removes nothing.
+        // An earlier removal call requires a read only when it may be repeated: before that, no removal is made.
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
         let since = started.max(removed)?;
         (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)
@@ -300,7 +300,7 @@ impl PodHistory {
         name
     }
 
-    /// Forgets the worker, which has ended, and what it did. The ids and reported exits of its pod stay.
+    /// Forgets a worker that has ended, and its calls. Keeps the ids and the reported exits of the worker's pod.
     pub(crate) fn forget(&mut self, status: &PodStatus, exits: &[Exit]) {
         if !status.exists() {
             self.reported(exits);

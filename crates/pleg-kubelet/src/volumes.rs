@@ -71,7 +71,7 @@ impl NodeConfig {
     }
 
     /// Removes the directories and the logs of the pods that `of` selects. Mounts that a container or user made in a
-    /// volume stay. The error names them, or an entry that cannot be removed; the rest is removed even so.
+    /// volume stay. The error names them, or an entry that cannot be removed; the rest is removed nevertheless.
     pub(crate) fn remove_files(&self, of: impl Fn(&PodUid) -> bool) -> Result {
         let is_removed = |uid: &str| of(&PodUid::from(uid));
         let (pods, logs) = (names_in(&self.pods), names_in(&self.logs));
@@ -135,7 +135,7 @@ pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Result<O
 }
 
 /// Makes the directory of a pod and its volumes. Existing volumes stay; changed `downwardAPI` files are replaced.
-/// `files_only`: the pod runs already, so only these files are renewed. The error is about the first unusable volume.
+/// `files_only`: the pod is already running, so only these files are renewed. The error names the first bad volume.
 pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Result {
     let path = node.pod_path(PodName::of(pod).uid, "", &[])?;
     let mut builder = fs::DirBuilder::new();
@@ -307,7 +307,7 @@ mod tests {
         let file = fs::metadata(path.join("a"))?;
         assert_eq!((file.mode() & 0o777, file.gid()), (0o440, 7));
         let left = names_in(&path)?.len();
-        assert_eq!(left, 4, "a, d, ..data and its directory");
+        assert_eq!(left, 4, "a, d, ..data and its target");
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! Decides about containers. Init containers run one after another, and sidecars (restartable init containers) run as
-//! long as the pod.
+//! Decides about containers. Init containers run one after another. Sidecars (restartable init containers) keep running
+//! as long as their pod runs.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ impl<'a> Decision<'a> {
 
     /// Decides which init containers and sidecars to start or stop. Returns true if the regular containers may run.
     ///
-    /// A container of an earlier sandbox does not count as run, because a new sandbox runs all init containers again.
+    /// Containers of an earlier sandbox do not count, because all init containers run again in a new sandbox.
     /// Ended containers may have been removed, so the last init container that has run shows how far the pod has come.
     fn init_containers(&mut self, spec: &PodSpec, sandbox: &Id) -> bool {
         let init = spec.init_containers.as_deref().unwrap_or_default();
@@ -77,7 +77,7 @@ impl<'a> Decision<'a> {
         for sidecar in earlier.iter().filter(|c| is_sidecar(c)) {
             self.sidecar(spec, sidecar, sandbox);
         }
-        // Ends at the first one that is not past. Those after the reached one have not run here, so at most one starts.
+        // `all` ends at the first init container that is not past. Later ones have not run here: at most one starts.
         rest.iter().all(|c| self.is_past(spec, c, sandbox))
     }
 
@@ -114,7 +114,7 @@ impl<'a> Decision<'a> {
         false
     }
 
-    /// Keeps a sidecar running. Returns true if the sidecar runs and its startup probe has succeeded.
+    /// Keeps a sidecar running. Returns true if the sidecar is running and its startup probe has succeeded.
     fn sidecar(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
         let live = self.live(spec, container, sandbox);
         if live == Live::Nothing {
@@ -127,8 +127,8 @@ impl<'a> Decision<'a> {
 
     /// Keeps, starts, stops or removes each container that has the name of `container` and has not ended.
     ///
-    /// If a created container could neither be started nor removed for four minutes, it counts as ended. Another
-    /// container is then created, as upstream does.
+    /// A created container that could neither be started nor removed for four minutes counts as ended. Then another
+    /// container is created, as in upstream's kubelet.
     fn live(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> Live {
         let view = self.view;
         let is_live =
@@ -201,7 +201,7 @@ impl<'a> Decision<'a> {
         });
     }
 
-    /// Starts or removes a container that was created but not started. Returns true if it blocks its name.
+    /// Starts or removes a container that was created but not started. Returns true if the container blocks its name.
     fn created(&mut self, container: &Container, c: &ContainerStatus, is_left: bool) -> bool {
         let was_tried = self.history.repeat_at(&c.id, Call::Start).is_some();
         // A higher attempt number of this name is already in use, so this container must not start.
@@ -247,8 +247,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Removes a container that was created but not started, after a read has shown that no earlier start call failed.
-    /// Returns true if the container blocks its name: until the removal has failed for four minutes.
+    /// Removes a container that was created but not started, once a read after its last start call shows no exit.
+    /// Returns true while the container blocks its name, which it does until the removal has failed for four minutes.
     pub(super) fn remove(&mut self, id: &Id) -> bool {
         if self.may_call(id, Call::Remove) && self.is_read_since_calls(id) {
             self.actions.remove.push(id.clone());

@@ -101,7 +101,7 @@ impl One<'_> {
             image_id: details.image_ref.to_string(),
             restart_count: i32::try_from(restart_count(newest)).unwrap_or(i32::MAX),
             state: Some(self.state_of(newest)),
-            // If no earlier container of this name and no exit record of one is left, keeps the reported `last_state`.
+            // Without an earlier container of this name or its exit record, keeps the reported `last_state`.
             last_state: older.or_else(|| same?.last_state.clone()),
             container_id: Some(id),
             resources: resources::reported(self.container, in_effect),

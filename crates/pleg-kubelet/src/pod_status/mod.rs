@@ -55,7 +55,7 @@ pub(crate) struct PodState<'a> {
 /// It differs from upstream. If the predecessor of a container was removed, the container's last state comes from an
 /// exit record or the previous status; upstream loses it. An exited container whose exit code stays unknown is shown
 /// like a container that vanished; upstream shows any exit code that the runtime sends. While the code may still become
-/// known, the container keeps its reported state; upstream reports none. The phase depends on the new probe results.
+/// known, the container keeps its reported state; upstream reports no state. The phase uses the new probe results.
 pub(crate) fn pod_status(mut state: PodState<'_>) -> PodStatus {
     state.previous = state.previous.or(state.pod.status.as_ref());
     let all = state.statuses();

@@ -45,7 +45,7 @@ pub(crate) async fn start(
     let (mut builder, client) = Pleg::connect(endpoint)?;
     let consumer = builder.register_consumer("kubelet");
     let pleg = builder.spawn()?;
-    pleg.wait_until_synced().await?; // Until then, containers may run that it does not know.
+    pleg.wait_until_synced().await?; // Until then, `pleg` may not know all containers.
     let planner = Planner::new(BackOffSettings::default())?.consumer(consumer);
     let performer = Performer::new(client, node);
     let uids = pods.iter().map(|(uid, _)| uid.clone()).collect();
