@@ -76,7 +76,7 @@ impl Kubelet {
         // Report before the plan is performed: the API server must know of an exit before the container is restarted or
         // removed. If the report fails, perform the plan all the same: the next status has each container's last exit.
         if let Err(error) = self.report(run, &observed).await {
-            tracing::debug!(pod = %run.uid, %error, "status not reported; the plan is performed first");
+            tracing::debug!(pod = %run.uid, %error, "status not reported; plan performed anyway");
         }
         let usable = self.node.usable(runs).map_err(|error| anyhow!(error));
         usable.context("the runtime cannot be used")?;

@@ -16,8 +16,8 @@ use static_pods::node_status::NodeStatus;
 /// The period between renewals of the lease, as upstream. The lease expires 40 s after the last renewal.
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
 
-/// Registers the node. Then, about every 10 s until the future is dropped, renews the node's lease and reports its
-/// Ready condition. A call that failed is repeated after 10 s.
+/// Registers the node. Then, about every 10 s until the future is dropped, renews the node's lease and reports the
+/// node's Ready condition. A call that failed is repeated after 10 s.
 pub(crate) async fn report(client: &Client, facts: &NodeFacts, node: &NodeStatus, clock: Clock) {
     let (mut is_registered, mut failing) = (false, false);
     loop {

@@ -22,7 +22,7 @@ pub(crate) struct Statuses {
 }
 
 impl Statuses {
-    /// The newest status that this kubelet computed for the pod, even if unreported; else that of the API object.
+    /// The newest status that this kubelet computed for the pod, even if unreported; else the API object's status.
     pub(crate) fn last(&self, pod: &Pod) -> Option<PodStatus> {
         let made = self.all().get(&uid_of(pod)).map(|(last, _)| last.clone());
         made.or_else(|| pod.status.clone())

@@ -29,8 +29,8 @@ pub(crate) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// The value of a field of the pod or of a resource of a container. `own` is the container whose variable refers to
-    /// it, `None` for a file. The error is advice for the author of the pod.
+    /// The value of a field of the pod or of a resource of a container. `own` is the container whose variable gets
+    /// the value, `None` for a file. The error is advice for the author of the pod.
     pub(crate) fn value(
         &self,
         field: &Option<ObjectFieldSelector>,
@@ -95,7 +95,7 @@ impl Fields<'_> {
             "" => own,
             name => container_of(self.pod, name),
         };
-        let container = container.ok_or("containerName names no container: change it")?;
+        let container = container.ok_or("its containerName names no container: change it")?;
         let (resource, resources) = (&*selector.resource, container.resources.as_ref());
         let (name, given) = match resource.split_once('.') {
             Some(("limits", name)) => (name, limit(resources, name)),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn volume_files_have_one_label_per_line_and_given_mode() {
+    fn downward_files_have_one_label_per_line_and_given_mode() {
         let pod = json!({"metadata": {"labels": {"a": "1", "b": "x\"y"}}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let source = json!({"defaultMode": 0o400, "items": [

@@ -27,8 +27,8 @@ pub enum Removal {
     Sandbox(Id),
 }
 
-/// Returns what to remove for a pod now: containers, the oldest of each name first, then sandboxes without containers.
-/// `is_deleted` is true if the pod has no specification, and none of its containers runs.
+/// The containers of a pod to remove now, the oldest of each name first, then the sandboxes without containers.
+/// `is_deleted` is true if the pod has no specification and no running container.
 pub(crate) fn removals(
     pod: &PodStatus,
     is_deleted: bool,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::notation::{pod, rows};
 
-    /// A row: `deleted` if the pod is, the pod, the ids with unacknowledged exits, and the ids to remove.
+    /// A row: `deleted` or nothing, the pod's containers and sandboxes, the unacknowledged ids, and the ids to remove.
     #[test]
     fn newest_and_unacknowledged_dead_containers_and_sandboxes_stay() {
         let table = "

@@ -70,8 +70,8 @@ pub(crate) struct PodHistory {
     pub(crate) unanswered: Option<Instant>,
     /// The instant since which status calls for the newest sandbox have failed and the pod's addresses are missing.
     pub(crate) addresses_missing: Option<Instant>,
-    /// Ids of containers and sandboxes of an earlier pod with this uid, whose manifest was put back. They may be gone
-    /// or may still run. Only their attempt numbers and restart counts are used.
+    /// Ids of containers and sandboxes of an earlier pod with this uid: its manifest was removed and put back. They may
+    /// be gone or still running. Only their attempt numbers and restart counts are used.
     pub(crate) earlier: BTreeSet<Id>,
     pub(crate) back_off: BackOff,
 }
@@ -257,7 +257,7 @@ impl PodHistory {
     pub(crate) fn unread_since(&self, id: &Id, view: &PodView, now: Instant) -> Option<Instant> {
         let started = self.repeat_at(id, Call::Start);
         let removed = [self.repeat_at(id, Call::Remove), self.repeat_garbage_at(id)];
-        // An earlier removal call requires a read only when it may be repeated: before, the worker removes nothing.
+        // An earlier removal call requires a read only when it may be repeated: before that, no removal is made.
         let removed = removed.into_iter().flatten().filter(|at| *at <= now).max();
         let since = started.max(removed)?;
         (view.details_as_of < Some(since) && !self.is_given_up(since)).then_some(since)

@@ -3,7 +3,7 @@
 //! A container that can write to a volume may replace a directory by a symbolic link to any path of the node, before or
 //! while the runtime mounts the directory (CVE-2017-1002101, CVE-2021-25741). So this module opens the path once,
 //! without following links, and mounts the opened file below the pod's directory, where no container can write. The
-//! runtime gets this mount as its source. Needs Linux 5.6, and the mount namespace of the runtime.
+//! runtime gets this mount as the volume. Needs Linux 5.6, and the mount namespace of the runtime.
 
 use std::fs;
 use std::io;

@@ -199,7 +199,7 @@ pub(crate) mod tests {
             drop(open);
             nix::mount::umount(&mounted)?;
             nix::mount::umount(&file)?;
-            // The directory of the pod itself.
+            // The directory of the pod is itself a mount point.
             bind(&outside, &pod)?;
             assert_left(&pod, &outside, &[&pod]);
             nix::mount::umount(&pod)?;

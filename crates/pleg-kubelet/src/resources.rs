@@ -129,11 +129,11 @@ pub(crate) fn reported(
     Some(resources)
 }
 
-/// The QoS class of a pod: from the pod's own resources if it has them, else from those of its containers. A missing
+/// The QoS class of a pod: from the pod's own resources if it has any, else from its containers' resources. A missing
 /// request counts as equal to the limit, as the API server sets it.
 ///
 /// `Guaranteed`: every container has equal requests and limits of CPU and memory. `Burstable`: some container has a
-/// request or a limit. `BestEffort`: no container has one.
+/// request or a limit. `BestEffort`: no container has a request or limit.
 #[must_use]
 pub fn qos_class(spec: &PodSpec) -> &'static str {
     let of_pod = spec.resources.as_ref();

@@ -53,12 +53,12 @@ pub(crate) fn containers_in(spec: &PodSpec) -> impl Iterator<Item = &Container> 
     init.chain(&spec.containers)
 }
 
-/// Returns true if an init container is a sidecar (`restartPolicy: Always`), which runs as long as the pod.
+/// Returns true if an init container is a sidecar (`restartPolicy: Always`), which runs as long as the pod runs.
 pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// The restart policy of a container. If the container has none, the pod's.
+/// The restart policy of a container or, if the container has none, of its pod.
 pub(crate) fn policy<'a>(container: &'a Container, spec: &'a PodSpec) -> &'a str {
     let own = container.restart_policy.as_deref();
     own.or(spec.restart_policy.as_deref()).unwrap_or("Always")

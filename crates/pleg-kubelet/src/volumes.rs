@@ -135,7 +135,7 @@ pub(crate) fn path_of(volume: &Volume, pod: &Pod, node: &NodeConfig) -> Result<O
 }
 
 /// Makes the directory of a pod and its volumes. Existing volumes stay; changed `downwardAPI` files are replaced.
-/// `files_only`: the pod runs already, so only these files are renewed. The error is about the first unusable volume.
+/// `files_only`: the pod is already running, so only these files are renewed. The error names the first bad volume.
 pub(crate) fn make_volumes(pod: &Pod, node: &NodeConfig, files_only: bool) -> Result {
     let path = node.pod_path(PodName::of(pod).uid, "", &[])?;
     let mut builder = fs::DirBuilder::new();
@@ -307,7 +307,7 @@ mod tests {
         let file = fs::metadata(path.join("a"))?;
         assert_eq!((file.mode() & 0o777, file.gid()), (0o440, 7));
         let left = names_in(&path)?.len();
-        assert_eq!(left, 4, "a, d, ..data and its directory");
+        assert_eq!(left, 4, "a, d, ..data and its target");
         Ok(())
     }
 

@@ -1,5 +1,5 @@
 //! Admission: decides if a node can run a pod in addition to the node's other pods. The checks, their order and their
-//! reasons are those of upstream's kubelet. Taints are not checked, because static pods tolerate all taints.
+//! reasons are the same as in upstream's kubelet. Taints are not checked, because static pods tolerate all taints.
 
 use std::collections::BTreeMap;
 

@@ -30,8 +30,8 @@ impl Default for DockerConfig {
 }
 
 impl Sources for DockerConfig {
-    /// Upstream's kubelet pulls without a secret that it cannot find, and uses the docker config of the node. (Since
-    /// version 1.34 it rejects static pods that refer to secrets; `static_pods` runs them.)
+    /// If a pull secret cannot be found, upstream's kubelet pulls with the docker config of the node. (Since version
+    /// 1.34, it rejects static pods that refer to secrets; `static_pods` runs such pods.)
     fn reads_pull_secrets(&self) -> bool {
         self.ignores_pull_secrets
     }
@@ -82,7 +82,7 @@ fn of_config(config: &Value, image: &str) -> Option<AuthConfig> {
 /// Docker Hub, which is also called `docker.io`.
 const HUB: &str = "index.docker.io";
 
-/// The name of the image with its registry. A name without a registry gets that of Docker Hub.
+/// The name of the image with its registry. A name without a registry gets the registry of Docker Hub.
 fn full_name(image: &str) -> String {
     match image.split_once('/') {
         Some(("docker.io", path)) => format!("{HUB}/{path}"),

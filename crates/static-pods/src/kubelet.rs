@@ -35,7 +35,7 @@ pub struct Kubelet {
     prober: Prober<CriClient>,
     /// The pods of the manifests, each with its last status.
     pods: Mutex<BTreeMap<PodUid, Pod>>,
-    /// Pods that are terminated because their manifest was removed or replaced. Never locked together with `pods`.
+    /// Pods being terminated because their manifest was removed or replaced. Never locked together with `pods`.
     going: Mutex<BTreeSet<PodUid>>,
     facts: NodeFacts,
 }
@@ -114,7 +114,7 @@ impl Reconcile for Kubelet {
 }
 
 impl Kubelet {
-    /// A kubelet that runs nothing yet. `back_off` sets the delays of restarts and of image pulls.
+    /// A kubelet that runs no pod yet. `back_off` sets the delays of restarts and of image pulls.
     ///
     /// # Errors
     /// If the back-off is invalid.
@@ -192,15 +192,15 @@ impl Kubelet {
         self.going.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pods that run now, including those of other programs.
+    /// The pods that are running now, including pods of other programs.
     pub fn running(&self) -> BTreeSet<PodUid> {
         let views = self.pleg.snapshot().into_iter().map(|view| view.status);
         let running = views.filter(|status| status.active_sandbox().is_some());
         running.map(|status| status.uid.clone()).collect()
     }
 
-    /// Admits the pods in `specs` that run already, before others can take their ports. Removes the files of pods
-    /// that are neither in `specs` nor known to the runtime. Call it before the pod workers start.
+    /// Admits the pods in `specs` that are already running, before other pods take their ports. Removes the files of
+    /// pods that are neither in `specs` nor known to the runtime. Call it before the pod workers start.
     pub fn adopt(&self, specs: &[(PodUid, Arc<Manifest>)]) {
         let running = self.running();
         let adopted = specs.iter().filter(|(uid, _)| running.contains(uid));

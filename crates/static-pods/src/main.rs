@@ -55,10 +55,10 @@ struct Args {
     /// Refuse manifests with fields that the API does not have, instead of ignoring these fields with a warning.
     #[arg(long)]
     strict_fields: bool,
-    /// Where to serve /healthz, /readyz, /metrics, /pods and /node.
+    /// The address at which to serve /healthz, /readyz, /metrics, /pods and /node.
     #[arg(long, default_value = "127.0.0.1:10255")]
     listen: SocketAddr,
-    /// The source of changes.
+    /// The way in which changes of containers are detected.
     #[arg(long, value_enum, default_value = "auto")]
     mode: ModeArg,
     /// The directory of logs and volumes.
@@ -67,7 +67,7 @@ struct Args {
     /// The docker config file with the credentials for image pulls.
     #[arg(long, default_value = DOCKER_CONFIG)]
     docker_config: PathBuf,
-    /// The cgroup below which the runtime puts the pods. With SystemdCgroup, it must be a slice: system.slice.
+    /// The cgroup below which the runtime puts the pods. With SystemdCgroup, a slice such as system.slice.
     #[arg(long, default_value = "")]
     cgroup_parent: String,
     /// The name of the node, a suffix of the pods' names.

@@ -41,8 +41,8 @@ struct State {
 }
 
 impl State {
-    /// Records the runtime's answer to a `Status` call that ended at `at`. A failed call records nothing, so the last
-    /// good status gets older.
+    /// Records the runtime's answer to a `Status` call that ended at `at`. It is not called after a failed call, so
+    /// the last good status gets older.
     fn answered(&mut self, at: Instant, status: &RuntimeStatus) {
         self.not_ready =
             [("", "RuntimeReady"), ("network ", "NetworkReady")].map(|(what, kind)| {
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// Two lists: the errors of the runtime and the PLEG, which pause the sync loop, and those of the network.
+    /// Two lists: the errors of the runtime and the PLEG, which pause the sync loop, and the errors of the network.
     fn errors(&self, now: Instant, pleg: Option<String>) -> [Vec<String>; 2] {
         let age = match self.last_good_status {
             None => Some("container runtime status check may not have completed yet"),
@@ -70,7 +70,7 @@ impl State {
         [runtime.flatten().collect(), network.into_iter().collect()]
     }
 
-    /// The Ready condition, and true if its status changed. Its transition time changes only with its status.
+    /// The Ready condition, and true if its status changed. Only a change of the status changes the transition time.
     fn ready(&mut self, errors: Option<String>, now: WallTime) -> (NodeCondition, bool) {
         let (status, reason) = match errors {
             None => ("True", "KubeletReady"),

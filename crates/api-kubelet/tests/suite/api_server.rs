@@ -200,7 +200,7 @@ impl ApiServer {
         self.store.send_modify(|store| store.down = down);
     }
 
-    /// The server answers the next updates of pod statuses, this many, with a conflict.
+    /// Makes the server answer the next `conflicts` updates of pod statuses with a conflict.
     pub(crate) fn answer_conflicts(&self, conflicts: u32) {
         self.store.send_modify(|store| store.conflicts = conflicts);
     }

@@ -92,7 +92,7 @@ async fn failed_pod_is_removed_if_deleted_while_its_sandbox_stops() {
 }
 
 #[tokio::test]
-async fn restarted_kubelet_adopts_its_pods_and_removes_deleted_ones() {
+async fn restarted_kubelet_adopts_its_pods_and_removes_deleted_pods() {
     let mut node = Node::up().await;
     node.run("web", "Always").await;
     node.run("stays", "Always").await;
@@ -123,7 +123,7 @@ async fn restarted_kubelet_adopts_its_pods_and_removes_deleted_ones() {
     let others = BTreeSet::from([stays, job.clone(), node.uid("next"), "foreign".to_owned()]);
     node.until("removed", |_| uids() == others).await;
     let ended = node.observer().await.0.get(&job.into());
-    assert_eq!(ended.status.containers.len(), 1, "it stays for its log");
+    assert_eq!(ended.status.containers.len(), 1, "kept for its log");
     assert!(node.pod("elsewhere").unwrap()["status"].is_null());
     let history = node.api.history(PODS);
     let is_job = |pod: &&Value| pod["metadata"]["name"] == "job";

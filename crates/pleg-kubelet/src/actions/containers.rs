@@ -64,7 +64,7 @@ impl<'a> Decision<'a> {
 
     /// Decides which init containers and sidecars to start or stop. Returns true if the regular containers may run.
     ///
-    /// A container of an earlier sandbox does not count as run, because a new sandbox runs all init containers again.
+    /// Containers of an earlier sandbox do not count, because all init containers run again in a new sandbox.
     /// Ended containers may have been removed, so the last init container that has run shows how far the pod has come.
     fn init_containers(&mut self, spec: &PodSpec, sandbox: &Id) -> bool {
         let init = spec.init_containers.as_deref().unwrap_or_default();
@@ -114,7 +114,7 @@ impl<'a> Decision<'a> {
         false
     }
 
-    /// Keeps a sidecar running. Returns true if the sidecar runs and its startup probe has succeeded.
+    /// Keeps a sidecar running. Returns true if the sidecar is running and its startup probe has succeeded.
     fn sidecar(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> bool {
         let live = self.live(spec, container, sandbox);
         if live == Live::Nothing {
@@ -127,8 +127,8 @@ impl<'a> Decision<'a> {
 
     /// Keeps, starts, stops or removes each container that has the name of `container` and has not ended.
     ///
-    /// If a created container could neither be started nor removed for four minutes, it counts as ended. Another
-    /// container is then created, as upstream does.
+    /// A created container that could neither be started nor removed for four minutes counts as ended. Then another
+    /// container is created, as in upstream's kubelet.
     fn live(&mut self, spec: &PodSpec, container: &Container, sandbox: &Id) -> Live {
         let view = self.view;
         let is_live =

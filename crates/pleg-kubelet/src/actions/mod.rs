@@ -3,8 +3,8 @@
 //! The rules are those of upstream's kubelet (`computePodActions`), with these differences:
 //!
 //! * A worker stops a container in one run and replaces it in a later run, whose view was read after the stop. It
-//!   starts no container while one of the same name is created, running, unknown or marked `status_missing` in the
-//!   view. A container that was stopped to be replaced is replaced whatever its exit code, as in upstream's kubelet.
+//!   starts no container while another of the same name is created, running, unknown or marked `status_missing` in
+//!   the view. A container that was stopped to be replaced is replaced whatever its exit code, as upstream does.
 //! * A sandbox is created in one run, and its first containers in a later run. The containers' environment can then
 //!   have the pod's addresses, and a failed creation of a sandbox costs a container neither an attempt nor back-off.
 //! * A container that was created but not started is started; upstream creates another one. If the start fails, the
@@ -52,7 +52,7 @@ impl<'a> Desired<'a> {
         desired
     }
 
-    /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is its last reported status.
+    /// Also terminates the pod once its `activeDeadlineSeconds` have passed. `status` is the last status reported.
     /// Without this call, the performer refuses a pod that has a deadline.
     pub fn until_deadline<S>(mut self, run: &Run<S>, status: Option<&PodStatus>) -> Self {
         self.has_deadline = true;
@@ -80,7 +80,7 @@ impl<'a> Desired<'a> {
 pub struct Actions {
     /// Containers to stop. They may be stopped at the same time.
     pub stop: Vec<StopContainer>,
-    /// Sandboxes to stop. No container in them runs.
+    /// Sandboxes to stop. No container in them is running.
     pub stop_sandboxes: Vec<Id>,
     /// Containers to remove. They were created and must not be started.
     pub remove: Vec<Id>,
@@ -94,7 +94,7 @@ pub struct Actions {
     pub resize: Vec<ResizeContainer>,
     /// Ended or never started containers, and old sandboxes, to remove last, in order. A later plan retries failures.
     pub garbage: Vec<Removal>,
-    /// The instant of the pod's next run, unless the pod changes earlier.
+    /// The instant of the next run of the pod's worker, unless the pod changes earlier.
     pub(crate) due: Option<Instant>,
     /// Set if an exit code, address or effect of a call is missing: a read of details after this instant shows it.
     pub(crate) inspect_after: Option<Instant>,
@@ -127,7 +127,7 @@ pub struct StopContainer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// The pod has ended or is terminated, or its sandbox is replaced.
+    /// The pod has ended or is being terminated, or its sandbox is being replaced.
     Pod,
     /// The container's specification changed.
     Changed,
@@ -162,7 +162,7 @@ impl StopReason {
 pub struct StartContainer {
     /// The container's name.
     pub name: String,
-    /// The container's attempt number. A new container gets a number that no earlier create call of its name had.
+    /// The container's attempt number. A new container gets a number that no earlier create call for its name used.
     pub attempt: u32,
     /// The restart count of the container: 0 for the first one of its name, then one more for each restart.
     pub restart_count: u32,
@@ -215,7 +215,7 @@ pub(crate) const MIN_GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Decision<'a> {
     pub(crate) spec: Option<&'a PodSpec>,
     pub(crate) terminating: bool,
-    /// The grace period of [`Desired::terminate`]; if it has none, that of the pod's deletion or specification.
+    /// The grace period given to [`Desired::terminate`], else the one of the pod's deletion, else the specification's.
     pub(crate) grace: Option<Duration>,
     pub(crate) probes: Option<&'a ProbeResults>,
     pub(crate) view: &'a PodView,
@@ -302,7 +302,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Schedules the pod's next run for the instant `at`, or for an earlier instant that was already given.
+    /// Schedules the worker's next run for the instant `at`, or for an earlier instant that was already given.
     fn due_by(&mut self, at: Option<Instant>) {
         self.actions.due = self.actions.due.into_iter().chain(at).min();
     }

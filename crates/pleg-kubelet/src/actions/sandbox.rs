@@ -15,7 +15,7 @@ use crate::spec::{UNKNOWN_EXIT_CODE, containers_in, is_sidecar, policy};
 use crate::worker::is_live;
 
 impl<'a> Decision<'a> {
-    /// The sandbox in which containers may start now. If there is none, decides how the pod gets one or ends.
+    /// The sandbox in which containers may start now. Without such a sandbox, decides how the pod gets one or ends.
     pub(super) fn sandbox(&mut self, spec: &PodSpec) -> Option<&'a Id> {
         let sandboxes = &self.view.status.sandboxes;
         // A second ready sandbox whose status call returned NotFound may not exist, so it is no reason to replace both.
@@ -94,7 +94,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Stops all containers and sandboxes, and sets `terminated` when none runs any more.
+    /// Stops all containers and sandboxes. Sets `terminated` when no container or sandbox is running any more.
     pub(super) fn terminate(&mut self) {
         self.actions.terminating = true;
         if self.stop_containers() || self.stop_sandboxes() {
@@ -112,7 +112,7 @@ impl<'a> Decision<'a> {
         self.actions.phase = known.or_else(phase);
     }
 
-    /// Stops the containers that must be stopped next. Returns true if any container may still run.
+    /// Stops the containers that must be stopped next. Returns true if any container may still be running.
     fn stop_containers(&mut self) -> bool {
         // All but the sidecars are stopped together, then the sidecars one by one, from the last to the first.
         const NO_SIDECAR: usize = usize::MAX;
@@ -126,7 +126,7 @@ impl<'a> Decision<'a> {
         let running: Vec<_> = running.map(|c| (index(c), c)).collect();
         let turn = running.iter().map(|(index, _)| *index).max();
         let runs = |id: &Id| running.iter().any(|(_, c)| c.id == *id);
-        // `waited` is counted from the first stop call whose container has ended: calls made in an outage end none.
+        // `waited` is counted from the first stop call whose container has ended: calls in an outage end no container.
         let stopped = self.history.terminating.iter().filter(|(id, _)| !runs(id));
         let since = stopped.map(|(_, at)| *at).min();
         let since = since.filter(|_| turn != Some(NO_SIDECAR));
@@ -154,8 +154,8 @@ impl<'a> Decision<'a> {
         open.count() > 0
     }
 
-    /// The grace period of a container. If the pod has none, that of the annotation set when the container was created.
-    /// If both are missing, the API's default, 30 s.
+    /// The grace period of the pod; if unknown, the one in the container's annotation, set at the container's creation;
+    /// if both are missing, the API's default, 30 s.
     pub(super) fn grace(&self, container: &ContainerStatus) -> Duration {
         let noted = container.details.annotations.get(names::GRACE_PERIOD);
         let noted = noted.and_then(|seconds| seconds.parse().ok());

@@ -63,7 +63,7 @@ pub struct NodeConfig {
     pub memory: u64,
     /// The name resolution of the node.
     pub dns: DnsConfig,
-    /// The parent cgroup of sandboxes. Empty: the runtime's default. `SystemdCgroup` needs a slice: `system.slice`.
+    /// The parent cgroup of sandboxes. Empty: the runtime's default. With `SystemdCgroup`, a slice: `system.slice`.
     pub cgroup_parent: String,
     /// The IP addresses of the node. Addresses of the preferred family come first.
     pub host_ips: Vec<IpAddr>,

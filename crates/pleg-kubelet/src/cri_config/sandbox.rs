@@ -82,7 +82,7 @@ fe00::2\tip6-allrouters
 ";
 
 /// The hosts file of a pod, as upstream's kubelet writes it for every runtime. Without it, containerd mounts the node's
-/// file into all containers, and CRI-O only into those on the host network: others could not resolve `localhost`.
+/// file into all containers, CRI-O only into those on the host network: other pods could not resolve `localhost`.
 ///
 /// `ips` are the pod's addresses. `of_node` is the node's hosts file, with which the file begins on the host network.
 pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], of_node: &str) -> String {

@@ -50,7 +50,7 @@ fn effective(spec: &PodSpec, container: &Container) -> SecurityContext {
     }
 }
 
-/// The security context of a sandbox: that of a container without `securityContext`, except seccomp and `privileged`.
+/// The security context of a sandbox: as of a container without `securityContext`, except seccomp and `privileged`.
 pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
     let bare = Container::default();
     let context = of_container(spec, &bare);
@@ -73,7 +73,7 @@ pub(super) fn of_sandbox(spec: &PodSpec) -> LinuxSandboxSecurityContext {
 /// the image's user. It must also be set if `runAsGroup` is: containerd and CRI-O refuse a group without a user.
 pub(crate) fn check_user(spec: &PodSpec, container: &Container) -> Result<(), FieldError> {
     const NO_USER: &str = "the user of the image is not looked up: write runAsUser as well";
-    const ROOT: &str = "it must not run as root, and runAsUser is 0: change one";
+    const ROOT: &str = "the container must not run as root, and runAsUser is 0: change one";
     let context = effective(spec, container);
     let is_non_root = context.run_as_non_root == Some(true);
     let (field, problem) = match context.run_as_user {

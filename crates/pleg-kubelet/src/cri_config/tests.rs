@@ -102,7 +102,7 @@ fn relative_root_directory_is_made_absolute() {
 }
 
 #[test]
-fn sandbox_has_upstreams_names_labels_and_directory() {
+fn sandbox_has_upstreams_names_labels_and_log_directory() {
     let spec = json!({"containers": [
         {"name": "app", "ports": [{"containerPort": 80, "hostPort": 8080, "protocol": "UDP"}]},
     ]});
@@ -268,7 +268,7 @@ fn volumes_are_mounted_from_their_paths_on_the_node() {
     ];
     let expected = expected.map(|(host, to, readonly)| (host.to_owned(), to, readonly));
     assert_eq!(mounts.collect::<Vec<_>>(), expected);
-    // A container that mounts its own hosts file gets no generated one.
+    // A container that mounts a hosts file of its own does not get the pod's hosts file.
     let own = json!({"volumeMounts": [{"name": "data", "mountPath": "/etc/hosts"}]});
     let mounts = app(own).unwrap().mounts;
     let hosts = mounts.iter().filter(|m| m.container_path == "/etc/hosts");
@@ -306,7 +306,7 @@ fn unusable_field_is_named_in_the_error() {
     let table = r#"
         {"volumeMounts": [{"name": "none", "mountPath": "/a"}]} | volumeMounts[0].name: there is no volume "none": add it to spec.volumes
         {"volumeMounts": [{"name": "nfs", "mountPath": "/a"}]} | volumeMounts[0].name: volume "nfs" is none of hostPath, emptyDir and downwardAPI
-        {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}} | securityContext.runAsNonRoot: it must not run as root, and runAsUser is 0: change one
+        {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}} | securityContext.runAsNonRoot: the container must not run as root, and runAsUser is 0: change one
         {"envFrom": [{"configMapRef": {"name": "c"}}]} | envFrom: config maps and secrets are not read: write the variables in env
     "#;
     for row in rows(table) {
@@ -316,7 +316,7 @@ fn unusable_field_is_named_in_the_error() {
 }
 
 #[test]
-fn privileged_container_has_no_masked_kernel_paths_unlike_default_one() {
+fn kernel_paths_are_masked_unless_the_container_is_privileged() {
     let context = |context: Value| security(app(json!({"securityContext": context})).unwrap());
     let plain = context(json!({"runAsUser": 1000, "allowPrivilegeEscalation": false}));
     let paths = [plain.masked_paths, plain.readonly_paths];

@@ -187,7 +187,7 @@ impl<S> Performing<'_, S> {
     }
 }
 
-/// Ignores NotFound: a missing container or sandbox counts as stopped and removed. Some runtimes return success for it.
+/// Ignores NotFound: a missing container or sandbox counts as stopped and removed. Some runtimes return success then.
 fn unless_gone(result: Result<(), CallError>) -> Result<(), CallError> {
     result.or_else(|error| match error.kind {
         CallErrorKind::NotFound => Ok(()),

@@ -66,7 +66,7 @@ pub trait LastChanges: Send + Sync + 'static {
     /// Changes the configuration of a sandbox. Called in each run that creates the sandbox or containers in it.
     ///
     /// # Errors
-    /// The reason why the pod cannot run now. A later run of the pod tries again.
+    /// The reason why the pod cannot run now. A later run of the worker tries again.
     fn sandbox(&self, pod: &Pod, config: &mut PodSandboxConfig) -> Result<()> {
         Ok(())
     }
@@ -74,7 +74,7 @@ pub trait LastChanges: Send + Sync + 'static {
     /// Changes the configuration of a container, before `CreateContainer`.
     ///
     /// # Errors
-    /// The reason why the container cannot be created now. A later run of the pod tries again.
+    /// The reason why the container cannot be created now. A later run of the worker tries again.
     fn container(&self, pod: &Pod, config: &mut ContainerConfig) -> Result<()> {
         Ok(())
     }

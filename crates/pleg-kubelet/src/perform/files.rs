@@ -37,7 +37,7 @@ const READ_OF_LOG: u64 = 64 << 10;
 type Source = (Id, PathBuf, Option<PathBuf>);
 
 impl Performer {
-    /// Removes the directory and the logs of a pod that is gone, and what the performer remembers of the pod. Call it
+    /// Removes the directory and the logs of a pod that is gone, and the performer's data about the pod. Call it
     /// in [`Reconcile::finish`](crate::worker::Reconcile::finish).
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Performer {
     ///
     /// # Errors
     /// If the generator is not synced: then nothing is removed. If directories cannot be listed, or the files of a pod
-    /// cannot be removed: the other pods' files are removed even so.
+    /// cannot be removed: the other pods' files are removed nevertheless.
     pub fn remove_orphans(&self, pleg: &Pleg, specs: &BTreeSet<PodUid>) -> Result<(), VolumeError> {
         if !pleg.health().current().synced {
             let problem = "the existing pods are not known yet: call Pleg::wait_until_synced first";
@@ -108,8 +108,8 @@ impl Performer {
 
 impl<S> Performing<'_, S> {
     /// Makes the volumes of the pod, its log directories, its hosts file, and the files for its termination messages.
-    /// The log directories of containers are made for CRI-O: its conmon fails to start a container without one ("Failed
-    /// to open log file"). containerd makes them itself.
+    /// The log directories of containers are made for CRI-O: its conmon cannot start a container without them ("Failed
+    /// to open log file"). containerd makes these directories itself.
     pub(super) async fn make_directories(&self, pod: &Pod, actions: &Actions) -> Result {
         let (node, uid) = (self.performer.node.clone(), self.run.uid.clone());
         let (ips, pod) = (self.performer.pod_ips(self.run, pod), pod.clone());
@@ -220,7 +220,7 @@ fn last_lines(log: &[u8], is_cut: bool) -> String {
     text.split_off(text.ceil_char_boundary(text.len().saturating_sub(MOST_OF_LOG)))
 }
 
-/// The running file operation of each pod, at most one: a hung one cannot be cancelled, and a second one would hang.
+/// The running file operation of each pod, at most one: a hung operation cannot be cancelled, and a second would hang.
 #[derive(Debug, Default)]
 pub(super) struct Files(Mutex<BTreeMap<PodUid, AbortHandle>>);
 
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn log_message_is_limited_and_its_partial_lines_are_joined() {
+    fn termination_message_from_log_is_limited_and_joins_partial_lines() {
         let line =
             |n: usize, tag: &str| format!("2026-01-01T00:00:00.{n:09}Z stdout {tag} line {n}\n");
         let log: String = (0..100).map(|n| line(n, "F")).collect();

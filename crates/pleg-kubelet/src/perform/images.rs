@@ -33,7 +33,7 @@ pub(super) enum Pull {
     Failed(String, bool),
 }
 
-/// Why a container has no image yet, and when its pod's worker runs again. `None`: when the pull ends or pod changes.
+/// Why a container has no image yet, and when the worker runs again. `None`: when the pull ends or the pod changes.
 type Absent = (ContainerStateWaiting, Option<Instant>);
 
 impl Remembered {
@@ -90,7 +90,7 @@ impl<S> Performing<'_, S> {
         Err((waiting(reason, message), Some(again)))
     }
 
-    /// The result of the last pull for this container. `None` if there was no pull, or if another one must be made.
+    /// The result of the last pull for this container. `None` if there was no pull, or the image must be pulled again.
     fn pulled(&self, pod: &Pod, wanted: &Wanted) -> Option<Result<String, Absent>> {
         let (mut pods, now) = (lock(&self.performer.pods), self.run.now());
         let known = pods.get_mut(&self.run.uid)?;
@@ -174,7 +174,7 @@ fn pulling(pod: &Pod, image: &str, failed: Option<&str>) -> ContainerStateWaitin
     waiting("ImagePullBackOff", message)
 }
 
-/// Returns true if a name has the grammar of registries for images: `host:port/path/name:tag@digest`.
+/// Returns true if `image` has the form that registries require: `host:port/path/name:tag@digest`.
 fn is_reference(image: &str) -> bool {
     let (image, digest) = image.split_once('@').unwrap_or((image, "a:"));
     // A `:` that has a `/` after it precedes the port of the host.

@@ -114,7 +114,7 @@ pub struct Performed {
 }
 
 impl Performed {
-    /// The action that the reconcile function must return: the pod is run again at the instants that the plan has set.
+    /// The action that the reconcile function must return: the worker runs again at the instants that the plan has set.
     ///
     /// # Errors
     /// Returns the error of the first action that failed.
@@ -231,11 +231,11 @@ impl Performer {
 
     /// The status of this run's pod, from the observations of its plan, the termination messages of its containers, and
     /// the reasons why containers waited when a plan was last performed. Call it before a plan is performed, to report
-    /// the plan's exits, and again afterwards. A pod with `activeDeadlineSeconds` is run again at its deadline.
+    /// the plan's exits, and again afterwards. At the end of `activeDeadlineSeconds`, the worker runs again.
     /// `previous` is the status reported last. `runtime` is the runtime's name: `containerd` in `containerd://…`.
     ///
     /// # Cancel safety
-    /// Nothing is lost.
+    /// Dropping the future loses nothing.
     pub async fn status<S>(
         &self,
         run: &Run<S>,

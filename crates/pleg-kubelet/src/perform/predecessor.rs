@@ -1,4 +1,4 @@
-//! At most one pod of a name runs: an edited manifest is a new pod, which waits until the earlier pod has ended.
+//! At most one pod of a name runs at a time: an edited manifest is a new pod, which waits until the earlier pod ended.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ type Owner = (PodUid, Option<Instant>);
 pub(super) struct Names(Mutex<BTreeMap<(String, String), Owner>>);
 
 impl Names {
-    /// Reserves the name of the pod before its sandbox is created. Fails with the uid of a namesake that may run.
+    /// Reserves the name of the pod before its sandbox is created. Fails with the uid of a namesake that may still run.
     pub(super) fn take(&self, pleg: &Pleg, name: PodName<'_>, uid: &PodUid) -> Result<(), PodUid> {
         let mut owners = lock(&self.0);
         let key = (name.namespace.to_owned(), name.name.to_owned());

@@ -82,7 +82,7 @@ impl Planner {
                 Ok(view) => (view, false),
                 Err(WaitError::Closed) => return Err(WaitError::Closed),
                 Err(error) => {
-                    tracing::debug!(pod = %run.uid, %error, "an exit code is still missing");
+                    tracing::debug!(pod = %run.uid, %error, "details of the pod are still missing");
                     self.history(run, |history| {
                         history.unanswered = history.unanswered.max(listed);
                     });
@@ -206,7 +206,7 @@ pub struct Observed {
     pub replaced: BTreeSet<String>,
     /// The final phase of the pod, once the pod will not run again and no exit code can change the phase.
     pub phase: Option<PodPhase>,
-    /// No container of the pod runs, and none will run again.
+    /// True if no container of the pod is running or will run again.
     pub is_terminated: bool,
 }
 
@@ -261,7 +261,7 @@ impl<S> Plan<'_, S> {
     }
 
     /// Postpones the start of a container that lacks something, such as its image. Uses up no attempt number and no
-    /// back-off. The pod is run again at `until`. If that is `None`, call a [`Run::waker`] once nothing is missing.
+    /// back-off. The worker runs again at `until`. If that is `None`, call a [`Run::waker`] once nothing is missing.
     pub fn postpone(&mut self, container: &str, until: Option<Instant>) {
         self.actions.start.retain(|start| start.name != container);
         until.into_iter().for_each(|at| self.run.due_by(at));
@@ -279,7 +279,7 @@ impl<S> Plan<'_, S> {
         self.postpone_sandbox(None);
     }
 
-    /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns these calls. Make all.
+    /// Acknowledges the [`exits`](Self::exits), records the plan's calls as tried, and returns them: make all calls.
     ///
     /// Exited containers and sandboxes are removed after their exits are acknowledged. Until then, the newest three of
     /// each name stay, but those of a deleted pod for at most 10 min ([`Health::ACKNOWLEDGED_WITHIN`]). A removal

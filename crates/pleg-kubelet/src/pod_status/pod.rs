@@ -75,7 +75,7 @@ impl PodState<'_> {
                 ended => is_pending |= ended.is_none(),
             }
         }
-        // `are_stopped`: regular containers ended; `is_restarted`: one of them runs again; `all_succeeded`: all did.
+        // `are_stopped`: a regular container ended. `is_restarted`: one restarts. `all_succeeded`: no ended one failed.
         let (mut are_stopped, mut all_succeeded, mut is_restarted) = (false, true, false);
         for (container, status) in &all.regular {
             match end(status) {
@@ -135,7 +135,7 @@ pub const OWN_CONDITIONS: [&str; 5] = [
 type Verdict = Result<&'static str, (&'static str, String)>;
 
 impl PodState<'_> {
-    /// All conditions, with those of other components first. Transition times change only with a condition's status.
+    /// All conditions, first those that other components set. A transition time changes only with a condition's status.
     pub(super) fn conditions(&self, all: &Statuses<'_>, phase: &str) -> Vec<PodCondition> {
         let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone());
         let before = of(self.previous).unwrap_or_default();
@@ -212,7 +212,7 @@ fn initialized(all: &Statuses<'_>, phase: &str) -> Verdict {
     }
 }
 
-/// Upstream's message that lists containers in Go's format. `None` if there are none.
+/// Upstream's message that lists containers in Go's format. `None` if `names` is empty.
 fn listed(what: &str, names: Vec<&str>) -> Option<String> {
     let is_any = !names.is_empty();
     is_any.then(|| format!("containers with {what} status: [{}]", names.join(" ")))

@@ -178,7 +178,7 @@ impl Check {
     }
 }
 
-/// A GET request with upstream's headers where the probe has none. Fails if the path or a header is not valid.
+/// A GET request with the probe's headers and upstream's default headers. Fails if the path or a header is invalid.
 fn request(address: &str, http: &HTTPGetAction) -> Result<Request<Empty<Bytes>>> {
     let given = || http.http_headers.iter().flatten();
     let is_given = |name: &str| given().any(|header| header.name.eq_ignore_ascii_case(name));

@@ -34,16 +34,16 @@ pub enum ProbeKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProbeResults {
-    /// The names of running containers that have started: their startup probe has succeeded, or they have none.
+    /// The names of running containers that have started: their startup probe has succeeded or does not exist.
     pub started: BTreeSet<String>,
-    /// The names of started containers that are ready: their readiness probe succeeds, or they have none.
+    /// The names of started containers that are ready: their readiness probe succeeds or does not exist.
     pub ready: BTreeSet<String>,
     /// The running containers that must be stopped, because their startup or liveness probe has failed.
     pub failed: BTreeMap<Id, ProbeKind>,
 }
 
-/// A probe of a container: when it is checked, and how many equal outcomes in a row make its result. The period and the
-/// thresholds are not zero.
+/// A probe of a container: when the container is checked, and how many equal outcomes in a row make the probe's result.
+/// The period and the thresholds are not zero.
 #[derive(Clone, Debug, PartialEq)]
 struct Probe {
     container: String,
@@ -110,7 +110,7 @@ impl ProbeState {
         }
     }
 
-    /// Returns false in the initial delay, after a startup probe succeeded, and if the container must stop.
+    /// Returns false during the initial delay, after a startup probe has succeeded, and if the container must stop.
     fn is_due(&self, probe: &Probe, now: Instant) -> bool {
         let is_over = match probe.kind {
             ProbeKind::Startup => self.result.is_some(),

@@ -95,7 +95,7 @@ impl<E: Exec> Prober<E> {
         lock(&self.pods).remove(uid);
     }
 
-    /// The probe results of the containers that run in this status. A container that was not checked yet counts as not
+    /// The probe results of the containers that `status` shows running. A container not checked yet counts as not
     /// started if it has a startup probe, and as not ready if it has a readiness probe.
     pub fn results(&self, status: &PodStatus) -> ProbeResults {
         let pods = lock(&self.pods);
@@ -136,7 +136,7 @@ impl<E: Exec> Pod<E> {
         (*id == container.id).then_some(*result)
     }
 
-    /// Runs a probe, even after a check has panicked. Never returns.
+    /// Runs a probe, and continues after a check has panicked. Never returns.
     async fn run(self: Arc<Self>, probe: Probe) {
         let mut ticks = tokio::time::interval(probe.period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -151,7 +151,7 @@ impl<E: Exec> Pod<E> {
             let checked = AssertUnwindSafe(checked).catch_unwind();
             if let Err(panic) = checked.await {
                 tracing::error!(pod = %self.uid, container = probe.container, probe = ?probe.kind,
-                    panic = message_of(&*panic), "a probe panicked; it is started again");
+                    panic = message_of(&*panic), "a check panicked; the probe continues");
             }
         }
     }
@@ -186,7 +186,7 @@ impl<E: Exec> Pod<E> {
         let result = checked.await;
         if let Err(error) = &result {
             tracing::debug!(pod = %uid, container = probe.container, probe = ?probe.kind, %error,
-                "a probe failed");
+                "a check of a probe failed");
         }
         let is_made = !matches!(result, Err(CheckError::NotMade(_)));
         if is_made && state.checked(probe, result.is_ok()) {

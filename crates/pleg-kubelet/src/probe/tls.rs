@@ -1,4 +1,4 @@
-//! TLS without verification of the certificate, as upstream: a probe checks that a container answers, not who it is.
+//! TLS without verification of the certificate, as upstream: a probe checks that a server answers, not which one.
 
 use std::io;
 use std::sync::Arc;

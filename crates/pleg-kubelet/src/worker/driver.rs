@@ -116,7 +116,7 @@ async fn stopped(stop: &mut watch::Receiver<Option<Instant>>) {
     let _ = stop.wait_for(Option::is_some).await;
 }
 
-/// The worker of one pod: runs the pod whenever it was woken or is due.
+/// The worker of one pod. It makes a run whenever it was woken or a run is due.
 struct Worker<R: Reconcile> {
     run: Run<R::Spec>,
     driver: Arc<Driver<R>>,
@@ -126,12 +126,12 @@ struct Worker<R: Reconcile> {
     error: String,
 }
 
-/// `Continue`: the pod is run again at this instant or, if `None`, at the next resync. `Break`: the worker ends because
-/// the pod was cleaned up or belongs to another program.
+/// `Continue`: the worker runs again at this instant or, if `None`, at the next resync. `Break`: the worker ends,
+/// because the pod was cleaned up or belongs to another program.
 type Outcome = ControlFlow<(), Option<Instant>>;
 
 impl<R: Reconcile> Worker<R> {
-    /// Runs the pod until its worker must end. Returns the uid of the pod.
+    /// Makes runs until the worker must end. Returns the uid of the pod.
     async fn work(mut self) -> PodUid {
         let mut stop = self.driver.stop.clone();
         while stop.borrow().is_none() {
@@ -148,8 +148,8 @@ impl<R: Reconcile> Worker<R> {
         self.run.uid
     }
 
-    /// Takes the specifications that were set and deleted since the last run. If one is set while the pod is being
-    /// terminated, it waits until the termination has ended.
+    /// Takes the specifications that were set and deleted since the last run. A specification that is set while the
+    /// pod is being terminated waits until the termination has ended.
     fn update(&mut self) {
         let run = &mut self.run;
         let mut pods = lock(&self.driver.shared.pods);

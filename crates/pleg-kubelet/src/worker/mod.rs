@@ -33,7 +33,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// The error of a failed run.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Brings the pod closer to its specification. A run starts only after the previous run of its pod has ended.
+    /// Brings the pod closer to its specification. A run starts only after the previous run for the same pod has ended.
     ///
     /// # Cancel safety
     /// When the workers are shut down, the future is dropped if the run has not ended at the deadline.
@@ -57,8 +57,8 @@ pub trait Reconcile: Send + Sync + 'static {
         false
     }
 
-    /// The delay between a failed run and the next one, unless the pod changes earlier. Up to half of it is added at
-    /// random. `failures` is the number of failed runs since the last one that succeeded. By default, the delay is 1 s,
+    /// The delay between a failed run and the next run, unless the pod changes earlier. Up to half of it is added at
+    /// random. `failures` is the number of failed runs since the last successful run. By default, the delay is 1 s,
     /// doubling to 10 s. (Upstream always waits 10 s.)
     fn error_policy(&self, uid: &PodUid, error: &RunError<Self::Error>, failures: u32) -> Duration {
         default_delay(failures)
@@ -70,24 +70,24 @@ fn default_delay(failures: u32) -> Duration {
     Duration::from_secs(doubled.min(10))
 }
 
-/// The next step after a successful run. In any case, the pod is run again at the instant given to [`Run::due_by`].
+/// The next step after a successful run. In any case, the worker runs again at the instant given to [`Run::due_by`].
 #[must_use = "return it from the reconcile function"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action(Option<Instant>);
 
 impl Action {
-    /// Runs the pod again when it changes, or at the next resync.
+    /// The worker runs again when the pod changes, or at the next resync.
     pub const fn await_change() -> Self {
         Self(None)
     }
 
-    /// Runs the pod again at the instant `at` at the latest.
+    /// The worker runs again at the instant `at` at the latest.
     pub const fn requeue_at(at: Instant) -> Self {
         Self(Some(at))
     }
 }
 
-/// The time after which a pod is run again even if nothing changed.
+/// The time after which a pod's worker runs again even if nothing has changed.
 const RESYNC_PERIOD: Duration = Duration::from_secs(60);
 /// Up to this fraction of a resync period or retry delay is added at random.
 const JITTER: f64 = 0.5;
@@ -117,11 +117,11 @@ struct SlotOf<T> {
     spec: T,
     /// The newest specification of a deleted pod, until the worker takes it. The worker may know only an older one.
     deleted: T,
-    /// The specification last set and deleted during the termination. The next worker terminates the pod with it.
+    /// The last specification set and deleted again during the termination. The next worker terminates the pod with it.
     unused: T,
     /// The shortest grace period that was given to [`PodWorkers::delete_within`].
     grace: Option<Duration>,
-    /// True once a worker has run the pod without a specification. The pod must then end before it can start again.
+    /// True once a worker has made a run without a specification. The pod must then end before it can start again.
     is_terminating: bool,
     has_worker: bool,
     /// Wakes the worker, or makes the driver start one.
@@ -158,9 +158,9 @@ impl<S> Shared<S> {
 }
 
 impl<S: Send + Sync + 'static> PodWorkers<S> {
-    /// Starts the workers on the tokio runtime of the generator. They wait until the generator is synced, and then run
-    /// each pod that exists or has a specification, so running pods are adopted. Pass all specifications: an existing
-    /// pod that is not among `specs` is terminated if [`Reconcile::owns`] claims it, and is not touched otherwise.
+    /// Starts the workers on the tokio runtime of the generator. They wait until the generator is synced. Then each
+    /// pod that exists or has a specification gets a run, so running pods are adopted. Pass all specifications: an
+    /// existing pod that is not in `specs` is terminated if [`Reconcile::owns`] claims it, and is left alone otherwise.
     pub fn spawn<R: Reconcile<Spec = S>>(
         pleg: Pleg,
         reconciler: Arc<R>,
@@ -189,7 +189,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         (Arc::new(driver), Self { shared, stop })
     }
 
-    /// Sets the specification of a pod and runs it.
+    /// Sets the specification of a pod, and runs the pod's worker.
     pub fn set(&self, uid: &PodUid, spec: impl Into<Arc<S>>) {
         let spec = spec.into();
         self.shared.update(uid, |pod| pod.spec = Some(spec));
@@ -218,7 +218,7 @@ impl<S: Send + Sync + 'static> PodWorkers<S> {
         });
     }
 
-    /// Runs the pod, for changes that neither the generator nor a specification shows, such as the result of a probe.
+    /// Runs a pod's worker, for changes that neither the generator nor a specification shows, such as a probe's result.
     pub fn wake(&self, uid: &PodUid) {
         self.shared.update(uid, |_| ());
     }

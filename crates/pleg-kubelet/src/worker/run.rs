@@ -26,9 +26,9 @@ pub struct Run<S> {
     pub spec: Option<Arc<S>>,
     /// The most recent specification, kept during termination. `None` if this worker never had one.
     pub last_spec: Option<Arc<S>>,
-    /// The grace period that the deletion gives, instead of the pod's own.
+    /// The grace period given with the deletion, which replaces the pod's own.
     pub grace: Option<Duration>,
-    /// The number of failed runs of the pod since the last one that succeeded.
+    /// The number of failed runs since the last successful run.
     pub failures: u32,
     /// The status of the pod, newer than the worker's own last change.
     pub view: PodView,
@@ -74,7 +74,7 @@ impl<S> Run<S> {
         }
     }
 
-    /// Waits until the pod must be run again, and takes a newer view. The wait ends at once if the run changed
+    /// Waits until the worker must run again, and takes a newer view. The wait ends at once if the run changed
     /// something. Otherwise it ends when the pod changes, a [`waker`](Self::waker) is called, or the action of `result`
     /// or [`due`](Self::due) is due. After an error, the wait is at most 1 s, doubling to 10 s. `next` makes no resync.
     ///
@@ -119,7 +119,7 @@ impl<S> Run<S> {
         }
     }
 
-    /// Waits until the pod was woken, has changed or is due.
+    /// Waits until the worker was woken, the pod has changed, or the instant `due` has come.
     pub(super) async fn wait(&mut self, due: Option<Instant>) -> Result<(), WaitError> {
         let clock = self.pleg.clock();
         let sleep = OptionFuture::from(due.map(|at| clock.sleep_until(at)));
@@ -173,7 +173,7 @@ impl<S> Run<S> {
         let _ = shared.changes.subscribe().wait_for(is_deleted).await;
     }
 
-    /// Runs the pod again at the instant `at` at the latest. The planner calls `due_by` if a plan has such an instant.
+    /// Makes the worker run again at the instant `at` at the latest. The planner calls `due_by` if a plan needs that.
     pub fn due_by(&self, at: Instant) {
         let mut due = lock(&self.due);
         *due = due.into_iter().chain([at]).min();
@@ -185,7 +185,7 @@ impl<S> Run<S> {
         *lock(&self.due)
     }
 
-    /// Returns a function that runs the pod again, for tasks that outlive the run.
+    /// Returns a function that makes the worker run again, for tasks that outlive the run.
     pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let woken = self.woken.clone();
         move || woken.notify_one()
@@ -201,13 +201,13 @@ impl<S> Run<S> {
 /// The instant at which the worker of a pod last changed something. The address of this value identifies the worker.
 pub(crate) type LastChange = Mutex<Option<Instant>>;
 
-/// Returns true if anything of the pod runs or may start. A created container cannot start after its sandbox has ended.
+/// Returns true if a container or sandbox may be running. A created container cannot start after its sandbox has ended.
 pub(crate) fn may_run(status: &PodStatus) -> bool {
     let mut sandboxes = status.sandboxes.iter();
     sandboxes.any(|s| s.state != SandboxState::NotReady) || status.containers.iter().any(is_live)
 }
 
-/// Returns true if the container runs or may run.
+/// Returns true if the container is running or may be running.
 pub(crate) fn is_live(container: &ContainerStatus) -> bool {
     use ContainerState::{Created, Exited};
     !matches!(container.state, Created | Exited)

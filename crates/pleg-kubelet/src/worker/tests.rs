@@ -112,7 +112,7 @@ fn changing_error_is_logged_less_and_less_often() {
 }
 
 #[test]
-fn created_container_is_possibly_running_only_if_its_sandbox_is() {
+fn created_container_cannot_run_after_its_sandbox_has_ended() {
     for (words, runs) in [
         ("sandbox-0 ready, a exited", true),
         ("sandbox-0 unknown, a exited", true),

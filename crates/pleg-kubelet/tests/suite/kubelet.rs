@@ -118,7 +118,7 @@ struct Node {
 }
 
 impl Node {
-    /// Runs a pod with these containers; without any, the pod has no specification.
+    /// Runs a pod with these containers. If `names` is empty, the pod has no specification.
     async fn start(runtime: FakeRuntime, names: &[&str]) -> Self {
         let mut builder = Pleg::builder(runtime.clone()).clock(runtime.clock());
         let consumer = builder.register_consumer("kubelet");
@@ -151,7 +151,7 @@ impl Node {
         }
     }
 
-    /// The container exits, and its exit code cannot be read. The runtime still lists the container.
+    /// A node whose container has exited, with an exit code that cannot be read. The runtime still lists the container.
     async fn with_unread_exit(fails: bool) -> Self {
         let runtime = FakeRuntime::new();
         let node = Self::start(runtime.clone(), &["app"]).await;
@@ -168,7 +168,7 @@ impl Node {
         pass(&self.pleg, SECOND * seconds).await;
     }
 
-    /// Waits until the attempt `attempt` of a container, or a later one, runs.
+    /// Waits until the attempt `attempt` of a container, or a later attempt, is running.
     async fn until_runs(&self, name: &str, attempt: u32) {
         let runs = || {
             let status = self.pleg.get(&POD.into()).status;
@@ -218,7 +218,7 @@ async fn never_succeeding_status_calls_delay_no_deletion_and_become_rare() {
         assert_eq!(node.runtime.ids(Kind::Sandbox), []);
 
         let node = Node::with_unread_exit(fails).await;
-        // The container is replaced meanwhile.
+        // Another container is started although the exit code is missing.
         node.until_runs("app", 1).await;
         node.pass(3600).await;
         let calls = node.runtime.count(&Op::status("p-app-0"));

@@ -79,7 +79,7 @@ async fn run_without_specification_stops_containers_within_its_grace_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loop_without_workers_runs_pod_again_after_failure_or_change() {
+async fn run_next_waits_after_failure_but_not_after_change() {
     let runtime = FakeRuntime::new();
     let (pleg, _consumer) = start(&runtime).await;
     let mut run = run(&pleg);
@@ -119,7 +119,7 @@ async fn exits_of_a_removed_pod_are_not_reported_again() {
         let ids = plan.exits().iter().map(|exit| exit.id.to_string());
         ids.collect::<Vec<_>>()
     };
-    assert_eq!(exits().await, [""; 0], "it runs");
+    assert_eq!(exits().await, [""; 0], "the container runs");
     runtime.put(fake::exited("p", "c", 1));
     assert_eq!(exits().await, ["p-c"]);
     runtime.remove("p-c");

@@ -53,7 +53,7 @@ struct Node {
     uid: PodUid,
 }
 
-/// A pod with one container that runs.
+/// A node whose only pod has one running container.
 async fn node() -> Node {
     let runtime = FakeRuntime::new();
     runtime.run_pod("u");
@@ -145,7 +145,7 @@ async fn failing_readiness_probe_is_reported_until_it_succeeds_again() {
     node.ends_with(0);
     assert!(node.until_ready().await <= 11 * SECOND);
     assert_eq!(node.changes.load(Ordering::Relaxed), 3);
-    assert_eq!(node.failed(), None, "it is not to be stopped");
+    assert_eq!(node.failed(), None, "the container must not be stopped");
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,7 +159,7 @@ async fn container_with_failed_liveness_is_reported_until_another_container_runs
     node.until_liveness_fails().await;
     let runs = node.runs();
     pass(&node.pleg, 100 * SECOND).await;
-    assert_eq!(node.runs(), runs, "no check while it waits for its stop");
+    assert_eq!(node.runs(), runs, "no check before the stop");
     node.replace().await;
     assert_eq!(node.failed(), None);
     node.set(&json!({"livenessProbe": {}}));
@@ -235,7 +235,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, status: &str) {
     }
 }
 
-/// Starts a server on the returned port. `what`: a status, `TLS` (self-signed), `no request` (no answer), or `nothing`.
+/// Starts a server. Returns its port. `what`: a status, `TLS`, `no request` (hangs up at once), `nothing` (no server).
 async fn serve(what: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

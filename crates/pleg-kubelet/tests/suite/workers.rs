@@ -19,7 +19,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 enum Does {
     #[default]
     Nothing,
-    /// Removes everything of a pod that must be terminated.
+    /// Removes all containers and sandboxes of a pod that must be terminated.
     Remove,
     Fail,
     Panic,
@@ -42,7 +42,7 @@ struct Began {
 struct State {
     does: BTreeMap<PodUid, Does>,
     runs: Vec<Began>,
-    /// Pods whose run waits.
+    /// Pods whose run is waiting (`Does::Wait`).
     in_progress: BTreeSet<PodUid>,
     failures: Vec<u32>,
     errors: Vec<String>,
@@ -208,13 +208,13 @@ async fn wake_during_a_run_causes_one_more_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_run_is_repeated_by_error_policy_with_newer_view() {
+async fn failed_run_repeats_after_error_policy_delay_with_newer_view() {
     for (does, error) in [
         (Does::Panic, "the reconcile function panicked: test panic"),
         (Does::Fail, &fmt::Error.to_string()),
     ] {
         let node = Node::start(&[("p", Does::Nothing), ("q", Does::Nothing)]).await;
-        // The pod is run between two lists, so that only a read of the pod can give a newer view.
+        // The worker runs between two lists, so that only a read of the pod can give a newer view.
         pass(&node.pleg, Duration::from_millis(30_500)).await;
         let before = node.runs();
         node.does("p", does);
@@ -273,7 +273,7 @@ async fn shutdown_of_workers_starts_no_run_and_aborts_hung_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_end_when_generator_ends_or_handle_is_dropped() {
+async fn workers_end_when_generator_ends_or_pod_workers_is_dropped() {
     let node = Node::start(&[("p", Does::Nothing)]).await;
     node.pleg.shutdown().await;
     node.workers.ended().await;
@@ -293,13 +293,13 @@ async fn deleted_pod_is_terminated_and_its_worker_ends() {
     let is_finished = |s: &State| s.finished_pods == [PodUid::from("p")];
     let took = node.until(is_finished).await;
     assert!(took < 10 * SECOND, "the next run begins at once: {took:?}");
-    assert_eq!(node.state().failures, [1, 2], "it was repeated");
+    assert_eq!(node.state().failures, [1, 2], "`finish` was repeated");
     let runs = node.runs_since(before, "p");
     assert!(runs[0].spec.is_none() && runs[0].view.status.exists());
     assert_eq!((runs.len(), runs[0].grace), (1, Some(7 * SECOND)));
     let before = node.runs();
     pass(&node.pleg, 60 * MINUTE).await;
-    assert_eq!(node.runs(), before, "it is not run again");
+    assert_eq!(node.runs(), before, "its worker makes no run");
     node.workers.set(&"p".into(), 1);
     node.until_run().await;
 }

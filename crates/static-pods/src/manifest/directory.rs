@@ -71,11 +71,11 @@ fn read_file(
     }
 }
 
-/// The manifests in force, by the full name of the pod: for each name, the one manifest that is used.
+/// The manifests in force: the one manifest that is used for each pod, by the full name of the pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifests {
     pods: BTreeMap<String, Manifest>,
-    /// The pods that ran before the first call of `update`.
+    /// The pods that were running before the first call of `update`.
     running: BTreeSet<PodUid>,
 }
 
@@ -134,7 +134,7 @@ impl Manifests {
             }
         }
         let running = std::mem::take(&mut self.running);
-        // Precedence in conflicts: unchanged manifests, changed ones in the same file as before, those of running pods.
+        // Precedence in conflicts: unchanged manifests, changed ones of the same file, manifests of running pods.
         good.sort_by_key(|manifest| match self.pods.get(&manifest.full_name()) {
             Some(before) if before == manifest => 0,
             Some(before) if before.file == manifest.file => 1,

@@ -40,7 +40,7 @@ pub struct Manifest {
     pub ignored: Vec<String>,
 }
 
-/// A manifest that cannot be run.
+/// The error of a manifest that cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error("{}: {}{problem}", file.display(), field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default())]

@@ -21,7 +21,7 @@ pub struct ManifestSource {
     directory: PathBuf,
     node: String,
     /// If true, a manifest with fields that the API does not have is refused. The default is false: these fields are
-    /// ignored, as upstream does, with a warning for each manifest, and a further one when its ignored fields change.
+    /// ignored, as upstream does, with a warning for each manifest, and another when the ignored fields change.
     pub strict_fields: bool,
     period: Duration,
     clock: Clock,
@@ -29,7 +29,7 @@ pub struct ManifestSource {
     /// The errors that were logged last, so that a read with the same errors does not log them again.
     broken: Vec<ManifestError>,
     error: Option<String>,
-    /// A read of the directory that exceeded `DEADLINE` and still runs.
+    /// A read of the directory that exceeded `DEADLINE` and is still in progress.
     reading: Option<JoinHandle<Result<ReadManifests, String>>>,
 }
 
@@ -141,8 +141,8 @@ fn warn_of_ignored(changes: &Changes) {
         if !manifest.ignored.is_empty() {
             let (file, fields) = (manifest.file.display(), manifest.ignored.join(", "));
             tracing::warn!(
-                "{file}: {fields}: there are no such fields, they are ignored: check their names \
-                 and their indentation"
+                "{file}: {fields}: there are no such fields, so they are ignored: check their \
+                 names and their indentation"
             );
         }
     }

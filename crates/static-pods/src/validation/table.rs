@@ -13,7 +13,7 @@ metadata.labels.*: label value
 metadata.name: subdomain
 metadata.namespace: empty or label
 spec: if !spec: it is missing: write the containers of the pod
-spec containers: if !containers: there is none: write at least one
+spec containers: if !containers: there is no container: write at least one
 spec dnsPolicy: if dnsPolicy=None !dnsConfig.nameservers: "None" needs name servers: write dnsConfig.nameservers
 spec hostIPC: if hostIPC=true hostUsers=false: true is not allowed with hostUsers: false: remove one
 spec hostNetwork: if hostNetwork=true hostUsers=false: true is not allowed with hostUsers: false: remove one
@@ -97,7 +97,7 @@ spec.@.*Probe.tcpSocket.port: port
 spec.@.*Probe.terminationGracePeriodSeconds: at least 1
 spec.@.*Probe.timeoutSeconds: at least 0
 spec.@.livenessProbe.successThreshold: 1 in a livenessProbe
-spec.@.readinessProbe terminationGracePeriodSeconds: if terminationGracePeriodSeconds: {} has no effect, it stops nothing: remove it
+spec.@.readinessProbe terminationGracePeriodSeconds: if terminationGracePeriodSeconds: {} has no effect, because this probe stops nothing: remove it
 spec.@.startupProbe.successThreshold: 1 in a startupProbe
 spec.@.lifecycle.postStart .: if !exec !httpGet !sleep !tcpSocket: it does nothing: write one of exec, httpGet and sleep
 spec.@.lifecycle.preStop .: if !exec !httpGet !sleep !tcpSocket: it does nothing: write one of exec, httpGet and sleep

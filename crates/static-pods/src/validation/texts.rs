@@ -184,7 +184,7 @@ fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// Returns true for a key, such as that of a label. A key is a name, or a domain, a `/` and a name.
+/// Returns true for a key, such as the key of a label: a name, or a domain, a `/` and a name.
 pub(super) fn is_key(text: &str) -> bool {
     match text.split_once('/') {
         Some((domain, name)) => is_subdomain(domain) && is_key_name(name),

@@ -77,7 +77,7 @@ const WRONG: &str = r#"
     spec {hostname: a.-, subdomain: a.-} | hostname subdomain | "a.-" | digits and -,
     spec {priorityClassName: A, serviceAccountName: A, nodeName: A, volumes: [{emptyDir: {}, name: A}], hostAliases: [{hostnames: [A], ip: '10.0.0.1'}]} | priorityClassName serviceAccountName nodeName volumes[0].name hostAliases[0].hostnames[0] | "A" | lower-case
     spec {runtimeClassName: ''} | runtimeClassName | "" | lower-case
-    spec {containers: []} | containers | none | write at least one
+    spec {containers: []} | containers | no container | write at least one
     spec {restartPolicy: Once, initContainers: [{image: a, name: i, restartPolicy: Once}]} | restartPolicy initContainers[0].restartPolicy | "Once" | none of Always, OnFailure, Never
     spec {dnsPolicy: Cluster} | dnsPolicy | "Cluster" | ClusterFirst, ClusterFirstWithHostNet, Default
     spec {dnsPolicy: None} | dnsPolicy | "None" | write dnsConfig.nameservers
@@ -186,7 +186,7 @@ const WRONG: &str = r#"
 "#;
 
 #[test]
-fn validation_refuses_too_many_annotations() {
+fn validation_refuses_annotations_larger_than_256_kibibytes() {
     let annotations = json!({"a": "x".repeat(256 << 10)});
     let pod = changed(&json!({"metadata": {"annotations": annotations}}));
     let problem = "262145 bytes are too many: write at most 262144";

@@ -62,7 +62,7 @@ fn exit_of_highest_attempt_counts_in_any_order_of_detection() {
     worker.observe_exit(0, Some(1), 7);
     worker.runs("9 | | stop sandbox-0, terminating, Succeeded");
 
-    // The container never ran, so it has not ended.
+    // The container was removed before it ran, so the policy `Never` does not prevent another one.
     let mut worker = Worker::new("Never a");
     worker.runs("5 read 4 | a created | start existing a-0");
     worker.runs("15 | a created | remove a-0");
@@ -148,7 +148,7 @@ fn runtime_call_without_effect_is_repeated_after_ten_seconds() {
         15 read 4 | a created    | inspect
         15        | a exited 128 | start a-1
 
-        A removal that a container waits for is repeated every 10 s, unlike that of garbage: Always a
+        A removal that a container waits for is repeated every 10 s, unlike a removal of garbage: Always a
         5 read 4 | a created | start existing a-0
         15       | a created | remove a-0
         24       | a created |

@@ -13,7 +13,7 @@ use crate::probe::ProbeResults;
 use support::{Worker, check, view};
 
 #[test]
-fn containers_restart_policy_and_rules_override_its_pods_policy() {
+fn containers_own_restart_policy_and_rules_override_the_pods_policy() {
     for (of_pod, own, operator, code, is_restarted) in [
         ("Always a", "Never", "", 1, false),
         ("Never a", "Always", "", 0, true),
@@ -59,7 +59,7 @@ fn sandbox_is_created_used_or_replaced_depending_on_its_state() {
         # The address of the sandbox is not known yet.
         Always a     | sandbox-0 ready failing                   | inspect, a status missing
         Always a     | sandbox-0 ready failing, a running hash=g | stop a-0
-        # A pod that has ended gets no other sandbox.
+        # A pod that has ended gets no new sandbox.
         Never a b    | sandbox-0 ended, a exited 0               | terminating, terminated, Failed
         OnFailure a b | sandbox-0 ended, a exited 0, b exited 1  | create sandbox-1
         OnFailure a  | sandbox-0 ended, a exited 0               | terminating, terminated, Succeeded

@@ -61,7 +61,7 @@ fn check(actions: &Actions, pod: &PodStatus) -> Result<(), TestCaseError> {
                 true => c.status_missing || c.state != Created,
                 false => c.state != Exited,
             };
-            prop_assert!(!may_run, "{start:?} beside {c:?}");
+            prop_assert!(!may_run, "{start:?} although {c:?} may run");
         }
         let stops = actions.stop.iter().any(|stop| stop.name == start.name);
         prop_assert!(!stops, "{} is stopped and started in one run", start.name);

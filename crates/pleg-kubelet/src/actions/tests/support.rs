@@ -25,7 +25,7 @@ pub(super) fn view(seconds: u32, words: &str) -> PodView {
 pub(super) struct Worker {
     pub(super) spec: PodSpec,
     pub(super) history: PodHistory,
-    /// The pod's specification is not known.
+    /// True if the pod's specification is not known.
     pub(super) is_unknown: bool,
     pub(super) terminating: bool,
     pub(super) probes: Option<ProbeResults>,
@@ -82,7 +82,7 @@ impl Worker {
     }
 }
 
-/// Checks one worker per block. The first line of a block has a rule and the specification; the others are the runs.
+/// Checks one worker per block. The first line of a block has a rule and the specification; each other line is a run.
 pub(super) fn timelines(blocks: &str) {
     for block in blocks.trim().split("\n\n") {
         let (rule, runs) = block.split_once('\n').unwrap();

@@ -30,8 +30,8 @@ fn reported(state: &Value, restarts: u32) -> Value {
     }]})
 }
 
-/// A row: the specification; its containers; the restart count in the previous status, in which `app` runs, if there is
-/// one; a field of the status, and its value.
+/// A row: the specification; its containers; the restart count in the previous status, in which `app` runs, if a
+/// previous status exists; a field of the status, and its value.
 #[test]
 fn status_fields_are_computed_from_containers_and_previous_status() {
     let table = r#"
@@ -134,7 +134,7 @@ fn record(id: &str, detected: u64, code: Option<i32>) -> Exit {
 #[test]
 fn last_state_of_removed_container_comes_from_its_exit_record() {
     let mut node = Node::of("Always", "app-3 running");
-    // The newest exit record is of an earlier exit of `app-3` itself, so the last state is that of `app-2`.
+    // The newest exit record is of an earlier exit of `app-3` itself, so the last state is the exit of `app-2`.
     let records =
         [1, 2, 3].map(|n: u8| record(&format!("app-{n}"), n.into(), Some(4 + i32::from(n))));
     node.ended = records.into();
@@ -165,7 +165,7 @@ fn status_of_a_running_container_shows_its_resources_in_effect() {
         running  | 50000 307 134217728   | 300m 500m 128Mi
         # While a resize is in progress.
         running  | 200000 1024 268435456 | 1 2 256Mi
-        # The runtime reports no resources, or the container does not run.
+        # The runtime reports no resources, or the container is not running.
         running  | 0 0 0                 | 300m 500m 128Mi
         exited 0 | 200000 1024 268435456 | 300m 500m 128Mi
     ";
@@ -214,7 +214,7 @@ fn phase_and_initialized_condition_follow_the_container_states() {
         OnFailure app b         | app exited 0, b exited 1    | Running   |
         Always init sidecar app |                             | Pending   | init sidecar
         Always init sidecar app | init exited 1               | Pending   | init sidecar
-        # The phase becomes terminal only when no container runs.
+        # The phase becomes terminal only when no container is running.
         Never init sidecar app  | init exited 1, sidecar running | Pending | init
         Never init sidecar app  | init exited 0               | Pending   | sidecar
         Never init sidecar app  | init exited 0, sidecar running | Pending |
@@ -300,7 +300,7 @@ fn readiness_gates_affect_only_the_ready_condition() {
 }
 
 #[test]
-fn ready_to_start_containers_needs_a_ready_sandbox_with_address() {
+fn pod_ready_to_start_condition_needs_ready_sandbox_with_address() {
     let is_ready = |node: &Node| node.status()["conditions"][0]["status"] == "True";
     for (pod, expected) in [
         ("", true),

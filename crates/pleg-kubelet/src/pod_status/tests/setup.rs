@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// The container `app` waits for its restart.
+    /// Makes the container `app` wait for its restart.
     pub(crate) fn waits(mut self) -> Self {
         let waiting = waiting("CrashLoopBackOff", "back-off".to_owned());
         self.waiting.insert("app".to_owned(), waiting);

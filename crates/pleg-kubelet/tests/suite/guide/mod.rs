@@ -1,4 +1,4 @@
-//! The examples of docs/kubelet.md: a kubelet loop, a loop of one's own, and a unit test of a worker.
+//! The examples of docs/kubelet.md: a kubelet, a loop without `PodWorkers`, and a unit test of a worker.
 
 mod kubelet;
 mod own_loop;
@@ -46,7 +46,7 @@ fn code_in_the_guide_is_the_tested_code() {
     }
 }
 
-/// The container with the attempt number `attempt`, once it runs.
+/// Waits until the container with the attempt number `attempt` is running. Returns its id.
 async fn running(pod: &mut PodHandle, attempt: u32) -> Id {
     loop {
         let status = pod.view().status;
@@ -69,7 +69,7 @@ fn node() -> (Sim, TempDir, String) {
 }
 
 #[tokio::test]
-async fn loop_starts_restarts_and_removes_a_pod() {
+async fn example_kubelet_starts_restarts_and_removes_a_pod() {
     let (sim, dir, endpoint) = node();
     let config = NodeConfig::of_host(dir.path(), Vec::new());
     let started = kubelet::start(&endpoint, config, Vec::new()).await;
@@ -108,7 +108,7 @@ struct Secrets;
 impl Sources for Secrets {}
 
 #[tokio::test]
-async fn own_loop_runs_restarts_and_finishes_a_pod() {
+async fn example_loop_without_workers_runs_restarts_and_finishes_a_pod() {
     let (sim, dir, endpoint) = node();
     let (mut builder, client) = Pleg::connect(&endpoint).unwrap();
     let consumer = builder.register_consumer("guide");

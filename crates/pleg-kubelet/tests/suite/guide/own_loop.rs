@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::kubelet::Kubelet;
 
-/// Runs one pod until it was deleted and nothing of it is left.
+/// Runs one pod until it is deleted and has no container and no sandbox.
 pub(crate) async fn run_pod(
     kubelet: &Kubelet,
     pleg: &Pleg,

@@ -27,7 +27,7 @@ async fn crashed_container_is_started_again() -> Result<(), Box<dyn std::error::
     assert_eq!(plan.exits()[0].exit_code, Some(1));
     assert_eq!(plan.begin().await.start[0].attempt, 1);
 
-    run.spec = None; // It is deleted.
+    run.spec = None; // The pod is deleted.
     let desired = Desired::of(&run, Some(&pod));
     let plan = planner.plan(&run, desired, None).await?;
     assert_eq!(plan.begin().await.stop_sandboxes, [Id::from("pod-s")]);

@@ -64,7 +64,7 @@ fn file_name(path: &Path) -> String {
 }
 
 #[test]
-fn pod_with_two_manifests_keeps_the_newer_until_its_removal() {
+fn used_manifest_stays_until_removed_even_if_another_becomes_newer() {
     let twice = Directory::twice();
     let mut manifests = Manifests::default();
     let (file, errors) = twice.update(&mut manifests);

@@ -151,7 +151,7 @@ fn invalid_yaml_is_an_error_with_its_position() {
 }
 
 #[test]
-fn markers_empty_values_and_implemented_fields_are_accepted() {
+fn document_markers_empty_values_and_implemented_fields_are_accepted() {
     for (text, by) in [
         ("apiVersion: v1", "---\n# a comment\napiVersion: v1"),
         ("path: /srv}}]\n", "path: /srv}}]\n---\n"),
@@ -245,8 +245,8 @@ fn fields_of(value: &Value, path: &str) -> Vec<String> {
     }
 }
 
-/// The files are modelled on those of real projects, which they name. The kubelet runs all but one of them. The table
-/// `fields.tsv` has the fields, and the files that use each.
+/// The files are modelled on manifests of the projects in their names. The kubelet runs all files but one. The table
+/// `fields.tsv` has the fields, and the files that use each field.
 #[test]
 fn real_manifests_run_or_the_error_names_the_refused_field() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/manifests/real");

@@ -70,7 +70,7 @@ async fn hung_post_start_hook_does_not_delay_a_deletion() {
     node.workers.delete(&uid);
     let gone = |node: &Node| {
         let seen = node.seen(&uid);
-        assert!(seen.container("next").is_none(), "it is not started");
+        assert!(seen.container("next").is_none(), "next is not started");
         !seen.exists()
     };
     node.until(&uid, "gone", gone).await;

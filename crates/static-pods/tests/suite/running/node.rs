@@ -164,7 +164,7 @@ impl Node {
         self.container(uid)["state"]["running"].is_object()
     }
 
-    /// Waits until the first container of the pod runs. Returns its id.
+    /// Waits until the first container of the pod is running. Returns its id.
     pub(crate) async fn until_running(&self, uid: &PodUid) -> Value {
         self.until(uid, "running", |node| node.is_running(uid))
             .await;

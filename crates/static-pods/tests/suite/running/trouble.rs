@@ -1,4 +1,4 @@
-//! Calls that fail, images that are missing, directories that cannot be made.
+//! Failing calls, missing images, unusable directories, restarts of the kubelet, and changes of manifests.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ async fn container_keeps_its_waiting_reason_while_its_creation_is_retried() {
 }
 
 #[tokio::test]
-async fn uncreatable_log_directory_is_named_and_deleted_pod_leaves_nothing() {
+async fn status_names_uncreatable_log_directory_and_deletion_removes_all_files() {
     let node = Node::up(Mode::Containerd2).await;
     let all_logs = node.dir.path().join("logs");
     std::fs::write(&all_logs, "not a directory").unwrap();
@@ -132,7 +132,7 @@ async fn restarted_kubelet_removes_orphaned_files_and_keeps_host_ports_taken() {
     for path in files(&gone).iter().chain(&files(&set)) {
         std::fs::create_dir_all(path).unwrap();
     }
-    // Like a restarted kubelet, this one knows no pod until it adopts those that run.
+    // Like a restarted kubelet, this one knows no pod until it adopts the running pods.
     node.kubelet.pods().clear();
     let specified = [uid.clone(), set.clone()];
     let specified = specified.map(|uid| (uid, Arc::new(manifest("web", "{}", &pod))));
@@ -161,7 +161,7 @@ async fn changed_resources_appear_in_the_status_without_a_new_container() {
     assert_eq!(node.container(&uid)["containerID"], before);
 }
 
-/// Waits until another container than `before` runs in pod `uid`. Pod `other` must have no ready sandbox then.
+/// Waits until a container other than `before` runs in pod `uid`. Pod `other` must have no ready sandbox then.
 async fn until_another_runs(node: &Node, uid: &PodUid, other: &PodUid, before: &Value) {
     let is_ready = |status: &PodStatus| {
         let mut sandboxes = status.sandboxes.iter();
@@ -169,7 +169,7 @@ async fn until_another_runs(node: &Node, uid: &PodUid, other: &PodUid, before: &
     };
     let runs = |node: &Node| {
         assert!(!(is_ready(&node.seen(uid)) && is_ready(&node.seen(other))));
-        assert!(node.kubelet.pods().len() <= 1, "both have one name");
+        assert!(node.kubelet.pods().len() <= 1, "both pods have one name");
         node.is_running(uid) && node.container(uid)["containerID"] != *before
     };
     node.until(uid, "started anew", runs).await;
@@ -191,7 +191,7 @@ async fn pod_of_restored_manifest_waits_until_its_replacement_ends() {
     until_another_runs(&node, &first, &second, &before).await;
     assert_eq!(node.status(&first)["phase"], "Running");
     let containers = node.seen(&first).containers.len();
-    assert_eq!(containers, 2, "the one that cannot be removed stays");
+    assert_eq!(containers, 2, "the old container cannot be removed");
     // The planner has acknowledged the exits of the earlier pod, so `reset` lets the kubelet remove its containers.
     node.sim.control("reset").await.unwrap();
     node.workers.delete(&first);
