@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The few CRI calls that containerd.sh needs, with Python's standard library only.
 
     cri.py SOCKET ready          succeeds when the CRI service lists its pods, so it is up and initialised
@@ -9,7 +8,6 @@ A unary gRPC call is one HTTP/2 request: a length-prefixed message, and one in t
 no message, so this client skips the headers of responses and needs no HPACK decoder.
 """
 
-import concurrent.futures
 import socket
 import struct
 import sys
@@ -32,11 +30,6 @@ def frame(kind, flags, stream, payload=b""):
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
-def header(name, value):
-    """Encodes a header for HPACK as a literal, not indexed or Huffman-coded. Name and value must be below 127 bytes."""
-    return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
-
-
 def request(path, method, message):
     headers = {
         ":method": "POST",
@@ -47,11 +40,13 @@ def request(path, method, message):
         "content-type": "application/grpc",
         "te": "trailers",
     }
+    # Each is a literal for HPACK, not indexed or Huffman-coded. Name and value must be below 127 bytes.
+    literals = [b"\0%c%b%c%b" % (len(n), n.encode(), len(v), v.encode()) for n, v in headers.items()]
     return b"".join([
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         frame(SETTINGS, 0, 0, struct.pack(">HI", 4, MAX_WINDOW)),
         frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", MAX_WINDOW - 65535)),
-        frame(HEADERS, END_HEADERS, 1, b"".join(header(*pair) for pair in headers.items())),
+        frame(HEADERS, END_HEADERS, 1, b"".join(literals)),
         frame(DATA, END_STREAM, 1, b"\0" + struct.pack(">I", len(message)) + message),
     ])
 
@@ -66,10 +61,7 @@ def call(path, method, message=b""):
             connection.sendall(request(path, method, message))
             stream = connection.makefile("rb")
             ended = False
-            while not ended:
-                head = stream.read(9)
-                if len(head) < 9:
-                    break
+            while not ended and len(head := stream.read(9)) == 9:
                 kind, flags = head[3], head[4]
                 payload = stream.read(int.from_bytes(head[:3], "big"))
                 if kind in (SETTINGS, PING) and not flags & ACK:
@@ -93,14 +85,15 @@ def varint(data, at):
             return value, at
 
 
-def bytes_fields(data):
-    """Yields the number and the bytes of each length-delimited field of a protobuf message."""
+def fields(number, data):
+    """Yields the bytes of each length-delimited field with this number of a protobuf message."""
     at = 0
     while at < len(data):
         tag, at = varint(data, at)
         if tag & 7 == 2:
             size, at = varint(data, at)
-            yield tag >> 3, data[at : at + size]
+            if tag >> 3 == number:
+                yield data[at : at + size]
             at += size
         elif tag & 7 == 0:
             at = varint(data, at)[1]
@@ -108,53 +101,50 @@ def bytes_fields(data):
             at += 8 if tag & 7 == 1 else 4
 
 
-def text_field(number, text):
-    data = text.encode()
+def field(number, data):
     assert len(data) < 128, "one byte holds the length"
     return bytes([number << 3 | 2, len(data)]) + data
 
 
 def pods(path):
     """The ids of all sandboxes: field 1 (id) of each item (field 1) of the list."""
-    listing = call(path, "RuntimeService/ListPodSandbox")
-    return [
-        value.decode()
-        for number, item in bytes_fields(listing) if number == 1
-        for inner, value in bytes_fields(item) if inner == 1
-    ]
+    items = fields(1, call(path, "RuntimeService/ListPodSandbox"))
+    return [id.decode() for item in items for id in fields(1, item)]
+
+
+def has_image(path, reference):
+    # Field 1 of the request is an ImageSpec, whose field 1 is the name; field 1 of the answer is the image, if any.
+    answer = call(path, "ImageService/ImageStatus", field(1, field(1, reference.encode())))
+    return any(True for _ in fields(1, answer))
 
 
 def remove_pod(path, pod):
-    for method in ("StopPodSandbox", "RemovePodSandbox"):
-        call(path, f"RuntimeService/{method}", text_field(1, pod))
+    try:
+        for method in ("StopPodSandbox", "RemovePodSandbox"):
+            call(path, f"RuntimeService/{method}", field(1, pod.encode()))
+    except CallFailed as error:
+        print(error, file=sys.stderr)
 
 
 def remove_pods(path):
-    with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-        for done in [pool.submit(remove_pod, path, pod) for pod in pods(path)]:
-            try:
-                done.result()
-            except CallFailed as error:
-                print(error, file=sys.stderr)
+    from concurrent.futures import ThreadPoolExecutor  # Only here, because this import is slow.
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(lambda pod: remove_pod(path, pod), pods(path)))
     return not pods(path)
 
 
-def main(path, command, *arguments):
-    if command == "ready":
-        pods(path)
-        return True
-    if command == "image":
-        # Field 1 of the request is an ImageSpec, whose field 1 is the name; field 1 of the answer is the image, if any.
-        spec = text_field(1, arguments[0])
-        answer = call(path, "ImageService/ImageStatus", bytes([1 << 3 | 2, len(spec)]) + spec)
-        return any(number == 1 for number, _ in bytes_fields(answer))
-    if command == "remove-pods":
-        return remove_pods(path)
-    raise SystemExit(__doc__)
+COMMANDS = {"ready": lambda path: pods(path) is not None, "image": has_image, "remove-pods": remove_pods}
+
+
+def succeeds(path, command, *arguments):
+    """Executes a command. Prints the error if a call fails."""
+    try:
+        return COMMANDS[command](path, *arguments)
+    except CallFailed as failed:
+        print(f"cri.py: {failed}", file=sys.stderr)
+        return False
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(0 if main(*sys.argv[1:]) else 1)
-    except CallFailed as failed:
-        sys.exit(f"cri.py: {failed}")
+    sys.exit(0 if succeeds(*sys.argv[1:]) else 1)

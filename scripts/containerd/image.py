@@ -1,15 +1,10 @@
-#!/usr/bin/env python3
-"""Writes an OCI image archive that contains one program: image.py PROGRAM REFERENCE ARCHIVE
-
-The same program gives the same bytes: the archive contains no time, no owner and no directory order.
-"""
+"""Archives of OCI images. The same files give the same bytes: no time, owner or directory order is in an archive."""
 
 import hashlib
 import io
 import json
 import pathlib
 import platform
-import sys
 import tarfile
 
 # Image configs use Go's names of architectures.
@@ -43,36 +38,12 @@ def write(archive, reference, files, settings):
     machine = platform.machine()
     target = {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"}
     layer = blob("layer.v1.tar", tar(files))
-    config = blob("config.v1+json", document({
-        **target,
-        "config": settings,
-        "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
-    }))
-    manifest = blob("manifest.v1+json", document({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": config,
-        "layers": [layer],
-    }))
-    index = document({
-        "schemaVersion": 2,
-        "manifests": [{
-            **manifest,
-            "platform": target,
-            "annotations": {
-                "io.containerd.image.name": reference,
-                "org.opencontainers.image.ref.name": reference.rpartition(":")[2],
-            },
-        }],
-    })
+    layers = {"type": "layers", "diff_ids": [layer["digest"]]}
+    config = blob("config.v1+json", document({**target, "config": settings, "rootfs": layers}))
+    media_type = "application/vnd.oci.image.manifest.v1+json"
+    parts = {"schemaVersion": 2, "mediaType": media_type, "config": config, "layers": [layer]}
+    manifest = blob("manifest.v1+json", document(parts))
+    names = {"io.containerd.image.name": reference, "org.opencontainers.image.ref.name": reference.rpartition(":")[2]}
+    index = document({"schemaVersion": 2, "manifests": [{**manifest, "platform": target, "annotations": names}]})
     layout = ("oci-layout", document({"imageLayoutVersion": "1.0.0"}), 0o644)
     pathlib.Path(archive).write_bytes(tar([layout, ("index.json", index, 0o644), *blobs]))
-
-
-def main(program, reference, archive):
-    files = [("app", pathlib.Path(program).read_bytes(), 0o755)]
-    write(archive, reference, files, {"Entrypoint": ["/app"], "Cmd": ["pause"], "WorkingDir": "/"})
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
