@@ -126,7 +126,7 @@ fn data_of_a_silent_agent_is_shown_as_old() {
     top.answer_with(Err("no answer from an agent".to_owned()));
     let rows = "
  => NO ANSWER from the agent for 14s | agent_silent for 14s => runbook
- => do: Check that the agent runs";
+ => do: Check that the agent is running";
     top.play(rows);
     top.answer();
     top.play(" =>  => NO ANSWER");
