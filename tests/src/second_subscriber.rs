@@ -25,8 +25,8 @@ pub const PLAN: Plan = Plan {
     keep: Duration::from_millis(2500),
 };
 
-/// After the first lost STARTED or STOPPED, the generator must relist every second within one relist period plus this
-/// time. A list shows the change within the relist period, and 10 s later the generator counts the event as missed.
+/// Within one relist period plus this time after the first lost STARTED or STOPPED, the generator must relist every
+/// second. A list shows the change within the relist period, and 10 s later the generator counts the event as missed.
 /// Another 6 s are for slow reads: a containerd under load takes seconds for each.
 const POLLED_WITHIN: Duration = Duration::from_secs(10 + 6);
 /// The generator counts no missed events of a stream that is younger than this. The tests wait until the stream is old

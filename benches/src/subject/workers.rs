@@ -165,7 +165,7 @@ impl<S: Subject> OwnPod<S> {
     }
 }
 
-/// Restarts `workers` pods, each `times` times. Each read of the pod after a call adds its duration to `reads`.
+/// Restarts `workers` pods, each `times` times. `reads` gets the duration of each pod read after a runtime call.
 pub(super) async fn restart<S: Subject>(
     subject: &Arc<S>,
     client: &CriClient,

@@ -121,7 +121,7 @@ impl Kubelet {
 
 type Changed = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Annotates each new sandbox with the name of the node, by which `owns` recognizes it.
+/// Annotates each new sandbox with the node's name, by which `owns` recognizes the sandbox.
 pub(crate) struct Mark(pub(crate) String);
 
 impl LastChanges for Mark {

@@ -224,8 +224,8 @@ async fn status_error(endpoint: &Endpoint, status: &Status, channel: Channel) ->
     }
 }
 
-/// The name and version of a runtime that implements v1alpha2. Its `Version` has the same messages
-/// as in v1.
+/// The name and version of a runtime that implements v1alpha2. There, `Version` has the same
+/// messages as in v1.
 async fn v1alpha2(channel: Channel) -> Option<String> {
     let path = PathAndQuery::from_static("/runtime.v1alpha2.RuntimeService/Version");
     let request = version_request();

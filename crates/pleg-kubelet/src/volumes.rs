@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn uid_that_is_no_plain_directory_name_is_an_error() {
+    fn uid_other_than_a_plain_directory_name_is_an_error() {
         let node = NodeConfig::of_host(Path::new("/var/lib/kubelet"), Vec::new());
         for uid in ["", ".", "..", "../x", "a/b", "/etc", "a/", "a/.", "a:b"] {
             let path = node.pod_path(uid, "", &[]);

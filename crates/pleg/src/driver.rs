@@ -30,7 +30,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(15);
 const PROFILE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The number of hints (merged events) that the driver handles before it yields, so as not to block the reader of the
-/// event stream, which may share its thread.
+/// event stream, which may share the driver's thread.
 const HINTS_AT_ONCE: usize = 1000;
 
 /// The task that owns the reconciler.

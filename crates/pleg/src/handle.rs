@@ -399,7 +399,7 @@ impl HealthWatch {
         self.current().degraded(self.clock.now())
     }
 
-    /// Writes the metrics of readiness and of the degraded reasons. The generator writes them whenever it works, but
+    /// Writes the metrics of readiness and of reasons for degradation. The generator writes them whenever it works, but
     /// they also change as time passes: call this before these metrics are scraped.
     pub fn show_metrics(&self) {
         let (ready, degraded) = (self.ready(), self.degraded());

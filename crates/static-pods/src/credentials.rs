@@ -46,7 +46,7 @@ impl Sources for DockerConfig {
     }
 }
 
-/// The credentials for an image, from the registry in the file that matches the longest part of the image's name.
+/// The credentials for an image, from the file's registry that matches the longest part of the image's name.
 /// `None` if no registry matches, or the file cannot be read. Reads the file each time, because it may be replaced.
 fn credentials(file: &Path, image: &str) -> Option<AuthConfig> {
     let text = match std::fs::read_to_string(file) {

@@ -1,7 +1,7 @@
 //! Kills the daemon and the mini-kubelet repeatedly while containers crash and the mini-kubelet restarts them.
 //!
 //! Two containers with the same name must never run in one pod at the same time, and the mini-kubelet must report every
-//! exit code. In the end all pods must run, and the runtime must have no other sandbox that a CRI client can remove.
+//! exit code. In the end all pods must run, and other sandboxes may exist only if no CRI client can remove them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};

@@ -20,7 +20,7 @@ const HALF: usize = 10;
 /// The measured quantities (RSS in KiB, descriptors and tasks), and by how much each may grow in addition to 10 %.
 const MEASURED: [(&str, f64); 3] = [("RSS", 1024.0), ("descriptors", 4.0), ("tasks", 8.0)];
 
-/// Runs for `PLEG_KUBELET_MINUTES` minutes, and prints a sample each minute. If there are enough samples (see
+/// Runs for `PLEG_KUBELET_MINUTES` minutes, and prints a sample of the daemon each minute. With enough samples (see
 /// `HALF`), the maximum of their second half may exceed that of the first half only as `MEASURED` allows.
 pub async fn watch(daemon: &Daemon) -> anyhow::Result<()> {
     let mut kubelet = StaticPods::new(daemon, Mode::Evented)?;

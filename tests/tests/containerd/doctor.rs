@@ -197,7 +197,7 @@ async fn plant(daemon: &Daemon, most: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until `code` is the first finding of the agent's view, check and top show the same one, and readyz names it.
+/// Waits until `code` is the first finding in the agent's view, `check` and `top`, and readyz names it.
 async fn until_agent_shows(daemon: &Daemon, log: &Path, code: &str) -> anyhow::Result<()> {
     let address = address(log).context("the agent has no address")?;
     until(SOON * 3, code, || async {

@@ -146,7 +146,7 @@ async fn restart_containers(kubelet: &Kubelet, pod: &Pod) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Lets so much time pass that the generator drops the exit records of removed pods.
+/// Lets enough time pass for the generator to drop the exit records of removed pods.
 async fn age_records(node: &Node) -> anyhow::Result<()> {
     node.pass(12 * MINUTE).await;
     anyhow::ensure!(

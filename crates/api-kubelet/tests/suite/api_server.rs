@@ -150,8 +150,8 @@ impl Store {
     }
 }
 
-/// Returns true if `requested` includes an object of the collection `of`: the collection has the same path, or the same
-/// kind in all namespaces, and the object is on the requested node.
+/// Returns true if `requested` includes an object of the collection `of`: `requested` is that path, or that kind in
+/// all namespaces, and the object is on the requested node.
 fn selected((requested, node): &Requested, of: &str, object: &Value) -> bool {
     let kind = |path: &str| path.rsplit('/').next().map(str::to_owned);
     let is_in_all = !requested.contains("/namespaces/") && kind(requested) == kind(of);

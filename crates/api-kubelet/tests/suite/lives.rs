@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::node::{Node, PODS};
 
 #[tokio::test]
-async fn node_is_registered_with_its_lease_and_condition() {
+async fn node_is_registered_with_lease_and_ready_condition() {
     let node = Node::up().await;
     let get = |node: &Node, path: &str| node.api.request(&Method::GET, path, &Value::Null);
     let is_ready = |node: &Node| {

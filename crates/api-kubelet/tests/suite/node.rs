@@ -1,4 +1,4 @@
-//! An API server, a simulated runtime and the kubelet, which can be killed.
+//! An API server, a simulated runtime, and a kubelet that can be killed.
 
 use std::future::pending;
 use std::time::Duration;

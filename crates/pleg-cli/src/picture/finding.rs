@@ -236,7 +236,7 @@ pub(crate) fn arrange(findings: Vec<Finding>) -> Vec<Finding> {
         let cause = findings.remove(cause.unwrap_or(0));
         place(cause, &mut findings, &mut arranged);
     }
-    // If the first finding is about the host, advice that kills or removes something could make a pod lose its data.
+    // If the host is the cause, following the others' advice to kill or remove something could lose a pod's data.
     if let [first, others @ ..] = &mut *arranged
         && first.layer == Layer::Host
         && first.severity != Severity::Info

@@ -38,7 +38,7 @@ impl Picture {
         Self::of(now, health, ready, generator, problems, facts)
     }
 
-    /// Makes the picture. If the runtime answers now, leaves out findings from when it did not (`runtime::UNUSABLE`).
+    /// Makes the picture. If the runtime answers now, leaves out the earlier findings in `runtime::UNUSABLE`.
     pub(crate) fn of(
         now: Instant,
         health: Health,

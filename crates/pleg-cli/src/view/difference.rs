@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn patch_has_only_time_cost_and_the_row_that_changed() {
+    fn patch_has_only_time_and_cost_and_the_changed_row() {
         let mut sample = Sample::new();
         let (view, patch) = later(&mut sample, 1.0, |_| ());
         let mut fields: Vec<_> = patch.as_object().unwrap().keys().collect();

@@ -83,7 +83,7 @@ async fn invalid_argument_or_variable_is_named_with_what_is_allowed() {
 
 /// On errors that may be temporary, the command tries for 10 s, or for the time of --for. On others it fails at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn socket_without_runtime_is_named_with_what_is_wrong() {
+async fn error_names_socket_without_runtime_and_what_is_wrong() {
     let dir = TestDir::new();
     let bind = |name: &str| UnixListener::bind(dir.path(name)).expect("bound");
     let _silent = bind("silent");

@@ -56,7 +56,7 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    /// Adds what a read of an id showed: a change, a stale read or an undone end. `before`: the id's previous state.
+    /// Adds what a read of an id showed: a change, a stale read or a revoked end. `before`: the id's previous state.
     fn add(&mut self, id: &Id, seen: Seen, before: Option<KnownState>, record: &Record) {
         if seen == Seen::Changed && record.is_regular() && before != record.state {
             let ran = before == Some(KnownState::Running) || record.started_at().is_some();
@@ -229,8 +229,8 @@ impl Pods {
         }
     }
 
-    /// Applies a status that was read outside a pod read: only its details, and the end if it shows one. Returns the
-    /// changes, and true if the pod's view changes. Sets `is_stale` if the status contradicts the published state.
+    /// Applies a status that was read outside a pod read: its details, and its state only if that is an end. Returns
+    /// the changes, and true if the published pod changes. Sets `is_stale` if the status contradicts the pod's state.
     pub(crate) fn learn_alone(
         &mut self,
         id: &Id,

@@ -61,7 +61,7 @@ pub(crate) fn start_failed(id: &str) -> Report {
     })
 }
 
-/// Removes the pod-uid label: lists of single pods do not show the id.
+/// Removes the pod-uid label, so lists of single pods omit the id of this report.
 pub(crate) fn unlabelled(mut report: Report) -> Report {
     (report.identity.unlabelled, report.identity.pod) = (true, None);
     report

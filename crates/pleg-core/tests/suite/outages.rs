@@ -213,7 +213,7 @@ fn runtime_probe_timeout_is_ignored_after_later_status_call_succeeds() {
 }
 
 #[test]
-fn health_reports_pod_whose_status_call_hangs_in_runtime_probe() {
+fn health_reports_pod_whose_status_call_hangs_as_runtime_probe() {
     let mut t = Script::with(&["web"]);
     t.node.fail_status("s", DeadlineExceeded);
     t.node.fail_status("web", DeadlineExceeded);

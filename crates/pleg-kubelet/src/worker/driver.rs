@@ -116,7 +116,7 @@ async fn stopped(stop: &mut watch::Receiver<Option<Instant>>) {
     let _ = stop.wait_for(Option::is_some).await;
 }
 
-/// The worker of one pod. It makes a run whenever it was woken or a run is due.
+/// The worker of one pod. It starts a run whenever it is woken or a run is due.
 struct Worker<R: Reconcile> {
     run: Run<R::Spec>,
     driver: Arc<Driver<R>>,

@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// Ends all faults that are in effect, except [`Fault::Skew`]: rows that contradict statuses for good.
+    /// Ends all faults that are in effect, except [`Fault::Skew`], by which rows contradict statuses permanently.
     pub(super) fn end_disturbance(&mut self) {
         self.faults.calm();
         self.sick = super::Sick::default();

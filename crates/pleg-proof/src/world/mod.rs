@@ -76,7 +76,7 @@ pub struct World {
     still_for: u64,
     /// True in a small world: due actions may happen in every order, and every duration is the shortest possible.
     is_small: bool,
-    /// In a small world: the longest time for which a due action is postponed.
+    /// In a world that is explored in every order: the longest time for which a due action is postponed.
     patience: u64,
     /// In a small world: true if actions may happen between the sandbox list and the container list of one read.
     has_spans: bool,

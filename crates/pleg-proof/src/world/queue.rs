@@ -59,7 +59,7 @@ pub(crate) enum Act {
     Perform(usize, Op),
     /// A call that has timed out for the worker of the pod with this number takes effect.
     Effect(Op, usize),
-    /// The call of the worker of the pod with this number has ended.
+    /// The runtime call by the worker of the pod with this number has ended.
     Done(usize),
 }
 

@@ -66,7 +66,7 @@ pub(super) fn directories(proc: &Proc, daemon: &Process) -> Vec<Result<String, S
     paths.chain(unread.into_iter().map(Err)).collect()
 }
 
-/// The value of a key in a configuration file of containerd, or of CRI-O, which has these keys in the table `crio`.
+/// The value of a key in a configuration file of containerd, or of CRI-O (there, in the table `crio`).
 fn configured(text: &str, key: &str) -> Option<String> {
     let config = DeTable::parse(text).ok()?;
     let of_crio = config.get_ref().get("crio");

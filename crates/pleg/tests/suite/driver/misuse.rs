@@ -84,7 +84,7 @@ async fn pod_handle_does_not_keep_the_generator_running() {
 
 /// In an earlier version, a caller kept getting the last status without an error after the generator had ended.
 #[tokio::test(start_paused = true)]
-async fn status_has_an_error_after_the_generator_ended() {
+async fn pod_status_is_an_error_after_the_generator_ended() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;

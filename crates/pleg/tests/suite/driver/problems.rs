@@ -22,7 +22,7 @@ fn inspect(pleg: &Pleg, uid: &str) {
     tokio::spawn(async move { pleg.details_newer_than(&uid, pleg.now(), MINUTE).await });
 }
 
-/// Seven pods hang, because health names only five; the list of problems must have all of them.
+/// Seven pods hang: health names only five of them, but the list of problems must name all seven.
 #[tokio::test(start_paused = true)]
 async fn hung_pod_is_reported_when_the_hang_begins_and_ends() {
     let (log, _guard) = Trace::start(Level::INFO);

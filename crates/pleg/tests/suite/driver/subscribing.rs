@@ -43,7 +43,7 @@ async fn synced_is_delivered_between_initial_and_later_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_subscribers_get_synced_and_every_later_event() {
+async fn late_subscribers_receive_synced_and_all_later_events() {
     let node = FakeRuntime::new();
     node.run_pod("p");
     let pleg = synced(&node, Settings::default()).await;
