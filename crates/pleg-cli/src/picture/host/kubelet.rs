@@ -35,7 +35,7 @@ pub(crate) struct Kubelet {
     pub(crate) pid: u32,
     /// True if the kubelet was in state T (stopped by a signal) in both samples.
     pub(crate) stopped: bool,
-    /// The kubelet's runtime endpoint, if not the examined one. Then doctor reads neither health nor log of the kubelet.
+    /// The kubelet's runtime endpoint, if not the examined one. Then doctor reads no health and no log of the kubelet.
     pub(crate) other_runtime: Option<String>,
     pub(crate) healthz: Option<Healthz>,
     pub(crate) relists: Option<Relists>,
