@@ -28,17 +28,21 @@ screenshots:
 test:
     cargo test --workspace
 
+real := "cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --nocapture"
+
 # Run the tests that start their own containerd daemons, 1.7 and 2 (needs root on Linux; downloads Debian's packages).
+# The tests of `pleg doctor`, which also judges the load of the machine, run after the others.
 [group('test')]
 test-real *ARGS: _static-pods
-    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=4 --nocapture {{ ARGS }}
+    {{ real }} --test-threads=4 {{ if ARGS == "" { "--skip doctor::" } else { ARGS } }}
+    {{ if ARGS == "" { real + " doctor::" } else { "true" } }}
 
 # Test the mini-kubelet on containerd 1.7 and 2: 50 pods crash 1,000 times while the test kills containerd and kubelet.
 [group('test')]
 test-kubelet *ARGS="static_pods::crashes": _static-pods
     PLEG_KUBELET_PODS="${PLEG_KUBELET_PODS:-50}" PLEG_KUBELET_RESTARTS="${PLEG_KUBELET_RESTARTS:-1000}" \
     PLEG_KUBELET_DAEMON_KILLS="${PLEG_KUBELET_DAEMON_KILLS:-10}" PLEG_KUBELET_OWN_KILLS="${PLEG_KUBELET_OWN_KILLS:-5}" \
-        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --test-threads=1 --nocapture {{ ARGS }}
+        {{ real }} --include-ignored --test-threads=1 {{ ARGS }}
 
 # Test the kubelet that gets its pods from an API server, on containerd 2: 30 pods crash 500 times amid kills.
 [group('test')]
@@ -50,18 +54,18 @@ test-api-kubelet PODS="30" RESTARTS="500":
 [group('test')]
 examine-healthy RUNS="50" SECONDS="20": _static-pods
     PLEG_DOCTOR_RUNS={{ RUNS }} PLEG_DOCTOR_SECONDS={{ SECONDS }} \
-        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture doctor::healthy
+        {{ real }} --include-ignored doctor::healthy
 
 # Cause each problem that `pleg doctor` can name on containerd 2, and check that doctor names it (needs root).
 [group('test')]
 plant-troubles: _static-pods
-    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture doctor::every
+    {{ real }} --include-ignored doctor::every
 
 # Measure memory, descriptors and tasks of the mini-kubelet on containerd 2 while pods crash for MINUTES.
 [group('test')]
 soak-kubelet MINUTES="120": _static-pods
     PLEG_KUBELET_MINUTES={{ MINUTES }} \
-        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --include-ignored --nocapture static_pods::mini_kubelet_leaks
+        {{ real }} --include-ignored static_pods::mini_kubelet_leaks
 
 # Measure the figures of docs/fleet.md: a release build of the agent when idle, when many containers exit at once,
 # and when clients flood it (needs root).
@@ -72,7 +76,7 @@ measure-agent MINUTES="5":
     cargo build --profile dist -p pleg-cli --bin pleg
     export PLEG_PROGRAM="$(realpath "${CARGO_TARGET_DIR:-target}/dist/pleg")" PLEG_IDLE_MINUTES={{ MINUTES }}
     cargo test -p pleg-cli --test suite -- --include-ignored --nocapture --test-threads=1 measure:: agent_flood::
-    cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --ignored --nocapture agent::
+    {{ real }} --ignored agent::
 
 # (Building the tests also builds the programs that they start, such as `static-pods`, with the same features.)
 _static-pods:
@@ -110,7 +114,7 @@ release:
 [group('test')]
 test-long: _static-pods
     PLEG_STRESS_COMPLETIONS=120 PLEG_FRESH_ROUNDS=50 PLEG_BOTH_VERSIONS=1 \
-        cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --test-threads=2 --nocapture kep3386 churn
+        {{ real }} --test-threads=2 kep3386 churn
 
 # Do everything that publishing the crates does except the upload, build the docs as docs.rs does, and use the packages elsewhere.
 [group('check')]
