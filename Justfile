@@ -30,8 +30,8 @@ test:
 
 real := "cargo test --workspace --features pleg-tests/containerd,api-kubelet/containerd --test containerd -- --nocapture"
 
+# (The tests of `pleg doctor` run after the others, because it also judges the load of the machine.)
 # Run the tests that start their own containerd daemons, 1.7 and 2 (needs root on Linux; downloads Debian's packages).
-# The tests of `pleg doctor`, which also judges the load of the machine, run after the others.
 [group('test')]
 test-real *ARGS: _static-pods
     {{ real }} --test-threads=4 {{ if ARGS == "" { "--skip doctor::" } else { ARGS } }}
