@@ -1,6 +1,6 @@
 //! A poller that lists a runtime's containers 40 times a second, on its own connection and without a generator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -201,10 +201,10 @@ impl Observer {
 
     /// Records the rows of a list. Returns groups of containers of one pod that have the same name and that the
     /// list shows running at the same time.
-    fn suspects(&self, rows: &[Container]) -> Vec<Vec<Id>> {
+    fn suspects(&self, rows: &[Container]) -> Vec<BTreeSet<Id>> {
         let mut observed = lock(&self.observed);
         let poll = observed.polls;
-        let mut running: BTreeMap<_, Vec<Id>> = BTreeMap::new();
+        let mut running: BTreeMap<_, BTreeSet<Id>> = BTreeMap::new();
         for row in rows {
             let id = Id::from(row.id.as_str());
             let seen = observed.containers.entry(id.clone());
@@ -212,7 +212,7 @@ impl Observer {
             seen.ran |= row.state() != ContainerState::ContainerCreated;
             if row.state() == ContainerState::ContainerRunning {
                 let of_name = running.entry((seen.uid.clone(), seen.name.clone()));
-                of_name.or_default().push(id);
+                of_name.or_default().insert(id);
             }
         }
         running.into_values().filter(|ids| ids.len() > 1).collect()
@@ -236,7 +236,7 @@ impl Observer {
     }
 
     /// Checks with statuses and processes if all containers `suspects` are really running, because lists may be wrong.
-    async fn verify(&self, suspects: &[Id]) {
+    async fn verify(&self, suspects: &BTreeSet<Id>) {
         let mut running = Vec::new();
         for id in suspects {
             if self.not_running(id).await.is_none() {
