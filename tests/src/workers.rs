@@ -314,7 +314,7 @@ fn of_name<'v>(view: &'v PodView, name: &'v str) -> impl Iterator<Item = &'v Con
         .filter(move |c| &*c.name == name)
 }
 
-/// Returns true if the container has not exited, so that the worker must not start another one with its name.
+/// Returns true if the container has not exited: the worker must then not start another container with its name.
 fn is_live(container: &ContainerStatus) -> bool {
     container.state != ContainerState::Exited
 }

@@ -1,4 +1,4 @@
-//! Applies reads: turns rows and statuses into published views, answers, satisfied hints and expected events.
+//! Applies the rows and statuses of reads: publishes views, answers waiters, satisfies hints, expects stream events.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use crate::transport::{self, Connections, Connector, Layers, Transport};
 use crate::v1::image_service_client::ImageServiceClient;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
-/// A connection to the runtime. It connects with the first call, and reconnects if it is lost. Clones share it.
+/// A connection to the runtime. It is opened on the first call, and again if it was lost. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) config: Arc<CriConfig>,

@@ -198,7 +198,7 @@ impl Layers {
     }
 }
 
-/// A channel that connects with the first call, and reconnects after the connection is lost.
+/// A channel that connects on the first call, and reconnects after the connection is lost.
 ///
 /// Must be called inside a tokio runtime.
 pub(crate) fn reconnecting(connector: &Connector, connections: &Connections) -> Channel {

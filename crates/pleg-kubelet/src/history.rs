@@ -211,7 +211,7 @@ impl PodHistory {
         name.end.as_ref().filter(is_here)
     }
 
-    /// Returns true if the container runs again whatever its exit code, because this worker replaces it.
+    /// Returns true if this worker ended the container to replace it: the container then runs again with any exit code.
     pub(crate) fn is_replaced(&self, end: &Exit, container: &Container, spec: &PodSpec) -> bool {
         match self.replaced.get(&end.id) {
             Some(Some(StopReason::Changed | StopReason::Unknown)) => true,

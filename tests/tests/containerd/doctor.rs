@@ -335,7 +335,7 @@ fn reported(log: &Path) -> anyhow::Result<Vec<Value>> {
     let records = text.lines().map(serde_json::from_str);
     let records: Vec<Value> = records.collect::<Result<_, _>>()?;
     ensure!(!records.is_empty(), "the agent did not log its start");
-    let above = |record: &Value| record["level"] != "info" && record["condition"] != "NetworkReady";
+    let above = |record: &Value| record["level"] != "info" && record["code"] != "network_not_ready";
     Ok(records.into_iter().filter(above).collect())
 }
 

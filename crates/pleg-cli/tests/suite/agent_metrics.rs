@@ -126,7 +126,7 @@ async fn each_documented_metric_exists_and_changes() {
         seen.until_moved(&agent, metrics.split(' ').collect()).await;
         sim.control("reset").await;
     }
-    // Metrics that `TROUBLES` does not name have changed by now, or change when the agent next calls `Status`.
+    // Every metric that `TROUBLES` does not name has changed by now, or changes when the agent next calls `Status`.
     let mut moving: Vec<&str> = all.keys().copied().collect();
     moving.retain(|name| !has(CONSTANT, name) && !has(RARE, name));
     seen.until_moved(&agent, moving).await;

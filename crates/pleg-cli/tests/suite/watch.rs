@@ -158,7 +158,7 @@ async fn simulated_runtime_of_watch_has_workload_and_removes_its_socket() {
 
 /// Without a runtime, only a table on a terminal shows simulated pods. It marks each: nobody may take them for real.
 #[tokio::test]
-async fn missing_runtime_is_an_error_or_simulated_on_a_terminal() {
+async fn missing_runtime_is_simulated_on_a_terminal_else_an_error() {
     let mut known = pleg_cri::well_known().iter().map(|known| known.path);
     if let Some(found) = known.find(|path| std::fs::exists(path).is_ok_and(|exists| exists)) {
         println!("skipped: this machine has {found}");

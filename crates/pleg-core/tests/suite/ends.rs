@@ -118,7 +118,7 @@ fn wrong_end_is_undone_by_a_read_ten_seconds_later() {
     t.expect(&["Started web"]);
     assert_eq!(t.cached("web"), "Running");
     assert_eq!(t.core.counters().undone, 1);
-    // The ten seconds in which no read undoes an end count from the container's latest recorded end.
+    // For ten seconds after the container's latest recorded end, no read undoes an end.
     t.node.exit("web", 4);
     t.read();
     t.expect(&["Died web 4"]);

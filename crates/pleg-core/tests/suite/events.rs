@@ -285,7 +285,7 @@ fn id_listed_outside_the_pod_its_event_names_is_published() {
     t.expect(&["Started web2"]);
 }
 
-/// Sends STOPPED of one container in each of `pods` pods that the cache lacks. `exist`: the node has these pods.
+/// Sends STOPPED for one container in each of `pods` pods that the cache lacks. `exist`: the node has these pods.
 fn end_one_of_each(t: &mut Script, pods: usize, exist: bool) {
     for n in 0..pods {
         if exist {

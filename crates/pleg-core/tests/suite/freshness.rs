@@ -80,7 +80,7 @@ fn waiter_whose_list_fails_gets_the_error() {
 }
 
 #[test]
-fn unlisted_pod_needs_no_read_once_relists_pods_were_read() {
+fn unlisted_pod_needs_no_read_after_reads_of_listed_pods() {
     let mut t = Script::with(&["web"]);
     let before = t.now();
     t.hold(StatusCalls);

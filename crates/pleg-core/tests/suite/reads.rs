@@ -277,7 +277,7 @@ fn exit_event_during_read_that_adds_unlabelled_id_is_announced() {
     t.expect(&["Started free", "Died free 3"]);
 }
 
-/// A list of the pod overlaps the relist that shows the unlabelled id, and the pod is gone before the next relist.
+/// A list of the pod overlaps the relist that shows an id without pod-uid label, and the next relist lacks the pod.
 #[test]
 fn pod_that_vanishes_after_an_overlapped_relist_leaves_the_cache() {
     let mut t = Script::with(&["web"]);

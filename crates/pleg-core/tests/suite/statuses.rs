@@ -8,7 +8,7 @@ use pleg_core::{Details, Report, SandboxDetails};
 use crate::node::{exited, running};
 use crate::script::{Event, Script};
 
-/// Pod statuses in upstream's events had one sandbox, no active containers and no order, so init containers ran again.
+/// Pod statuses in upstream's events had one sandbox, no active containers, unsorted ids: init containers ran again.
 #[test]
 fn status_has_all_sandboxes_and_containers_newest_first() {
     let mut t = Script::with(&["web"]);

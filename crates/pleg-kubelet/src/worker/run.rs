@@ -39,7 +39,7 @@ pub struct Run<S> {
     due: Mutex<Option<Instant>>,
     /// Announces changes of the pod, for [`Run::next`].
     changes: Option<PodHandle>,
-    /// The specifications of all pods, if [`PodWorkers`](super::PodWorkers) has made the run.
+    /// The specifications of all pods. `None` unless [`PodWorkers`](super::PodWorkers) created this run.
     pub(super) shared: Option<Arc<Shared<S>>>,
 }
 

@@ -101,7 +101,7 @@ async fn knobs_change_statuses_or_timestamp_of_event() {
 
 /// The runtime copies the statuses for an event, and takes the timestamp a second later: the container exits meanwhile.
 #[tokio::test(start_paused = true)]
-async fn stamp_pause_knob_makes_statuses_older_than_timestamp() {
+async fn stamp_pause_knob_makes_statuses_older_than_event_timestamp() {
     let (sim, mut events, mut cri) = sim_with_knobs("stamp.pause=1s").await;
     let s = cri.run("p").await;
     let a = cri.create(&s, "a", 0, "app exit 1 500").await;

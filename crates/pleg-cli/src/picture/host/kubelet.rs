@@ -14,7 +14,7 @@ use crate::proc::number;
 const DEADLINE: Duration = Duration::from_secs(3);
 /// A mean duration of relists of at least this many seconds is a finding.
 const SLOW: f64 = 1.0;
-/// "PLEG is not healthy" in the log counts as true now for this many seconds: the kubelet repeats it every 5 s or less.
+/// "PLEG is not healthy" in the log counts as current for this many seconds: the kubelet repeats it every 5 s or less.
 const RECENT: f64 = 60.0;
 /// The kubelet logs this text until its first relist ends, which is normal in the kubelet's first `STARTED` seconds.
 const STARTS: &str = "pleg has yet to be successful";

@@ -15,7 +15,7 @@ const VERY_LATE: f64 = 30_000.0;
 const LARGE: f64 = 0.8;
 /// With fewer pods than this, the time per pod cannot be estimated.
 const ENOUGH: usize = 5;
-/// Durations of a relist in seconds. For each, the report estimates with how many pods a relist takes that long.
+/// Durations of a relist in seconds. For each, the report estimates how many pods make a relist that slow.
 const MARKS: [u64; 3] = [1, 10, 180];
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -98,7 +98,7 @@ fn restart_is_delayed_until_the_back_off_has_passed() {
 }
 
 #[test]
-fn changed_resources_are_set_until_the_runtime_reports_them() {
+fn changed_resources_are_set_again_until_the_runtime_reports_them() {
     let mut worker = Worker::new("Always a");
     worker.spec.containers[0].resources = memory(64);
     worker.runs("5 | a running memory=64 |");
