@@ -50,25 +50,21 @@ async fn sandbox_that_appears_after_the_pods_cleanup_is_terminated() {
     let runtime = FakeRuntime::new();
     let pleg = Pleg::builder(runtime.clone()).spawn().unwrap();
     let (reconciler, uid) = (Arc::new(Recorder::default()), PodUid::from("late"));
-    let specs = [(uid.clone(), Arc::new(()))];
     // The thread that starts the workers need not run tokio.
-    let start = || PodWorkers::spawn(pleg, reconciler.clone(), specs);
+    let start = || PodWorkers::spawn(pleg, reconciler.clone(), [(uid.clone(), Arc::new(()))]);
     let workers = std::thread::scope(|scope| scope.spawn(start).join()).unwrap();
     workers.delete(&uid);
     reconciler.finished.notified().await;
     runtime.run_pod("late");
     let terminated = reconciler.terminated.notified();
-    tokio::time::timeout(Duration::from_secs(9), terminated)
-        .await
-        .unwrap();
+    let terminated = tokio::time::timeout(Duration::from_secs(9), terminated);
+    terminated.await.unwrap();
 }
 
 fn slot(spec: Option<Arc<()>>, has_worker: bool) -> Slot<()> {
-    Slot {
-        spec,
-        has_worker,
-        ..Slot::default()
-    }
+    let mut slot = Slot::default();
+    (slot.spec, slot.has_worker) = (spec, has_worker);
+    slot
 }
 
 #[tokio::test(start_paused = true)]
